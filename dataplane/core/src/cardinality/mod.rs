@@ -1,0 +1,172 @@
+//! Distinct flows: HyperLogLog registers (W-HLL thesis, chapter 3; Flajolet et al. 2007).
+//!
+//! Of a 32-bit hash the upper `p` bits choose one of `m = 2^p` registers, and the lower `32 - p` bits give the level: their
+//! leading zeros plus one. A register keeps the highest level it saw. All-zero lower bits give level `33 - p`; the thesis'
+//! match table gives 0 there, which loses the packet and caps the estimate.
+
+mod rank;
+mod staggered;
+
+pub use rank::{RankEntry, rank_table};
+pub use staggered::Staggered;
+
+use crate::hash::HashMode;
+use crate::key::KeyKind;
+
+/// Registers in a bank at the highest precision.
+pub const MAX_REGISTERS: usize = 1 << Precision::MAX.0;
+
+/// Register count as a power of two: `m = 2^p`, `p` in 4..=16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Precision(u8);
+
+impl Default for Precision {
+    /// 2048 registers, as in the thesis.
+    fn default() -> Self {
+        Precision(11)
+    }
+}
+
+impl Precision {
+    /// 16 registers.
+    pub const MIN: Precision = Precision(4);
+    /// 65,536 registers.
+    pub const MAX: Precision = Precision(16);
+
+    /// `p` itself, if it is in 4..=16.
+    #[must_use]
+    pub const fn new(p: u8) -> Option<Self> {
+        if p < Self::MIN.0 || p > Self::MAX.0 { None } else { Some(Precision(p)) }
+    }
+
+    /// The precision with `m` registers, if `m` is a power of two in 16..=65536.
+    #[must_use]
+    pub const fn from_registers(m: usize) -> Option<Self> {
+        if m.is_power_of_two() { Self::new(m.trailing_zeros() as u8) } else { None }
+    }
+
+    /// `p`: bits of the hash that choose the register.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// `32 - p`: bits of the hash that give the level.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rank_bits(self) -> u32 {
+        32_u32.wrapping_sub(self.bits())
+    }
+
+    /// `m`: registers in use.
+    #[inline(always)]
+    #[must_use]
+    pub const fn registers(self) -> usize {
+        1_usize.wrapping_shl(self.bits())
+    }
+
+    /// The highest level a register can hold.
+    #[must_use]
+    pub const fn max_level(self) -> u8 {
+        self.rank_bits().wrapping_add(1) as u8
+    }
+
+    /// Register index and level of a hash.
+    #[inline(always)]
+    #[must_use]
+    pub const fn split(self, hash: u32) -> (usize, u8) {
+        let index = hash.wrapping_shr(self.rank_bits());
+        // The bit below the rank stops the count when all rank bits are zero.
+        let sentinel = 1_u32.wrapping_shl(self.bits().wrapping_sub(1));
+        let level = (hash.wrapping_shl(self.bits()) | sentinel).leading_zeros().wrapping_add(1);
+        (index as usize, level as u8)
+    }
+}
+
+/// Whether the measurement runs, and over which time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// Not measured.
+    Off = 0,
+    /// Counted from one rotation to the next (W-HLL).
+    #[default]
+    Windowed = 1,
+    /// Current at every instant, without windows (ST-HLL).
+    Staggered = 2,
+}
+
+/// What to count and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// Whether and how to measure.
+    pub mode: Mode,
+    /// What makes a flow.
+    pub key: KeyKind,
+    /// How a key is hashed.
+    pub hash: HashMode,
+    /// How many registers are used.
+    pub precision: Precision,
+}
+
+/// One bank of registers; the first `m` are in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Cardinality {
+    registers: [u8; MAX_REGISTERS],
+}
+
+impl Cardinality {
+    /// Empty registers.
+    #[must_use]
+    pub const fn new() -> Self {
+        Cardinality { registers: [0; MAX_REGISTERS] }
+    }
+
+    /// Raises the register of a hash to the hash's level.
+    #[inline(always)]
+    pub fn update(&mut self, hash: u32, precision: Precision) {
+        let (index, level) = precision.split(hash);
+        // `p` is at most 16, which the mask lets the compiler know.
+        #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+        let register = &mut self.registers[index & (MAX_REGISTERS - 1)];
+        // A branch that is rarely taken costs less than a store for every packet.
+        if level > *register {
+            *register = level;
+        }
+    }
+
+    /// The levels of the `m` registers in use.
+    #[must_use]
+    pub fn levels(&self, precision: Precision) -> &[u8] {
+        self.registers.get(..precision.registers()).unwrap_or(&self.registers)
+    }
+
+    /// The levels of the `m` registers in use, to be filled from a device.
+    #[must_use]
+    pub fn levels_mut(&mut self, precision: Precision) -> &mut [u8] {
+        let (used, _) = self.registers.split_at_mut(precision.registers().min(MAX_REGISTERS));
+        used
+    }
+
+    /// Union with the registers of another core or window: the higher level of each pair.
+    pub fn merge(&mut self, other: &Cardinality, precision: Precision) {
+        for (mine, theirs) in self.levels_mut(precision).iter_mut().zip(other.levels(precision)) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
+    /// Empties the registers in use.
+    pub fn clear(&mut self, precision: Precision) {
+        self.levels_mut(precision).fill(0);
+    }
+}
+
+impl Default for Cardinality {
+    fn default() -> Self {
+        Self::new()
+    }
+}

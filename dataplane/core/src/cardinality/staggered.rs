@@ -1,0 +1,76 @@
+//! Staggered HyperLogLog: a cardinality that is current at every instant (Cornacchia et al. 2022).
+//!
+//! Time is cut into slots, and in every slot one register starts afresh, round robin, so that a register of index `j` in
+//! slot `s` is `(s - j) mod m` slots old. No one has to clear anything: a register carries the number of its current round,
+//! and the first packet of a new round replaces what an old round left.
+
+use super::{MAX_REGISTERS, Precision};
+
+const LEVEL_BITS: u32 = 8;
+const ROUND_MASK: u32 = u32::MAX >> LEVEL_BITS;
+
+/// Registers with their rounds; the first `m` are in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Staggered {
+    /// Round in the upper 24 bits, level in the lower 8.
+    words: [u32; MAX_REGISTERS],
+}
+
+impl Staggered {
+    /// Empty registers.
+    #[must_use]
+    pub const fn new() -> Self {
+        Staggered { words: [0; MAX_REGISTERS] }
+    }
+
+    /// The round that register `index` is in during `slot`; it ends, and the register starts afresh, every `m` slots.
+    #[inline(always)]
+    fn round(index: usize, precision: Precision, slot: u32) -> u32 {
+        slot.wrapping_sub(index as u32).wrapping_shr(precision.bits()) & ROUND_MASK
+    }
+
+    /// Raises the register of a hash in `slot`, starting it afresh if its round is over.
+    #[inline(always)]
+    pub fn update(&mut self, hash: u32, precision: Precision, slot: u32) {
+        let (index, level) = precision.split(hash);
+        let round = Self::round(index, precision, slot);
+        #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+        let word = &mut self.words[index & (MAX_REGISTERS - 1)];
+        let candidate = round.wrapping_shl(LEVEL_BITS) | u32::from(level);
+        if word.wrapping_shr(LEVEL_BITS) != round || candidate > *word {
+            *word = candidate;
+        }
+    }
+
+    /// The levels of the `m` registers as they stand in `slot`; a register whose round is over counts as empty.
+    pub fn levels(&self, precision: Precision, slot: u32) -> impl Iterator<Item = u8> {
+        self.words.iter().take(precision.registers()).enumerate().map(move |(index, &word)| {
+            let current = word.wrapping_shr(LEVEL_BITS) == Self::round(index, precision, slot);
+            if current { (word & 0xff) as u8 } else { 0 }
+        })
+    }
+
+    /// Union with the registers of another core: of two rounds the later, of one round the higher level.
+    pub fn merge(&mut self, other: &Staggered, precision: Precision) {
+        let pairs = self.words.iter_mut().zip(&other.words).take(precision.registers());
+        for (mine, &theirs) in pairs {
+            let ahead = theirs.wrapping_sub(*mine);
+            // Rounds wrap, so "later" is the shorter way round; within a round this compares levels. Zero was never written.
+            if theirs != 0 && (*mine == 0 || ahead < 1 << 31) {
+                *mine = theirs;
+            }
+        }
+    }
+
+    /// Empties the registers in use.
+    pub fn clear(&mut self, precision: Precision) {
+        self.words.iter_mut().take(precision.registers()).for_each(|word| *word = 0);
+    }
+}
+
+impl Default for Staggered {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,55 @@
+//! Packet and byte counters, with every rejected frame counted by cause.
+
+use crate::parse::Reject;
+
+/// What one bank saw. Every frame is in exactly one of the five packet counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counters {
+    /// Bytes on the wire of all frames, rejected ones included.
+    pub bytes: u64,
+    /// Packets with a sound IPv4 header.
+    pub ipv4: u64,
+    /// Packets with a sound IPv6 header.
+    pub ipv6: u64,
+    /// Frames that carry neither IPv4 nor IPv6.
+    pub non_ip: u64,
+    /// Frames that end inside the link or network header.
+    pub truncated: u64,
+    /// Packets whose network header contradicts itself.
+    pub bad_header: u64,
+}
+
+impl Counters {
+    /// Every frame seen, counted or rejected.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.ipv4.wrapping_add(self.ipv6).wrapping_add(self.rejected())
+    }
+
+    /// Frames that belong to no flow.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.non_ip.wrapping_add(self.truncated).wrapping_add(self.bad_header)
+    }
+
+    #[inline(always)]
+    pub(crate) fn reject(&mut self, reject: Reject) {
+        let counter = match reject {
+            Reject::NonIp => &mut self.non_ip,
+            Reject::Truncated => &mut self.truncated,
+            Reject::BadHeader => &mut self.bad_header,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+
+    /// Adds what another core counted.
+    pub fn merge(&mut self, other: &Counters) {
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.ipv4 = self.ipv4.wrapping_add(other.ipv4);
+        self.ipv6 = self.ipv6.wrapping_add(other.ipv6);
+        self.non_ip = self.non_ip.wrapping_add(other.non_ip);
+        self.truncated = self.truncated.wrapping_add(other.truncated);
+        self.bad_header = self.bad_header.wrapping_add(other.bad_header);
+    }
+}

@@ -1,0 +1,17 @@
+//! Bounded access to the bytes of a frame.
+
+/// The captured bytes of one frame.
+///
+/// Parsers read only through this trait, so that the eBPF programs can supply an implementation whose bounds the verifier
+/// understands (a comparison with `data_end`), while user space reads slices.
+pub trait Frame {
+    /// The `N` bytes at `offset`, or `None` if the frame ends before them.
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
+}
+
+impl Frame for &[u8] {
+    #[inline(always)]
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.get(offset..)?.first_chunk::<N>().copied()
+    }
+}

@@ -1,0 +1,98 @@
+//! CRC32 with the thesis' polynomial, by slicing-by-4.
+
+/// Polynomial in normal form (W-HLL thesis §3.3.2).
+pub const POLYNOMIAL: u32 = 0x7909_00f3;
+
+const REFLECTED: u32 = POLYNOMIAL.reverse_bits();
+
+/// `SLICES[k][b]` is the remainder of byte `b` followed by `k` zero bytes.
+static SLICES: [[u32; 256]; 4] = slices();
+
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "evaluated at compile time, where a panic is a compile error"
+)]
+const fn slices() -> [[u32; 256]; 4] {
+    let mut tables = [[0; 256]; 4];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut remainder = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = if remainder & 1 == 1 { (remainder >> 1) ^ REFLECTED } else { remainder >> 1 };
+            bit += 1;
+        }
+        tables[0][byte] = remainder;
+        byte += 1;
+    }
+    let mut slice = 1;
+    while slice < 4 {
+        let mut byte = 0;
+        while byte < 256 {
+            let previous: u32 = tables[slice - 1][byte];
+            tables[slice][byte] = (previous >> 8) ^ tables[0][(previous & 0xff) as usize];
+            byte += 1;
+        }
+        slice += 1;
+    }
+    tables
+}
+
+/// A CRC in the making: reflected in and out, initial value and final XOR all ones.
+///
+/// The Tofino form is `CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Crc32(u32);
+
+impl Default for Crc32 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Crc32 {
+    /// The CRC of nothing yet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new() -> Self {
+        Crc32(u32::MAX)
+    }
+
+    /// Appends four bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(self, word: [u8; 4]) -> Self {
+        let [s0, s1, s2, s3] = &SLICES;
+        let [b0, b1, b2, b3] = (self.0 ^ u32::from_le_bytes(word)).to_le_bytes();
+        Crc32(entry(s3, b0) ^ entry(s2, b1) ^ entry(s1, b2) ^ entry(s0, b3))
+    }
+
+    /// Appends one byte.
+    #[inline(always)]
+    #[must_use]
+    pub fn byte(self, byte: u8) -> Self {
+        let [s0, ..] = &SLICES;
+        let [low, ..] = self.0.to_le_bytes();
+        Crc32((self.0 >> 8) ^ entry(s0, low ^ byte))
+    }
+
+    /// The CRC of everything appended.
+    #[inline(always)]
+    #[must_use]
+    pub fn finish(self) -> u32 {
+        !self.0
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+fn entry(table: &[u32; 256], byte: u8) -> u32 {
+    table[byte as usize]
+}
+
+/// The CRC of a byte string.
+#[must_use]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(Crc32::new(), |crc, &byte| crc.byte(byte)).finish()
+}

@@ -1,0 +1,94 @@
+//! Known answers and laws of the flow hashes.
+
+use flowgauge_core::hash::{POLYNOMIAL, crc32};
+use flowgauge_core::{HashIdentity, HashMode, Tabulation};
+use proptest::prelude::*;
+
+/// Bit by bit, from the definition: shares nothing with the tables under test.
+fn crc32_by_definition(bytes: &[u8]) -> u32 {
+    let mut register = u32::MAX;
+    for byte in bytes {
+        for bit in 0..8 {
+            let input = (byte >> bit) & 1;
+            let carry = (register >> 31) as u8 ^ input;
+            register <<= 1;
+            if carry == 1 {
+                register ^= POLYNOMIAL;
+            }
+        }
+    }
+    !register.reverse_bits()
+}
+
+#[test]
+fn crc32_known_answers() {
+    assert_eq!(crc32(b"123456789"), 0x76dc_f3a1);
+    assert_eq!(crc32(&[10, 0, 0, 1]), 0xa757_b578);
+}
+
+#[test]
+fn tabulation_of_a_seed_never_changes() {
+    let tables = Tabulation::from_seed(1);
+    let [t0, _, _, t3] = tables.tables();
+    assert_eq!((t0[0], t0[1], t3[255]), (0x910a_2dec, 0xbeeb_8da1, 0x9d61_a03a));
+    assert_eq!(tables.hash(0xa757_b578), 0x35bf_412a);
+}
+
+#[test]
+fn tabulation_combines_bytes_from_the_most_significant() {
+    let mut words = [[0; 256]; 4];
+    words[0][0x12] = 1;
+    words[1][0x34] = 2;
+    words[2][0x56] = 4;
+    words[3][0x78] = 8;
+    assert_eq!(Tabulation::from_tables(words).hash(0x1234_5678), 15);
+}
+
+#[test]
+fn crc32_sketches_share_an_identity_whatever_the_seed() {
+    assert_eq!(HashIdentity::new(HashMode::Crc32, 1), HashIdentity::new(HashMode::Crc32, 2));
+    assert_ne!(HashIdentity::new(HashMode::Tabulated, 1), HashIdentity::new(HashMode::Tabulated, 2));
+}
+
+#[test]
+fn crc32_of_addresses_is_a_bijection() {
+    let origin = crc32(&[10, 0, 0, 0]);
+    // Affine, so it is one-to-one exactly if its linear part is: 32 images of single bits must be independent.
+    let mut basis: Vec<u32> = (0..32).map(|bit| crc32(&(0x0a00_0000_u32 ^ (1 << bit)).to_be_bytes()) ^ origin).collect();
+    let mut rank = 0;
+    for bit in (0..32).rev() {
+        if let Some(pivot) = (rank..32).find(|&row| basis[row] >> bit & 1 == 1) {
+            basis.swap(rank, pivot);
+            let pivot = basis[rank];
+            for row in (0..32).filter(|&row| row != rank) {
+                if basis[row] >> bit & 1 == 1 {
+                    basis[row] ^= pivot;
+                }
+            }
+            rank += 1;
+        }
+    }
+    assert_eq!(rank, 32);
+}
+
+proptest! {
+    #[test]
+    fn crc32_agrees_with_its_definition(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        prop_assert_eq!(crc32(&bytes), crc32_by_definition(&bytes));
+    }
+
+    #[test]
+    fn crc32_is_affine(a: [u8; 13], b: [u8; 13]) {
+        let both: Vec<u8> = a.iter().zip(&b).map(|(x, y)| x ^ y).collect();
+        prop_assert_eq!(crc32(&both), crc32(&a) ^ crc32(&b) ^ crc32(&[0; 13]));
+    }
+
+    #[test]
+    fn tabulation_is_not_linear_but_splits_by_byte(seed: u64, value: u32) {
+        let tables = Tabulation::from_seed(seed);
+        let bytes = [24, 16, 8, 0].map(|shift| tables.hash(value & (0xff << shift)));
+        let folded = bytes.iter().fold(0, |all, part| all ^ part);
+        // Each single-byte hash includes three entries of zero bytes; four of them include every such entry three times.
+        prop_assert_eq!(tables.hash(value), folded ^ tables.hash(0) ^ tables.hash(0) ^ tables.hash(0));
+    }
+}

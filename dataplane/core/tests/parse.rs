@@ -1,0 +1,271 @@
+//! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
+
+use flowgauge_core::parse::{Packet, Reject, Transport, network, transport};
+use flowgauge_core::{Context, Frame, KeyKind, Link, Settings, State, Tabulation, hash};
+use proptest::prelude::*;
+
+const SRC4: [u8; 4] = [10, 0, 0, 1];
+const DST4: [u8; 4] = [192, 0, 2, 7];
+const PORTS: [u8; 4] = [0x30, 0x39, 0x00, 0x50];
+
+fn address6(last: u8) -> [u8; 16] {
+    let mut address = [0; 16];
+    address[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    address[15] = last;
+    address
+}
+
+fn ipv4(options: usize, fragment: u16, protocol: u8) -> Vec<u8> {
+    let header_length = 20 + options;
+    let mut bytes = vec![0x40 | (header_length / 4) as u8, 0];
+    bytes.extend(((header_length + 8) as u16).to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(fragment.to_be_bytes());
+    bytes.extend([64, protocol, 0, 0]);
+    bytes.extend(SRC4);
+    bytes.extend(DST4);
+    bytes.extend(vec![1; options]);
+    bytes.extend(PORTS);
+    bytes.extend([0; 4]);
+    bytes
+}
+
+fn ipv6(next_header: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x60, 0, 0, 0];
+    bytes.extend((payload.len() as u16).to_be_bytes());
+    bytes.extend([next_header, 64]);
+    bytes.extend(address6(1));
+    bytes.extend(address6(2));
+    bytes.extend(payload);
+    bytes
+}
+
+fn ethernet(tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    for tag in tags {
+        frame.extend(tag.to_be_bytes());
+        frame.extend([0x20, 0x64]);
+    }
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+fn parse(link: Link, frame: &[u8]) -> Result<(Packet, Transport), Reject> {
+    network(&frame, link).map(|packet| (packet, transport(&frame, &packet)))
+}
+
+fn sources(packet: &Packet) -> Vec<u8> {
+    match packet {
+        Packet::V4 { src, .. } => src.to_vec(),
+        Packet::V6 { src, .. } => src.to_vec(),
+    }
+}
+
+#[test]
+fn every_link_layer_leads_to_the_same_packet() {
+    let v4 = ipv4(0, 0, 17);
+    let v6 = ipv6(17, &PORTS);
+    let mut sll = vec![0; 14];
+    sll.extend([0x08, 0x00]);
+    let mut sll2 = vec![0x86, 0xdd];
+    sll2.extend([0; 18]);
+    let cases: Vec<(Link, Vec<u8>, Vec<u8>)> = vec![
+        (Link::Ethernet, ethernet(&[], 0x0800, &v4), SRC4.to_vec()),
+        (Link::Ethernet, ethernet(&[0x8100], 0x0800, &v4), SRC4.to_vec()),
+        (Link::Ethernet, ethernet(&[0x88a8, 0x8100], 0x0800, &v4), SRC4.to_vec()),
+        (Link::Ethernet, ethernet(&[0x9100, 0x8100, 0x8100, 0x8100], 0x86dd, &v6), address6(1).to_vec()),
+        (Link::Ip, v4.clone(), SRC4.to_vec()),
+        (Link::Ip, v6.clone(), address6(1).to_vec()),
+        (Link::LinuxSll, [sll, v4.clone()].concat(), SRC4.to_vec()),
+        (Link::LinuxSll2, [sll2, v6.clone()].concat(), address6(1).to_vec()),
+        (Link::Null, [vec![2, 0, 0, 0], v4.clone()].concat(), SRC4.to_vec()),
+        (Link::Null, [vec![0, 0, 0, 2], v4].concat(), SRC4.to_vec()),
+        (Link::Null, [vec![30, 0, 0, 0], v6].concat(), address6(1).to_vec()),
+    ];
+    for (link, frame, source) in cases {
+        let (packet, transport) = parse(link, &frame).unwrap();
+        assert_eq!(sources(&packet), source, "{link:?}");
+        assert_eq!(transport, Transport { protocol: 17, ports: PORTS }, "{link:?}");
+    }
+}
+
+#[test]
+fn rejects_are_told_apart() {
+    let v4 = ipv4(0, 0, 6);
+    let mut wrong_version = v4.clone();
+    wrong_version[0] = 0x65;
+    let mut short_header = v4.clone();
+    short_header[0] = 0x44;
+    let mut short_total = v4.clone();
+    short_total[2..4].copy_from_slice(&[0, 19]);
+    let mut v6_as_v4 = ipv6(6, &[]);
+    v6_as_v4[0] = 0x40;
+    let cases = [
+        (Link::Ethernet, vec![], Reject::Truncated),
+        (Link::Ethernet, vec![2; 13], Reject::Truncated),
+        (Link::Ethernet, ethernet(&[0x8100], 0x0800, &[]), Reject::Truncated),
+        (Link::Ethernet, ethernet(&[], 0x8100, &[1, 2, 3]), Reject::Truncated),
+        (Link::Ethernet, ethernet(&[], 0x0800, &v4[..19]), Reject::Truncated),
+        (Link::Ethernet, ethernet(&[], 0x86dd, &ipv6(6, &[])[..39]), Reject::Truncated),
+        (Link::Ethernet, ethernet(&[], 0x0806, &[0; 28]), Reject::NonIp),
+        (Link::Ethernet, ethernet(&[0x8100; 5], 0x0800, &v4), Reject::NonIp),
+        (Link::Ethernet, ethernet(&[], 0x0800, &wrong_version), Reject::BadHeader),
+        (Link::Ethernet, ethernet(&[], 0x0800, &short_header), Reject::BadHeader),
+        (Link::Ethernet, ethernet(&[], 0x0800, &short_total), Reject::BadHeader),
+        (Link::Ethernet, ethernet(&[], 0x86dd, &v6_as_v4), Reject::BadHeader),
+        (Link::Ip, vec![0x50; 40], Reject::BadHeader),
+        (Link::Null, vec![7, 0, 0, 0, 1], Reject::NonIp),
+        (Link::Null, vec![2, 0, 1, 0, 1], Reject::NonIp),
+        (Link::Null, vec![2, 0, 0], Reject::Truncated),
+        (Link::Unsupported, ethernet(&[], 0x0800, &v4), Reject::NonIp),
+    ];
+    for (link, frame, reject) in cases {
+        assert_eq!(parse(link, &frame).unwrap_err(), reject, "{link:?} {frame:02x?}");
+    }
+}
+
+#[test]
+fn offloaded_segments_with_zero_total_length_count() {
+    let mut v4 = ipv4(0, 0, 6);
+    v4[2..4].copy_from_slice(&[0, 0]);
+    assert!(parse(Link::Ip, &v4).is_ok());
+}
+
+#[test]
+fn ports_lie_behind_ipv4_options() {
+    let (_, transport) = parse(Link::Ip, &ipv4(40, 0, 6)).unwrap();
+    assert_eq!(transport, Transport { protocol: 6, ports: PORTS });
+}
+
+#[test]
+fn later_fragments_and_portless_protocols_have_no_ports() {
+    for (fragment, protocol) in [(0x2001, 17), (0x0001, 17), (0x1fff, 6), (0, 1), (0, 47)] {
+        let (_, transport) = parse(Link::Ip, &ipv4(0, fragment, protocol)).unwrap();
+        assert_eq!(transport, Transport { protocol, ports: [0; 4] });
+    }
+    let (_, first) = parse(Link::Ip, &ipv4(0, 0x2000, 17)).unwrap();
+    assert_eq!(first.ports, PORTS);
+    let (_, cut) = parse(Link::Ip, &ipv4(0, 0, 17)[..23]).unwrap();
+    assert_eq!(cut, Transport { protocol: 17, ports: [0; 4] });
+}
+
+#[test]
+fn ipv6_extension_headers_are_followed() {
+    let hop_by_hop = |next: u8| vec![next, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let destination = |next: u8| vec![next, 0, 0, 0, 0, 0, 0, 0];
+    let authentication = |next: u8| vec![next, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let fragment = |next: u8, offset: u16| {
+        let [high, low] = (offset << 3).to_be_bytes();
+        vec![next, 0, high, low, 0, 0, 0, 1]
+    };
+    let udp = PORTS.to_vec();
+    let with_ports = |protocol| Transport { protocol, ports: PORTS };
+    let cases = [
+        (0, [hop_by_hop(17), udp.clone()].concat(), with_ports(17)),
+        (0, [hop_by_hop(60), destination(43), destination(6), udp.clone()].concat(), with_ports(6)),
+        (51, [authentication(17), udp.clone()].concat(), with_ports(17)),
+        (44, [fragment(17, 0), udp.clone()].concat(), with_ports(17)),
+        (44, [fragment(17, 1), udp.clone()].concat(), Transport { protocol: 17, ports: [0; 4] }),
+        (44, [fragment(6, 0x1fff), udp.clone()].concat(), Transport { protocol: 6, ports: [0; 4] }),
+        (60, [destination(60).repeat(7), destination(17), udp.clone()].concat(), Transport { protocol: 17, ports: [0; 4] }),
+        (60, [destination(60).repeat(6), destination(17), udp].concat(), with_ports(17)),
+        (0, vec![17, 0], Transport { protocol: 0, ports: [0; 4] }),
+        (59, vec![], Transport { protocol: 59, ports: [0; 4] }),
+    ];
+    for (next_header, payload, expected) in cases {
+        let (_, transport) = parse(Link::Ip, &ipv6(next_header, &payload)).unwrap();
+        assert_eq!(transport, expected, "next header {next_header}, {payload:02x?}");
+    }
+}
+
+#[test]
+fn keys_hold_their_fields_in_order() {
+    let frame: &[u8] = &ipv4(0, 0, 6);
+    let packet = network(&frame, Link::Ip).unwrap();
+    let key = |kind: KeyKind| kind.extract(&frame, &packet);
+    assert_eq!(key(KeyKind::Src).as_bytes(), SRC4);
+    assert_eq!(key(KeyKind::Dst).as_bytes(), DST4);
+    assert_eq!(key(KeyKind::SrcDst).as_bytes(), [SRC4, DST4].concat());
+    assert_eq!(key(KeyKind::FiveTuple).as_bytes(), [&SRC4[..], &DST4, &PORTS, &[6]].concat());
+    let frame: &[u8] = &ipv6(6, &PORTS);
+    let packet = network(&frame, Link::Ip).unwrap();
+    assert_eq!(KeyKind::FiveTuple.extract(&frame, &packet).as_bytes().len(), 37);
+}
+
+#[test]
+fn one_frame_raises_one_counter_and_one_register() {
+    let tabulation = Tabulation::from_seed(1);
+    let context = Context { settings: Settings::default(), tabulation: &tabulation };
+    let mut state = Box::new(State::new());
+    let frame: &[u8] = &ethernet(&[], 0x0800, &ipv4(0, 0, 6));
+    state.record(1, &context, Link::Ethernet, &frame, 1514, 0);
+    let bank = &state.banks[1];
+    assert_eq!((bank.counters.ipv4, bank.counters.packets(), bank.counters.bytes), (1, 1, 1514));
+    let (index, level) = context.settings.cardinality.precision.split(tabulation.hash(0xa757_b578));
+    let levels = bank.cardinality.levels(context.settings.cardinality.precision);
+    assert_eq!(levels[index], level);
+    assert_eq!(levels.iter().filter(|&&level| level > 0).count(), 1);
+    assert_eq!(state.banks[0].counters.packets(), 0);
+}
+
+/// A frame whose every load is checked against its length, and which remembers the furthest byte asked for.
+struct Guarded<'a>(&'a [u8]);
+
+impl Frame for Guarded<'_> {
+    fn load<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        assert!(offset <= 1 << 16, "offset {offset} cannot be bounded by a verifier");
+        let loaded = self.0.load(offset);
+        assert_eq!(loaded.is_some(), offset.checked_add(N).is_some_and(|end| end <= self.0.len()));
+        loaded
+    }
+}
+
+fn any_link() -> impl Strategy<Value = Link> {
+    prop::sample::select(vec![Link::Ethernet, Link::Ip, Link::LinuxSll, Link::LinuxSll2, Link::Null, Link::Unsupported])
+}
+
+/// Bytes that look like a packet often enough to get past the first checks.
+fn plausible_frame() -> impl Strategy<Value = Vec<u8>> {
+    let packet = prop_oneof![
+        (0_usize..=10, any::<u16>(), any::<u8>()).prop_map(|(options, fragment, protocol)| ipv4(options * 4, fragment, protocol)),
+        (prop::sample::select(vec![0, 6, 17, 43, 44, 51, 60, 135]), prop::collection::vec(any::<u8>(), 0..80))
+            .prop_map(|(next, payload)| ipv6(next, &payload)),
+    ];
+    let tags = prop::collection::vec(prop::sample::select(vec![0x8100, 0x88a8]), 0..4);
+    let framed = (tags, prop::sample::select(vec![0x0800, 0x86dd, 0x0806]), packet)
+        .prop_map(|(tags, ethertype, packet)| ethernet(&tags, ethertype, &packet));
+    let damaged = (framed, prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), any::<prop::sample::Index>())
+        .prop_map(|(mut frame, edits, cut)| {
+            for (at, value) in edits {
+                let at = at.index(frame.len());
+                frame[at] = value;
+            }
+            let length = cut.index(frame.len() * 2);
+            frame.truncate(length.max(1));
+            frame
+        });
+    prop_oneof![damaged, prop::collection::vec(any::<u8>(), 0..200)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn any_bytes_are_counted_once_and_never_panic(link in any_link(), bytes in plausible_frame(), key in prop::sample::select(KeyKind::ALL.to_vec())) {
+        let frame = Guarded(&bytes);
+        let tabulation = Tabulation::from_seed(7);
+        let mut settings = Settings::default();
+        settings.cardinality.key = key;
+        let context = Context { settings, tabulation: &tabulation };
+        let mut state = Box::new(State::new());
+        state.record(0, &context, link, &frame, 60, 0);
+        let counters = state.banks[0].counters;
+        prop_assert_eq!((counters.packets(), counters.bytes), (1, 60));
+        let counted = state.banks[0].cardinality.levels(settings.cardinality.precision).iter().any(|&level| level > 0);
+        prop_assert_eq!(counted, counters.rejected() == 0);
+        if let Ok(packet) = network(&frame, link) {
+            prop_assert_eq!(key.crc32(&frame, &packet), hash::crc32(key.extract(&frame, &packet).as_bytes()));
+        }
+    }
+}
