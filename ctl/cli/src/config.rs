@@ -1,0 +1,60 @@
+//! The configuration file: TOML with the long option names as keys.
+
+use crate::error::Failure;
+use crate::value::{self, ReadEvery};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{HashMode, KeyKind, Precision};
+use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::output::Format;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use std::path::Path;
+use std::time::Duration;
+
+/// Reads a configuration file.
+pub(crate) fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, Failure> {
+    let name = path.display();
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        Failure::Usage(format!("configuration {name}, line {line}: {}", error.message().replace('\n', " ")))
+    })
+}
+
+/// A value as it would be written on the command line; numbers need no quotes.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Text(String),
+    Number(u64),
+}
+
+fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, D::Error> {
+    let text = match Scalar::deserialize(deserializer).map_err(|_| D::Error::custom("give a text or a number"))? {
+        Scalar::Text(text) => text,
+        Scalar::Number(number) => number.to_string(),
+    };
+    parse(&text).map(Some).map_err(|problem| D::Error::custom(format!("'{text}' will not do: {problem}")))
+}
+
+macro_rules! options {
+    ($($name:ident: $type:ty),* $(,)?) => {
+        $(pub(crate) fn $name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<$type>, D::Error> {
+            parsed(deserializer, value::$name)
+        })*
+    };
+}
+
+options! {
+    duration: Duration,
+    read_every: ReadEvery,
+    measure: Mode,
+    key: KeyKind,
+    hash: HashMode,
+    registers: Precision,
+    estimator: Estimator,
+    workers: usize,
+    format: Format,
+    port: value::PortSpec,
+}

@@ -1,0 +1,78 @@
+//! How a command fails: one line on standard error, and an exit code.
+
+use clap::error::ErrorKind;
+use flowgauge_ctl::ControlError;
+use flowgauge_dataplane::Error;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command line or configuration makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// It made sense and failed.
+    #[error("{0}")]
+    Failed(String),
+    /// Everything readable was counted, but a warning said that something is wrong with the input.
+    #[error("the results above are incomplete: {0}")]
+    Incomplete(String),
+    /// Whoever read the results has seen enough.
+    #[error("standard output was closed")]
+    Closed,
+}
+
+impl Failure {
+    pub(crate) fn report(self) -> ExitCode {
+        if !matches!(self, Failure::Closed) {
+            eprintln!("error: {self}");
+        }
+        match self {
+            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Failed(_) | Failure::Incomplete(_) => ExitCode::from(1),
+            Failure::Closed => ExitCode::SUCCESS,
+        }
+    }
+
+    /// A failed write of results.
+    pub(crate) fn output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::Failed(format!("cannot write results: {error}")),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Failed(error.to_string())
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Output(error) => Failure::output(error),
+            other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Prints what clap has to say: help as it is, errors as one line.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody is left to tell if standard output is closed.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        _ => {
+            let text = error.to_string();
+            let told = |line: &&str| !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information");
+            let line = text.lines().map(str::trim).filter(told).collect::<Vec<_>>().join(" ");
+            eprintln!("{line}; '--help' explains the options");
+            ExitCode::from(2)
+        }
+    }
+}

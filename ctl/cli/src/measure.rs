@@ -1,0 +1,107 @@
+//! What `run` and `replay` have in common: a poll-mode dataplane, driven to its end.
+
+use crate::error::Failure;
+use crate::options::Options;
+use crate::progress::Watch;
+use flowgauge_ctl::clock::{Interrupt, Monotonic, Trace};
+use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
+use flowgauge_ctl::output::{Csv, Json, Tee};
+use flowgauge_dataplane::Dataplane;
+use flowgauge_dataplane::middleware::Recorder;
+use flowgauge_dataplane::poll::port::{Port, Ports};
+use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Counts what comes out of the ports, live or in trace time, and prints it.
+pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Result<(), Failure> {
+    let plan = options.plan()?;
+    let interface = ports.interface.clone();
+    let settings = plan.estimation.settings;
+    let poll = Poll::new(ports, poll::Options { settings, slot_ns: plan.estimation.slot_ns, truth, ..poll::Options::default() });
+    let (gate, source) = (poll.gate(), poll.source());
+    let dataplane: Box<dyn Dataplane> = match &options.record {
+        Some(path) => Box::new(Recorder::new(poll, create(path)?, settings.cardinality.precision)),
+        None => Box::new(poll),
+    };
+    let interrupt = Interrupt::default();
+    end_on_signal(&interrupt, &gate)?;
+    let watch = (gate.pace() == Pace::Trace).then(|| Watch::start(source, interface));
+    let mut sinks = Tee::default();
+    let printed = options.format.unwrap_or_default().sink(io::stdout());
+    sinks.0.push(match &watch {
+        Some(watch) => watch.around(printed),
+        None => printed,
+    });
+    if let Some(directory) = &options.out {
+        sinks.0.extend(files(directory)?);
+    }
+    let summary = drive(dataplane, plan, gate, interrupt, &mut sinks)?;
+    drop(watch);
+    conclude(&summary)
+}
+
+fn drive(
+    dataplane: Box<dyn Dataplane>,
+    plan: Plan,
+    gate: Arc<Gate>,
+    interrupt: Interrupt,
+    sink: &mut dyn Sink,
+) -> Result<Summary, Failure> {
+    Ok(match gate.pace() {
+        Pace::Trace => Controller::start(dataplane, plan, || Trace::new(gate))?.run(sink)?,
+        Pace::RealTime | Pace::Open => Controller::start(dataplane, plan, || Monotonic::new(interrupt))?.run(sink)?,
+    })
+}
+
+/// The first signal ends the run in order, the second at once.
+fn end_on_signal(interrupt: &Interrupt, gate: &Arc<Gate>) -> Result<(), Failure> {
+    let (interrupt, gate) = (interrupt.clone(), Arc::clone(gate));
+    let handler = move || {
+        if interrupt.is_triggered() {
+            process::exit(130);
+        }
+        interrupt.trigger();
+        gate.interrupt();
+    };
+    ctrlc::set_handler(handler).map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))
+}
+
+/// New files for the records of this run; older ones stay.
+fn files(directory: &Path) -> Result<[Box<dyn Sink>; 2], Failure> {
+    let name = directory.display();
+    fs::create_dir_all(directory).map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let stem = format!("windows-{seconds}-{}", process::id());
+    let csv = create(&directory.join(format!("{stem}.csv")))?;
+    let json = create(&directory.join(format!("{stem}.jsonl")))?;
+    Ok([Box::new(Csv::new(csv)), Box::new(Json::new(json))])
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
+    let file = File::create_new(path);
+    file.map(BufWriter::new).map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
+}
+
+/// Says what did not go as planned.
+fn conclude(summary: &Summary) -> Result<(), Failure> {
+    let Summary { late_reads, missed_reads, late_rotations, retries, .. } = *summary;
+    if missed_reads + late_rotations > 0 {
+        tracing::warn!("{missed_reads} reads missed, {late_rotations} rotations late, {retries} calls repeated");
+    }
+    if late_reads > 0 {
+        let samples = summary.samples;
+        tracing::warn!("{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much");
+    }
+    match summary.warnings.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::Incomplete(match summary.warnings.len() {
+            1 => first.clone(),
+            more => format!("{first} (and {} more)", more - 1),
+        })),
+    }
+}

@@ -1,0 +1,83 @@
+//! Progress bars on long work, only where someone looks.
+
+use flowgauge_ctl::Record;
+use flowgauge_ctl::controller::Sink;
+use flowgauge_dataplane::poll::port::Source;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const STYLE: &str = "{msg} {wide_bar} {percent:>3} % {eta:>4} left";
+const STYLE_ENDLESS: &str = "{msg} {spinner} {elapsed}";
+
+/// A bar on standard error; invisible when that is not a terminal.
+pub(crate) fn bar(total: Option<u64>, message: String) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let style = ProgressStyle::with_template(if total.is_some() { STYLE } else { STYLE_ENDLESS });
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(message);
+    bar
+}
+
+/// A bar that follows a source of packets in a thread of its own.
+pub(crate) struct Watch {
+    bar: ProgressBar,
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(crate) fn start(source: Arc<dyn Source>, message: String) -> Self {
+        let bar = bar(source.progress().map(|(_, total)| total), message);
+        let done = Arc::new(AtomicBool::new(false));
+        if bar.is_hidden() {
+            return Watch { bar, done, thread: None };
+        }
+        let (ticking, finished) = (bar.clone(), Arc::clone(&done));
+        let thread = thread::spawn(move || {
+            while !finished.load(Ordering::Relaxed) {
+                match source.progress() {
+                    Some((position, _)) => ticking.set_position(position),
+                    None => ticking.tick(),
+                }
+                thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        Watch { bar, done, thread: Some(thread) }
+    }
+
+    /// A sink that takes the bar off the screen while it prints.
+    pub(crate) fn around<'a>(&self, sink: Box<dyn Sink + 'a>) -> Box<dyn Sink + 'a> {
+        Box::new(Suspending { bar: self.bar.clone(), sink })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // The bar is decoration: what its thread died of does not matter.
+            let _ = thread.join();
+        }
+        self.bar.finish_and_clear();
+    }
+}
+
+struct Suspending<'a> {
+    bar: ProgressBar,
+    sink: Box<dyn Sink + 'a>,
+}
+
+impl Sink for Suspending<'_> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        let Self { bar, sink } = self;
+        bar.suspend(|| sink.record(record))
+    }
+}

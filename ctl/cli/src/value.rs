@@ -1,0 +1,99 @@
+//! Values of options: parsed alike on the command line and in the configuration file.
+
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{HashMode, KeyKind, Precision};
+use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::output::Format;
+use flowgauge_dataplane::traffic::Profile;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SHORTEST: Duration = Duration::from_micros(1);
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// A time such as `500ms`, `10s` or `2m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let duration =
+        humantime::parse_duration(text.trim()).map_err(|_| "give a time with its unit, such as 500ms, 10s or 2m".to_owned())?;
+    if duration < SHORTEST {
+        return Err("must be at least 1us".to_owned());
+    }
+    if duration > LONGEST {
+        return Err("must be at most 100 years".to_owned());
+    }
+    Ok(duration)
+}
+
+/// A mean time between reads, or `never`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadEvery(pub(crate) Option<Duration>);
+
+pub(crate) fn read_every(text: &str) -> Result<ReadEvery, String> {
+    if text == "never" {
+        return Ok(ReadEvery(None));
+    }
+    duration(text).map(|mean| ReadEvery(Some(mean))).map_err(|problem| format!("{problem}, or never"))
+}
+
+pub(crate) fn registers(text: &str) -> Result<Precision, String> {
+    let wanted = "give a power of two from 16 to 65536, such as 2048";
+    let registers: usize = text.parse().map_err(|_| wanted.to_owned())?;
+    Precision::from_registers(registers).ok_or_else(|| wanted.to_owned())
+}
+
+pub(crate) fn workers(text: &str) -> Result<usize, String> {
+    let workers: usize = text.parse().map_err(|_| "give a number from 1 to 256".to_owned())?;
+    if (1..=256).contains(&workers) { Ok(workers) } else { Err("give a number from 1 to 256".to_owned()) }
+}
+
+/// Finds a value by its name.
+fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
+    let found = all.iter().copied().find(|value| name(*value) == text);
+    found.ok_or_else(|| format!("use one of {}", all.iter().map(|value| name(*value)).collect::<Vec<_>>().join(", ")))
+}
+
+pub(crate) fn key(text: &str) -> Result<KeyKind, String> {
+    named(text, &KeyKind::ALL, KeyKind::name)
+}
+
+pub(crate) fn hash(text: &str) -> Result<HashMode, String> {
+    named(text, &HashMode::ALL, HashMode::name)
+}
+
+pub(crate) fn estimator(text: &str) -> Result<Estimator, String> {
+    named(text, &Estimator::ALL, Estimator::name)
+}
+
+pub(crate) fn format(text: &str) -> Result<Format, String> {
+    named(text, &Format::ALL, Format::name)
+}
+
+/// Measurements that are switched on, by name with commas between.
+pub(crate) fn measure(text: &str) -> Result<Mode, String> {
+    let mut mode = Mode::Off;
+    for name in text.split(',') {
+        match name.trim() {
+            "cardinality" => mode = Mode::Windowed,
+            "none" => {}
+            other => return Err(format!("there is no measurement '{other}'; use cardinality, or none to count packets only")),
+        }
+    }
+    Ok(mode)
+}
+
+/// Where packets come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PortSpec {
+    Pcap(PathBuf),
+    Memory(Profile),
+}
+
+pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
+    match text.split_once(':') {
+        Some(("pcap", path)) if !path.is_empty() => Ok(PortSpec::Pcap(path.into())),
+        Some(("memory", profile)) => {
+            profile.parse().map(PortSpec::Memory).map_err(|error: flowgauge_dataplane::traffic::ProfileError| error.to_string())
+        }
+        _ => Err("use pcap:FILE or memory:PROFILE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
+    }
+}

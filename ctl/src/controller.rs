@@ -1,0 +1,438 @@
+//! Runs a dataplane by a schedule on a clock.
+
+use crate::clock::{Clock, Woken, nanoseconds};
+use crate::estimate::cardinality::EstimateError;
+use crate::record::{Cardinality, Estimation, Kind, Record};
+use crate::schedule::{Action, Due, Intervals, Schedule};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Counters, HashIdentity};
+use flowgauge_dataplane::{Dataplane, Error, Event, Losses, Snapshot, Tables, Truth};
+use std::io;
+use std::time::Duration;
+
+/// A read that starts later than this after its time is counted as late. Waking up takes a live clock about a tenth of it.
+const LATE: Duration = Duration::from_millis(1);
+/// Reads this many mean intervals overdue are given up, so that a dataplane slower than its reads cannot build up a backlog.
+const BACKLOG: u32 = 10;
+/// Empty windows in a row that are still published; a longer silence in a trace is skipped.
+const EMPTY_WINDOWS: u64 = 1000;
+/// How long to wait before a failed call is repeated, at first; doubled each time.
+const BACK_OFF: Duration = Duration::from_millis(10);
+/// How often a failed call is repeated before the controller goes on without it.
+const RETRIES: u32 = 8;
+/// How often a waiting live controller looks for events.
+const EVENT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Where records go.
+pub trait Sink {
+    /// Takes one record.
+    ///
+    /// # Errors
+    /// If it cannot be written; the run ends, since nobody would see what it measures.
+    fn record(&mut self, record: &Record) -> io::Result<()>;
+
+    /// How far the run has come, in nanoseconds of its clock; called at every read and rotation.
+    fn progress(&mut self, _start: u64, _now: u64, _packets: u64) {}
+}
+
+/// Why a run broke off.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The dataplane failed for good.
+    #[error(transparent)]
+    Dataplane(#[from] Error),
+    /// Records cannot be written.
+    #[error("cannot write results: {0}")]
+    Output(#[from] io::Error),
+    /// Registers that no hash can give.
+    #[error("the registers read from {interface} are damaged: {source}")]
+    Registers {
+        /// Where they came from.
+        interface: String,
+        /// What is wrong with them.
+        source: EstimateError,
+    },
+    /// The traffic broke off.
+    #[error("{interface}: a worker has died and its counts with it; restart, and report this as a bug with the log above")]
+    TrafficFailed {
+        /// Where the packets came from.
+        interface: String,
+    },
+}
+
+/// What a controller is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// When windows end, reads happen and the run is over. With staggered registers there are no windows.
+    pub intervals: Intervals,
+    /// What the registers mean.
+    pub estimation: Estimation,
+    /// Seed of hash tables and read times.
+    pub seed: u64,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Windows published.
+    pub windows: u64,
+    /// Reads published.
+    pub samples: u64,
+    /// Reads that started more than a millisecond late.
+    pub late_reads: u64,
+    /// Reads given up: the dataplane did not answer, or a backlog built up.
+    pub missed_reads: u64,
+    /// Rotations that failed at their time; their windows were closed later, no packet was lost.
+    pub late_rotations: u64,
+    /// Calls that were repeated.
+    pub retries: u64,
+    /// What the dataplane warned of.
+    pub warnings: Vec<String>,
+    /// Everything together; `None` if nothing was counted.
+    pub total: Option<Record>,
+}
+
+/// Drives one dataplane.
+pub struct Controller<D, C> {
+    dataplane: D,
+    clock: C,
+    plan: Plan,
+    schedule: Schedule,
+    /// Start of the current window, in nanoseconds: where the one before it really ended.
+    window_start: u64,
+    start: u64,
+    losses: Losses,
+    summary: Summary,
+    total: Total,
+    ended: bool,
+}
+
+/// What all windows have in common.
+#[derive(Default)]
+struct Total {
+    counters: Counters,
+    drops: Losses,
+    levels: Vec<u8>,
+    truth: Option<Truth>,
+    hash: Option<HashIdentity>,
+}
+
+enum Attempt<T> {
+    /// The answer, and when the call that brought it was made.
+    Done(T, u64),
+    GivenUp,
+}
+
+impl<D: Dataplane, C: Clock> Controller<D, C> {
+    /// Installs the tables, which starts the dataplane; `clock` makes the clock once packets flow.
+    ///
+    /// # Errors
+    /// Whatever [`Dataplane::install`] fails with.
+    pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
+        dataplane.install(&Tables::new(&plan.estimation.settings, plan.seed))?;
+        let clock = clock();
+        let start = clock.now();
+        let intervals = match plan.estimation.settings.cardinality.mode {
+            Mode::Staggered => Intervals { window: None, ..plan.intervals },
+            Mode::Windowed | Mode::Off => plan.intervals,
+        };
+        Ok(Controller {
+            dataplane,
+            clock,
+            plan,
+            schedule: Schedule::new(start, intervals, plan.seed),
+            window_start: start,
+            start,
+            losses: Losses::default(),
+            summary: Summary::default(),
+            total: Total::default(),
+            ended: false,
+        })
+    }
+
+    /// Runs until the schedule, the traffic or the operator ends it; every packet counted by then is in a record.
+    ///
+    /// # Errors
+    /// [`ControlError`]; what was published before stays published.
+    pub fn run(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+        loop {
+            self.skip_silence();
+            let due = self.schedule.peek();
+            match self.wait(due)? {
+                Woken::Reached => {}
+                Woken::Interrupted | Woken::Ended { .. } => break,
+                Woken::Failed => return Err(ControlError::TrafficFailed { interface: self.interface() }),
+            }
+            let Some(due) = due else { break };
+            match due.action {
+                Action::Read => self.read(due.at, sink)?,
+                Action::Rotate { window } => self.rotate(window, true, sink)?,
+                Action::Stop => break,
+            }
+            self.schedule.pop();
+            self.report_progress(sink);
+            // Packets that arrive while the last window is closed are beyond the end of the run.
+            if self.schedule.peek() == Some(Due { at: due.at, action: Action::Stop }) && self.window_start >= due.at {
+                return self.conclude(sink);
+            }
+        }
+        self.finish(sink)
+    }
+
+    /// Waits until something is due, looking after events meanwhile.
+    fn wait(&mut self, due: Option<Due>) -> Result<Woken, ControlError> {
+        let deadline = due.map_or(u64::MAX, |due| due.at);
+        loop {
+            let next = deadline.min(self.clock.now().saturating_add(nanoseconds(EVENT_INTERVAL)));
+            let next = if self.clock.next_packet().is_some() { deadline } else { next };
+            let woken = self.clock.wait_until(next);
+            self.look_after_events()?;
+            if woken != Woken::Reached || next == deadline {
+                return Ok(woken);
+            }
+            if self.ended {
+                return Ok(Woken::Ended { at: self.clock.now() });
+            }
+        }
+    }
+
+    fn look_after_events(&mut self) -> Result<(), ControlError> {
+        if let Attempt::Done(events, _) = self.attempt("events", D::events)? {
+            for event in events {
+                match event {
+                    Event::TrafficEnded => self.ended = true,
+                    Event::Warning(warning) => {
+                        tracing::warn!("{warning}");
+                        self.summary.warnings.push(warning);
+                    }
+                    other => tracing::info!("{other:?}"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves on to the window of the next packet when too many empty ones would come before it.
+    fn skip_silence(&mut self) {
+        let Some(next) = self.clock.next_packet() else { return };
+        let empty = self.schedule.windows_until(next);
+        // Only between two windows: one that was begun is closed at its regular end.
+        let between = self.summary.windows > 0 && self.clock.now() == self.window_start;
+        if between && empty > EMPTY_WINDOWS {
+            let warning = format!("no packets for {empty} windows from window {}; they are left out", self.schedule.window());
+            tracing::warn!("{warning}");
+            self.schedule.skip_to(next);
+            self.window_start = self.schedule.window_start();
+        }
+    }
+
+    fn read(&mut self, at: u64, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let started = self.clock.now();
+        let late_ns = started.saturating_sub(at);
+        let mean = self.plan.intervals.read_every.unwrap_or_default();
+        if late_ns > nanoseconds(mean.saturating_mul(BACKLOG)) {
+            self.summary.missed_reads += 1;
+            return Ok(());
+        }
+        self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
+        let Attempt::Done(snapshot, taken) = self.attempt("sample", D::sample)? else {
+            self.summary.missed_reads += 1;
+            tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
+            return Ok(());
+        };
+        let record = self.sample(&snapshot, at, late_ns, taken)?;
+        self.summary.samples += 1;
+        sink.record(&record)?;
+        Ok(())
+    }
+
+    fn sample(&mut self, snapshot: &Snapshot, at: u64, late_ns: u64, taken: u64) -> Result<Record, ControlError> {
+        let estimation = &self.plan.estimation;
+        let cardinality = match estimation.settings.cardinality.mode {
+            Mode::Staggered => Cardinality::staggered(snapshot, estimation, self.start, taken),
+            Mode::Windowed | Mode::Off => Cardinality::windowed(snapshot, estimation),
+        };
+        let cardinality = cardinality.map_err(|source| self.damaged(source))?;
+        let drops = self.losses.clone();
+        let drops = self.read_losses()?.since(&drops);
+        Ok(Record {
+            kind: Kind::Sample,
+            window: self.schedule.window(),
+            start_ns: self.window_start,
+            end_ns: taken,
+            at_ns: Some(at),
+            late_ns,
+            complete: false,
+            cardinality,
+            ..self.blank(snapshot, drops)
+        })
+    }
+
+    fn rotate(&mut self, window: u64, complete: bool, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let Attempt::Done(snapshot, end_ns) = self.attempt("rotate", D::rotate)? else {
+            self.summary.late_rotations += 1;
+            tracing::warn!("window {window} could not be closed at its time; it goes on until the next rotation succeeds");
+            return Ok(());
+        };
+        let losses = self.read_losses()?;
+        let drops = losses.since(&self.losses);
+        self.losses = losses;
+        let cardinality = Cardinality::windowed(&snapshot, &self.plan.estimation).map_err(|source| self.damaged(source))?;
+        let record = Record {
+            kind: Kind::Window,
+            window,
+            start_ns: self.window_start,
+            end_ns,
+            at_ns: None,
+            late_ns: 0,
+            complete,
+            cardinality,
+            ..self.blank(&snapshot, drops)
+        };
+        self.window_start = end_ns;
+        self.total.add(&record, &snapshot);
+        self.summary.windows += 1;
+        sink.record(&record)?;
+        Ok(())
+    }
+
+    /// Closes what is open and sums up.
+    fn finish(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+        self.look_after_events()?;
+        if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
+            self.finish_staggered(sink)?;
+        } else {
+            let open = self.clock.now() > self.window_start;
+            if open || self.summary.windows == 0 {
+                self.rotate(self.schedule.window(), false, sink)?;
+            }
+        }
+        self.conclude(sink)
+    }
+
+    /// Sums up.
+    fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+        self.sum_up()?;
+        self.report_progress(sink);
+        if let Some(total) = &self.summary.total {
+            sink.record(total)?;
+        }
+        Ok(self.summary)
+    }
+
+    fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let now = self.clock.now();
+        let Attempt::Done(snapshot, _) = self.attempt("sample", D::sample)? else { return Ok(()) };
+        let record = self.sample(&snapshot, now, 0, now)?;
+        sink.record(&record)?;
+        self.summary.samples += 1;
+        self.summary.total =
+            Some(Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, cardinality: None, ..record });
+        Ok(())
+    }
+
+    fn sum_up(&mut self) -> Result<(), ControlError> {
+        let Some(hash) = self.total.hash else { return Ok(()) };
+        let Estimation { settings, estimator, .. } = self.plan.estimation;
+        let levels = std::mem::take(&mut self.total.levels);
+        let cardinality = match settings.cardinality.mode {
+            Mode::Windowed => {
+                let truth = self.total.truth.map(|truth| truth.total);
+                Some(
+                    Cardinality::united(levels, settings.cardinality.key, hash, truth, estimator)
+                        .map_err(|source| self.damaged(source))?,
+                )
+            }
+            Mode::Off | Mode::Staggered => None,
+        };
+        let packets = self.total.counters.packets();
+        self.summary.total = Some(Record {
+            kind: Kind::Total,
+            window: self.schedule.window(),
+            start_ns: self.start,
+            end_ns: self.clock.now(),
+            at_ns: None,
+            late_ns: 0,
+            complete: true,
+            backend: self.dataplane.capabilities().backend,
+            interface: self.interface(),
+            counters: self.total.counters,
+            packets_before_after: (packets, packets),
+            drops: self.total.drops.clone(),
+            cardinality,
+        });
+        Ok(())
+    }
+
+    fn blank(&self, snapshot: &Snapshot, drops: Losses) -> Record {
+        Record {
+            kind: Kind::Sample,
+            window: 0,
+            start_ns: 0,
+            end_ns: 0,
+            at_ns: None,
+            late_ns: 0,
+            complete: false,
+            backend: self.dataplane.capabilities().backend,
+            interface: self.interface(),
+            counters: snapshot.bank.counters,
+            packets_before_after: (snapshot.packets_before, snapshot.packets_after),
+            drops,
+            cardinality: None,
+        }
+    }
+
+    /// Losses since the start; the last known ones if they cannot be read now.
+    fn read_losses(&mut self) -> Result<Losses, ControlError> {
+        Ok(match self.attempt("losses", D::losses)? {
+            Attempt::Done(losses, _) => losses,
+            Attempt::GivenUp => self.losses.clone(),
+        })
+    }
+
+    /// Makes a call, repeating it with growing pauses while it fails transiently.
+    fn attempt<T>(&mut self, operation: &str, call: impl Fn(&mut D) -> Result<T, Error>) -> Result<Attempt<T>, ControlError> {
+        let mut delay = BACK_OFF;
+        for retry in 0..=RETRIES {
+            let called = self.clock.now();
+            match call(&mut self.dataplane) {
+                Ok(answer) => return Ok(Attempt::Done(answer, called)),
+                Err(error) if !error.is_transient() => return Err(error.into()),
+                Err(error) if retry == RETRIES => tracing::warn!("{error}; given up after {RETRIES} retries"),
+                Err(error) => {
+                    tracing::debug!("{operation} failed, trying again in {delay:?}: {error}");
+                    self.summary.retries += 1;
+                    self.clock.back_off(delay);
+                    delay *= 2;
+                }
+            }
+        }
+        Ok(Attempt::GivenUp)
+    }
+
+    fn report_progress(&self, sink: &mut dyn Sink) {
+        sink.progress(self.start, self.clock.now(), self.total.counters.packets());
+    }
+
+    fn damaged(&self, source: EstimateError) -> ControlError {
+        ControlError::Registers { interface: self.interface(), source }
+    }
+
+    fn interface(&self) -> String {
+        self.dataplane.capabilities().interface.clone()
+    }
+}
+
+impl Total {
+    fn add(&mut self, record: &Record, snapshot: &Snapshot) {
+        self.counters.merge(&record.counters);
+        record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
+        self.truth = snapshot.truth;
+        self.hash = Some(snapshot.hash);
+        if let Some(cardinality) = &record.cardinality {
+            self.levels.resize(cardinality.levels.len(), 0);
+            self.levels.iter_mut().zip(&cardinality.levels).for_each(|(all, one)| *all = (*all).max(*one));
+        }
+    }
+}

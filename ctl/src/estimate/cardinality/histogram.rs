@@ -1,0 +1,109 @@
+//! How many registers hold each level.
+
+use super::EstimateError;
+
+const MIN_PRECISION: u32 = 4;
+const MAX_PRECISION: u32 = 16;
+const HASH_BITS: u32 = 32;
+
+/// Levels 0..=29, the most of any precision (p = 4).
+pub(super) const LEVELS: usize = (HASH_BITS - MIN_PRECISION) as usize + 2;
+
+/// Power of two over [`LEVELS`], so that a masked level is a safe index.
+const SLOTS: usize = 32;
+
+/// Neighbouring registers often hold the same level, and an increment must wait for the one before
+/// it at the same address; separate lanes let them overlap.
+const LANES: usize = 8;
+
+/// The number of registers at each level of a sketch: all that an estimate depends on
+/// (Ertl 2017, section 2.2, algorithm 4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u32; LEVELS],
+    precision: u8,
+}
+
+impl Histogram {
+    /// Counts `levels`, one a register: m = 2^p of them, p in 4..=16, each 0..=33 - p.
+    ///
+    /// # Errors
+    /// [`EstimateError::Length`] for any other number of registers, [`EstimateError::Level`] for
+    /// the first register with a level over 33 - p.
+    pub fn new(levels: &[u8]) -> Result<Self, EstimateError> {
+        let precision = precision(levels.len())?;
+        let max = last_level(precision);
+        if levels.iter().fold(0, |highest, &level| highest.max(level)) > max {
+            check(levels, max)?;
+        }
+        let mut lanes = [[0_u32; SLOTS]; LANES];
+        // m is a multiple of 16, so no register is left over.
+        for chunk in levels.as_chunks::<LANES>().0 {
+            for (lane, &level) in lanes.iter_mut().zip(chunk) {
+                lane[usize::from(level) % SLOTS] += 1;
+            }
+        }
+        let counts = std::array::from_fn(|level| lanes.iter().map(|lane| lane[level]).sum());
+        Ok(Self { counts, precision })
+    }
+
+    /// Registers, m = 2^p in 16..=65536.
+    #[must_use]
+    pub const fn registers(&self) -> u32 {
+        1 << self.precision
+    }
+
+    /// p, in 4..=16.
+    #[must_use]
+    pub const fn precision(&self) -> u8 {
+        self.precision
+    }
+
+    /// Registers at each level, from 0 to 33 - p.
+    #[must_use]
+    pub fn counts(&self) -> &[u32] {
+        &self.counts[..=usize::from(self.last())]
+    }
+
+    /// Registers that are not 0: a certain lower bound of the number of flows.
+    #[must_use]
+    pub const fn occupied(&self) -> u32 {
+        self.registers() - self.counts[0]
+    }
+
+    /// The largest level, 33 - p.
+    pub(super) const fn last(&self) -> u8 {
+        last_level(self.precision)
+    }
+
+    pub(super) fn count(&self, level: u8) -> f64 {
+        f64::from(self.counts[usize::from(level)])
+    }
+
+    pub(super) fn m(&self) -> f64 {
+        f64::from(self.registers())
+    }
+}
+
+/// p of a sketch of `registers` = 2^p registers.
+pub(super) fn precision(registers: usize) -> Result<u8, EstimateError> {
+    let bits = registers.trailing_zeros();
+    if registers.is_power_of_two() && (MIN_PRECISION..=MAX_PRECISION).contains(&bits) {
+        Ok(bits as u8)
+    } else {
+        Err(EstimateError::Length { registers })
+    }
+}
+
+/// The largest level with 2^`precision` registers, 33 - p.
+pub(super) const fn last_level(precision: u8) -> u8 {
+    HASH_BITS as u8 + 1 - precision
+}
+
+/// Refuses the first level over `max`.
+pub(super) fn check(levels: &[u8], max: u8) -> Result<(), EstimateError> {
+    match levels.iter().enumerate().find(|&(_, &level)| level > max) {
+        None => Ok(()),
+        Some((register, &level)) => Err(EstimateError::Level { register, level, max }),
+    }
+}

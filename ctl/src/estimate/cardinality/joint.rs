@@ -1,0 +1,237 @@
+//! What two sketches share: Ertl's joint maximum likelihood estimate (2017, section 5).
+//!
+//! With a, b, x flows a register only in the first sketch, only in the second and in both, a pair of
+//! levels has P(K1 <= k1, K2 <= k2) = exp(-a 2^-k1 - b 2^-k2 - x 2^-min(k1, k2)), where 2^-k becomes
+//! 0 at the last level. Inclusion and exclusion of three single estimates throws away most of what
+//! the pairs of levels tell.
+
+mod cells;
+
+use serde::{Deserialize, Serialize};
+
+use self::cells::{Cells, Matrix, PairCounts, Rates};
+use super::interval::{CEILING, Z95, around};
+use super::mle::maximum_likelihood;
+use super::{Estimate, EstimateError, Histogram};
+
+/// Flows in two sketches, each number with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Joint {
+    /// Flows only in the first sketch.
+    pub only_a: Estimate,
+    /// Flows only in the second sketch.
+    pub only_b: Estimate,
+    /// Flows in both sketches.
+    pub both: Estimate,
+    /// Flows in either sketch: `only_a + only_b + both`.
+    pub union: Estimate,
+    /// `both / union`, in 0..=1; 0 for two empty sketches.
+    pub jaccard: f64,
+}
+
+/// Fewer flows than this are none: the likelihood's maximum was at 0, which a logarithm only nears.
+const NONE: f64 = 1e-3;
+
+const MAX_STEPS: u32 = 200;
+
+/// The flows that two sketches share and do not share.
+///
+/// `a`, `b`: levels of sketches with the same hash and the same m = 2^p registers, p in 4..=16, each
+/// level 0..=33 - p. `low` of `only_a` and `only_b` is at least the number of registers that are
+/// higher in that sketch, which are certain. A sketch with every register at its last level says
+/// nothing about the other: the split is then arbitrary, and its intervals reach up to [`CEILING`].
+///
+/// # Errors
+/// [`EstimateError::Mismatch`], [`EstimateError::Length`], [`EstimateError::Level`].
+pub fn joint(a: &[u8], b: &[u8]) -> Result<Joint, EstimateError> {
+    if a.len() != b.len() {
+        return Err(EstimateError::Mismatch { a: a.len(), b: b.len() });
+    }
+    let (in_a, in_b) = (Histogram::new(a)?, Histogram::new(b)?);
+    let merged: Vec<u8> = a.iter().zip(b).map(|(&a, &b)| a.max(b)).collect();
+    let in_either = Histogram::new(&merged)?;
+    if in_either.occupied() == 0 {
+        return Ok(Joint {
+            only_a: Estimate::ZERO,
+            only_b: Estimate::ZERO,
+            both: Estimate::ZERO,
+            union: Estimate::ZERO,
+            jaccard: 0.0,
+        });
+    }
+    let pairs = PairCounts::new(a, b, in_either.last() - 1);
+    let fit = Fit { m: in_either.m(), rates: maximise(&pairs, start(&in_a, &in_b, &in_either)), q: in_either.last() - 1 };
+    let higher = |one: &[u8], other: &[u8]| one.iter().zip(other).filter(|(o, t)| o > t).count();
+    let only_a = fit.estimate(0, higher(a, b) as f64);
+    let only_b = fit.estimate(1, higher(b, a) as f64);
+    let both = fit.estimate(2, 0.0);
+    let union = fit.union(f64::from(in_either.occupied()));
+    let jaccard = (both.value / union.value).clamp(0.0, 1.0);
+    Ok(Joint { only_a, only_b, both, union, jaccard })
+}
+
+/// Inclusion and exclusion of the single estimates, at least one flow each, as flows a register.
+fn start(in_a: &Histogram, in_b: &Histogram, in_either: &Histogram) -> Rates {
+    let flows = |histogram: &Histogram| match histogram.occupied() {
+        0 => 0.0,
+        _ => maximum_likelihood(histogram).min(CEILING),
+    };
+    let (a, b, union) = (flows(in_a), flows(in_b), flows(in_either));
+    let m = in_either.m();
+    [union - b, union - a, a + b - union].map(|flows| flows.max(1.0) / m)
+}
+
+/// Fisher scoring in the logarithms of the rates with Marquardt's damping, so that every step taken
+/// raises the likelihood. A rate whose maximum is at 0 sinks until it no longer matters.
+fn maximise(pairs: &PairCounts, start: Rates) -> Rates {
+    let mut rates = start;
+    let mut damping = 1e-3;
+    let (mut likelihood, mut gradient, mut information) = pairs.evaluate(rates);
+    for _ in 0..MAX_STEPS {
+        let Some(step) = scoring_step(&gradient, &information, damping) else {
+            damping *= 10.0;
+            continue;
+        };
+        let gain: f64 = gradient.iter().zip(step).map(|(g, s)| g * s).sum();
+        if gain < 1e-8 {
+            break;
+        }
+        let trial: Rates = std::array::from_fn(|i| rates[i] * step[i].clamp(-2.0, 2.0).exp());
+        let at_trial = pairs.evaluate(trial);
+        if at_trial.0 > likelihood {
+            rates = trial;
+            (likelihood, gradient, information) = at_trial;
+            damping = (damping * 0.1).max(1e-9);
+        } else {
+            damping *= 10.0;
+            if damping > 1e12 {
+                break;
+            }
+        }
+    }
+    rates
+}
+
+fn scoring_step(gradient: &Rates, information: &Matrix, damping: f64) -> Option<Rates> {
+    let mut damped = *information;
+    for (i, row) in damped.iter_mut().enumerate() {
+        row[i] += damping * (row[i] + 1e-9);
+    }
+    let inverse = invert(&damped)?;
+    Some(std::array::from_fn(|i| inverse[i].iter().zip(gradient).map(|(c, g)| c * g).sum()))
+}
+
+/// Inverse of a symmetric positive definite matrix by cofactors, scaled to a unit diagonal first.
+/// None where it is singular.
+fn invert(matrix: &Matrix) -> Option<Matrix> {
+    let scale: Rates = std::array::from_fn(|i| matrix[i][i].sqrt().recip());
+    if scale.iter().any(|s| !s.is_finite()) {
+        return None;
+    }
+    let c: Matrix = std::array::from_fn(|i| std::array::from_fn(|j| matrix[i][j] * scale[i] * scale[j]));
+    let cofactor = |i: usize, j: usize| {
+        let (i1, i2, j1, j2) = ((i + 1) % 3, (i + 2) % 3, (j + 1) % 3, (j + 2) % 3);
+        c[i1][j1] * c[i2][j2] - c[i1][j2] * c[i2][j1]
+    };
+    let determinant: f64 = (0..3).map(|j| c[0][j] * cofactor(0, j)).sum();
+    if determinant.is_nan() || determinant < 1e-13 {
+        return None;
+    }
+    Some(std::array::from_fn(|i| std::array::from_fn(|j| cofactor(j, i) / determinant * scale[i] * scale[j])))
+}
+
+/// The most likely rates and what their errors depend on.
+struct Fit {
+    m: f64,
+    rates: Rates,
+    q: u8,
+}
+
+impl Fit {
+    fn flows(&self, i: usize) -> f64 {
+        let flows = self.m * self.rates[i];
+        if flows < NONE { 0.0 } else { flows }
+    }
+
+    /// Covariance of the three numbers of flows at `rates`, by the expected information. The numbers
+    /// are fixed, not Poisson, so their own variances are taken off; see `interval::relative_error`.
+    fn covariance(&self, rates: &Rates) -> Option<Matrix> {
+        let information = Cells::new(rates, self.q).information();
+        let per_register = information.map(|row| row.map(|value| value * self.m));
+        let logarithmic = invert(&per_register)?;
+        Some(std::array::from_fn(|i| {
+            std::array::from_fn(|j| {
+                let own = if i == j { self.m * rates[i] } else { 0.0 };
+                self.m * self.m * rates[i] * rates[j] * logarithmic[i][j] - own
+            })
+        }))
+    }
+
+    /// Half width of the interval if `flows` were the true number `i`, the sketches' own numbers of
+    /// flows staying what they are. Next to 0 flows in common the information is mostly that of
+    /// coincidences far too rare to occur in m registers, and the width too small; half the
+    /// estimate of each number, as the least it may be, is clear of that.
+    fn half_width(&self, i: usize, flows: f64) -> f64 {
+        let mut rates = self.rates;
+        let change = flows / self.m - rates[i];
+        match i {
+            2 => {
+                rates[0] -= change;
+                rates[1] -= change;
+            }
+            _ => rates[2] -= change,
+        }
+        rates[i] += change;
+        let rates: Rates = std::array::from_fn(|j| rates[j].max(0.5 * self.rates[j]).max(NONE / self.m));
+        match self.covariance(&rates) {
+            Some(covariance) => Z95 * covariance[i][i].max(0.0).sqrt(),
+            None => CEILING,
+        }
+    }
+
+    /// Number `i` with the numbers that a test at 5 % does not reject. The standard error at the
+    /// estimate itself would be 0 where the estimate is 0.
+    fn estimate(&self, i: usize, certain: f64) -> Estimate {
+        let value = self.flows(i);
+        let resolution = 0.01 * self.half_width(i, value) + 1e-3;
+        let below = |flows: f64| value - flows > self.half_width(i, flows);
+        let low = if below(0.0) { bisect(0.0, value, resolution, below) } else { 0.0 };
+        let not_above = |flows: f64| flows - value <= self.half_width(i, flows);
+        let mut above = 2.0 * value + 4.0 * resolution;
+        while above < CEILING && not_above(above) {
+            above *= 2.0;
+        }
+        let high = if above < CEILING { bisect(value, above, resolution, not_above) } else { CEILING };
+        let low = (low - 0.5).min(value - 1.0).max(certain);
+        let high = (high + 0.5).max(value + 1.0);
+        Estimate::ordered(value, low, high)
+    }
+
+    fn union(&self, certain: f64) -> Estimate {
+        let value: f64 = (0..3).map(|i| self.flows(i)).sum();
+        match self.covariance(&self.rates) {
+            None => Estimate::ordered(value, certain, CEILING),
+            Some(covariance) => {
+                let variance: f64 = covariance.iter().flatten().sum();
+                around(value, variance.max(0.0).sqrt() / value, value, certain)
+            }
+        }
+    }
+}
+
+/// The end of `holds`, true at `from` and false at `to`, within `resolution`.
+fn bisect(from: f64, to: f64, resolution: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    let (mut from, mut to) = (from, to);
+    while to - from > resolution {
+        let middle = 0.5 * (from + to);
+        if middle <= from || middle >= to {
+            break;
+        }
+        if holds(middle) {
+            from = middle;
+        } else {
+            to = middle;
+        }
+    }
+    0.5 * (from + to)
+}

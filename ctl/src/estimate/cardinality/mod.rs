@@ -1,0 +1,184 @@
+//! Numbers of distinct flows from HyperLogLog registers.
+//!
+//! A sketch has m = 2^p registers, p in 4..=16. The hash has 32 bits: p choose the register and
+//! q = 32 - p give the level, leading zeros plus one, so a register holds 0 (no flow) up to q + 1
+//! (all q bits zero). Every estimate comes with its 95 % interval.
+//!
+//! Sources: Flajolet, Fusy, Gandouet, Meunier, *HyperLogLog: the analysis of a near-optimal
+//! cardinality estimation algorithm* (2007); Ertl, *New cardinality estimation algorithms for
+//! HyperLogLog sketches* (2017, arXiv:1702.01284); Cornacchia, Bianchi, Bianco, Giaccone,
+//! *Staggered HLL* (Computer Communications 193, 2022); the W-HLL thesis, section 3.5.
+
+mod ertl;
+mod flajolet;
+mod histogram;
+mod interval;
+mod joint;
+mod mle;
+mod model;
+mod staggered;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use flajolet::flajolet_large_range;
+pub use histogram::Histogram;
+pub use interval::{CEILING, Estimate};
+pub use joint::{Joint, joint};
+pub use staggered::{StaggeredEstimator, staggered};
+
+/// How a number of distinct flows is estimated from the levels of a sketch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Estimator {
+    /// Ertl's improved raw estimator (2017, section 3.4, algorithm 6): one formula for every
+    /// cardinality, no bias to speak of.
+    #[default]
+    Ertl,
+    /// The thesis' (section 3.5.1): Flajolet et al. (2007, figure 3) with linear counting up to
+    /// 2.5 m and without the large-range correction. About 2 % too high in the mean just above
+    /// 2.5 m flows. The thesis truncates to an integer; here the fraction stays.
+    Flajolet,
+    /// Ertl's maximum likelihood estimator (2017, section 4.4, algorithm 8).
+    Mle,
+}
+
+impl Estimator {
+    /// Every estimator, the default first.
+    pub const ALL: [Self; 3] = [Self::Ertl, Self::Flajolet, Self::Mle];
+
+    /// The name used in configurations and outputs: `ertl`, `flajolet` or `mle`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ertl => "ertl",
+            Self::Flajolet => "flajolet",
+            Self::Mle => "mle",
+        }
+    }
+}
+
+impl fmt::Display for Estimator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Estimator {
+    type Err = UnknownEstimator;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEstimator> {
+        Self::ALL
+            .into_iter()
+            .find(|estimator| estimator.name() == name)
+            .ok_or_else(|| UnknownEstimator::new(name, &Self::ALL.map(Self::name)))
+    }
+}
+
+/// A name that is no estimator's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no estimator is named {name:?}; the names are {known}")]
+pub struct UnknownEstimator {
+    name: String,
+    known: String,
+}
+
+impl UnknownEstimator {
+    fn new(name: &str, known: &[&str]) -> Self {
+        Self { name: name.to_owned(), known: known.join(", ") }
+    }
+}
+
+/// Why registers have no estimate.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum EstimateError {
+    /// The number of registers is no power of two in 16..=65536.
+    #[error("a sketch of {registers} registers: not a power of two in 16..=65536")]
+    Length {
+        /// Registers given.
+        registers: usize,
+    },
+    /// A level that a hash of 32 bits cannot give with this many registers.
+    #[error("register {register} holds level {level}, over {max}")]
+    Level {
+        /// Index of the first such register.
+        register: usize,
+        /// Its level.
+        level: u8,
+        /// The largest level possible, 33 - p.
+        max: u8,
+    },
+    /// Two sketches of different lengths.
+    #[error("sketches of {a} and {b} registers cannot be compared")]
+    Mismatch {
+        /// Registers of the first.
+        a: usize,
+        /// Registers of the second.
+        b: usize,
+    },
+    /// Not one age for every register.
+    #[error("{ages} ages for {registers} registers")]
+    Ages {
+        /// Registers given.
+        registers: usize,
+        /// Ages given.
+        ages: usize,
+    },
+    /// An age that is not in 0 < age <= m.
+    #[error("register {register} has an age of {age} slots, not over 0 and up to {max}")]
+    Age {
+        /// Index of the first such register.
+        register: usize,
+        /// Its age in slots.
+        age: f64,
+        /// The largest age, m slots.
+        max: usize,
+    },
+    /// Every register is among the youngest 12.5 %, which the harmonic estimator discards.
+    #[error("no register is older than {youngest} slots, where the harmonic estimator begins")]
+    Immature {
+        /// The age in slots that a register must exceed.
+        youngest: f64,
+    },
+}
+
+/// The number of distinct flows in a sketch.
+///
+/// `levels`: one level a register, m = 2^p of them, p in 4..=16, each 0..=33 - p.
+///
+/// # Errors
+/// [`EstimateError::Length`] or [`EstimateError::Level`].
+pub fn estimate(levels: &[u8], estimator: Estimator) -> Result<Estimate, EstimateError> {
+    Histogram::new(levels).map(|histogram| estimate_from(&histogram, estimator))
+}
+
+/// The number of distinct flows in a sketch of which the levels are counted.
+///
+/// An empty sketch gives 0 with the interval 0..=0. With every register at the last level no number
+/// of flows is too high: `high` is then [`CEILING`], and so is `value` by `ertl` and `mle`.
+/// `low <= value <= high` always, and `low` is at least the number of registers that are not 0, as
+/// each of these has seen a flow.
+///
+/// The interval is that of the likelihood (Fisher information of the Poisson model, less the
+/// variance of a Poisson number of flows). Seeded simulation finds the true number in it in 93 to
+/// 100 % of sketches for m >= 256 and 1 to 10^8 flows; in 92 % and more for m = 16.
+///
+/// With `flajolet` the interval lies about the value cleared of that estimator's known bias, and is
+/// widened where it must be to hold the value too.
+#[must_use]
+pub fn estimate_from(histogram: &Histogram, estimator: Estimator) -> Estimate {
+    if histogram.occupied() == 0 {
+        return Estimate::ZERO;
+    }
+    let full = histogram.count(histogram.last()) == histogram.m();
+    match estimator {
+        Estimator::Flajolet => flajolet::with_interval(histogram),
+        _ if full => interval::saturated(histogram, CEILING),
+        Estimator::Ertl => interval::efficient(histogram, ertl::improved_raw(histogram)),
+        Estimator::Mle => interval::efficient(histogram, mle::maximum_likelihood(histogram)),
+    }
+}

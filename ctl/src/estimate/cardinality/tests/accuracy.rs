@@ -1,0 +1,108 @@
+//! Errors and coverage of the three estimators, by seeded simulation.
+
+use super::super::{Estimator, estimate};
+use super::sampling::{Source, Summary, large_sketch, sketch, summarise};
+
+fn simulate(flows: u64, p: u8, trials: u64) -> [(Estimator, Summary); 3] {
+    let sketches: Vec<Vec<u8>> = (0..trials)
+        .map(|trial| {
+            let mut source = Source::new(trial * 7919 + flows + u64::from(p) * 1_000_003);
+            if flows <= 200_000 { sketch(flows, p, &mut source) } else { large_sketch(flows as f64, p, &mut source) }
+        })
+        .collect();
+    Estimator::ALL.map(|estimator| {
+        let trials: Vec<_> = sketches
+            .iter()
+            .map(|levels| estimate(levels, estimator).unwrap())
+            .map(|estimate| (estimate.value, estimate.low, estimate.high))
+            .collect();
+        (estimator, summarise(flows as f64, &trials))
+    })
+}
+
+fn assert_honest(flows: u64, p: u8, trials: u64) {
+    for (estimator, summary) in simulate(flows, p, trials) {
+        let case = format!("{estimator}, 2^{p} registers, {flows} flows: {summary:?}");
+        assert!(summary.coverage >= 0.92, "{case}");
+        let widest = 1.3 * 1.96 * summary.rmse + 1.0 / flows as f64;
+        assert!(summary.half_width <= widest, "{case}");
+    }
+}
+
+#[test]
+fn intervals_hold_the_truth_with_2048_registers() {
+    for flows in [1, 2, 5, 10, 20, 50, 100, 500, 1000, 2000, 5120, 10_000, 50_000] {
+        assert_honest(flows, 11, 500);
+    }
+    assert_honest(200_000, 11, 300);
+    assert_honest(10_000_000, 11, 500);
+    assert_honest(100_000_000, 11, 500);
+}
+
+#[test]
+fn intervals_hold_the_truth_with_256_registers() {
+    for flows in [1, 2, 5, 10, 20, 50, 100, 500, 640, 2000, 50_000, 100_000_000] {
+        assert_honest(flows, 8, 600);
+    }
+}
+
+#[test]
+fn intervals_hold_the_truth_with_16_registers() {
+    for flows in [1, 2, 5, 10, 20, 40, 100, 1000, 50_000, 100_000_000] {
+        assert_honest(flows, 4, 1000);
+    }
+}
+
+#[test]
+fn intervals_hold_the_truth_with_16384_and_65536_registers() {
+    for flows in [1, 20, 500, 5000, 41_000, 10_000_000] {
+        assert_honest(flows, 14, 300);
+    }
+    for flows in [1, 20, 500, 5000, 164_000, 100_000_000] {
+        assert_honest(flows, 16, 100);
+    }
+}
+
+#[test]
+fn errors_at_the_switch_to_linear_counting() {
+    let [(_, ertl), (_, flajolet), (_, mle)] = simulate(5120, 11, 4000);
+    assert!((0.020..0.028).contains(&flajolet.bias), "{flajolet:?}");
+    assert!((0.028..0.036).contains(&flajolet.rmse), "{flajolet:?}");
+    for summary in [ertl, mle] {
+        assert!(summary.bias.abs() < 0.005, "{summary:?}");
+        assert!((0.016..0.022).contains(&summary.rmse), "{summary:?}");
+    }
+}
+
+#[test]
+fn ertl_and_mle_are_unbiased_over_the_range() {
+    for flows in [50, 2000, 5120, 20_000, 1_000_000, 100_000_000] {
+        let [(_, ertl), _, (_, mle)] = simulate(flows, 11, 1000);
+        for summary in [ertl, mle] {
+            assert!(summary.bias.abs() < 0.003, "{flows}: {summary:?}");
+            assert!(summary.rmse < 1.04 / 2048.0_f64.sqrt() * 1.08, "{flows}: {summary:?}");
+        }
+    }
+}
+
+#[test]
+fn ertl_and_mle_count_on_where_most_registers_are_at_the_last_level() {
+    let flows = 10_000_000_000;
+    let [(_, ertl), _, (_, mle)] = simulate(flows, 11, 1000);
+    for summary in [ertl, mle] {
+        assert!(summary.bias.abs() < 0.005, "{summary:?}");
+        assert!((0.93..0.98).contains(&summary.coverage), "{summary:?}");
+    }
+}
+
+#[test]
+fn ertl_and_mle_agree_within_a_percent() {
+    let mut source = Source::new(21);
+    for step in 0..400 {
+        let flows = 10.0_f64.powf(f64::from(step) * 0.02);
+        let levels = large_sketch(flows, 11, &mut source);
+        let value = |estimator| estimate(&levels, estimator).unwrap().value;
+        let (ertl, mle) = (value(Estimator::Ertl), value(Estimator::Mle));
+        assert!((ertl - mle).abs() <= 0.01 * mle, "{flows}: {ertl} {mle}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Errors and coverage of the joint estimate, by seeded simulation.
+
+use super::super::{Estimate, Estimator, Joint, estimate, joint};
+use super::sampling::Source;
+
+/// Two sketches with `only_a`, `only_b` and `both` flows.
+fn pair(only_a: u32, only_b: u32, both: u32, p: u8, seed: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut source = Source::new(seed);
+    let (mut a, mut b) = (vec![0; 1 << p], vec![0; 1 << p]);
+    for _ in 0..only_a {
+        source.add(&mut [&mut a], p);
+    }
+    for _ in 0..only_b {
+        source.add(&mut [&mut b], p);
+    }
+    for _ in 0..both {
+        source.add(&mut [&mut a, &mut b], p);
+    }
+    (a, b)
+}
+
+fn holds(estimate: Estimate, truth: u32) -> f64 {
+    let truth = f64::from(truth);
+    f64::from(u8::from(estimate.low <= truth && truth <= estimate.high))
+}
+
+fn numbers(joint: &Joint) -> [Estimate; 4] {
+    [joint.only_a, joint.only_b, joint.both, joint.union]
+}
+
+/// Runs `trials` and returns the coverage of only_a, only_b, both and union, and the root mean
+/// square errors of the intersection: the joint estimate's, and inclusion and exclusion's.
+fn simulate(only_a: u32, only_b: u32, both: u32, trials: u64) -> ([f64; 4], f64, f64) {
+    let truth = [only_a, only_b, both, only_a + only_b + both];
+    let mut coverage = [0.0; 4];
+    let (mut jointly, mut separately) = (0.0, 0.0);
+    for trial in 0..trials {
+        let seed = trial * 7919 + u64::from(only_a + only_b * 3 + both * 5);
+        let (a, b) = pair(only_a, only_b, both, 11, seed);
+        let joint = joint(&a, &b).unwrap();
+        for ((share, number), truth) in coverage.iter_mut().zip(numbers(&joint)).zip(truth) {
+            *share += holds(number, truth) / trials as f64;
+        }
+        let merged: Vec<u8> = a.iter().zip(&b).map(|(&a, &b)| a.max(b)).collect();
+        let flows = |levels: &[u8]| estimate(levels, Estimator::Mle).unwrap().value;
+        let difference = flows(&a) + flows(&b) - flows(&merged);
+        jointly += (joint.both.value - f64::from(both)).powi(2) / trials as f64;
+        separately += (difference - f64::from(both)).powi(2) / trials as f64;
+    }
+    (coverage, jointly.sqrt(), separately.sqrt())
+}
+
+#[test]
+fn intersections_beat_inclusion_and_exclusion() {
+    for (only, both, gain) in [(50_000, 0, 0.4), (45_000, 5_000, 0.7), (25_000, 25_000, 0.95)] {
+        let (coverage, jointly, separately) = simulate(only, only, both, 200);
+        let case = format!("{both} of {only}: {coverage:?} {jointly} {separately}");
+        assert!(coverage.iter().all(|&share| share >= 0.9), "{case}");
+        assert!(jointly < gain * separately, "{case}");
+    }
+}
+
+#[test]
+fn the_same_set_twice_is_all_in_both() {
+    let (coverage, jointly, separately) = simulate(0, 0, 50_000, 200);
+    assert!(coverage.iter().all(|&share| share >= 0.9), "{coverage:?}");
+    assert!((jointly / separately - 1.0).abs() < 1e-3, "{jointly} {separately}");
+}
+
+#[test]
+fn intervals_hold_the_truth_for_unlike_sets() {
+    for (only_a, only_b, both) in [
+        (50_000, 0, 5_000),
+        (1_000, 49_000, 1_000),
+        (100_000, 5_000, 0),
+        (5_000, 5_000, 50),
+        (500, 500, 50),
+        (50, 20, 30),
+        (1, 1, 50_000),
+        (0, 100, 0),
+        (3, 2, 1),
+    ] {
+        let (coverage, ..) = simulate(only_a, only_b, both, 200);
+        let case = format!("{only_a}, {only_b}, {both}: {coverage:?}");
+        assert!(coverage.iter().all(|&share| share >= 0.9), "{case}");
+    }
+}
+
+#[test]
+fn the_mean_union_is_right() {
+    for (only, both) in [(50_000, 0), (45_000, 5_000), (25_000, 25_000), (0, 50_000)] {
+        let truth = f64::from(2 * only + both);
+        let mean = (0..40)
+            .map(|seed| {
+                let (a, b) = pair(only, only, both, 11, seed);
+                joint(&a, &b).unwrap().union.value / 40.0
+            })
+            .sum::<f64>();
+        // The error of one union is 2.3 %, of the mean of 40 0.4 %.
+        assert!((mean / truth - 1.0).abs() < 0.013, "{only} {both}: {mean}");
+    }
+}
+
+#[test]
+fn one_union_is_within_four_percent() {
+    for (only, both) in [(50_000, 0), (45_000, 5_000), (25_000, 25_000), (0, 50_000)] {
+        let (a, b) = pair(only, only, both, 12, 7);
+        let union = joint(&a, &b).unwrap().union.value;
+        let truth = f64::from(2 * only + both);
+        assert!((union / truth - 1.0).abs() < 0.04, "{only} {both}: {union}");
+    }
+}
+
+#[test]
+fn nothing_in_common_with_an_empty_sketch() {
+    let empty = vec![0; 2048];
+    let (some, _) = pair(1000, 0, 0, 11, 3);
+    let none = joint(&empty, &empty).unwrap();
+    assert_eq!(numbers(&none), [Estimate::ZERO; 4]);
+    assert_eq!(none.jaccard, 0.0);
+    let alone = joint(&some, &empty).unwrap();
+    let single = estimate(&some, Estimator::Mle).unwrap().value;
+    assert!((alone.only_a.value / single - 1.0).abs() < 1e-4);
+    assert_eq!((alone.only_b.value, alone.both.value), (0.0, 0.0));
+    assert!(alone.only_b.high <= 1.0 && alone.both.high <= 1.0);
+}
+
+#[test]
+fn a_sketch_shares_everything_with_itself() {
+    for flows in [1, 30, 1000, 50_000] {
+        let (some, _) = pair(flows, 0, 0, 11, 5);
+        let same = joint(&some, &some).unwrap();
+        let single = estimate(&some, Estimator::Mle).unwrap().value;
+        assert!((same.both.value / single - 1.0).abs() < 1e-4);
+        assert_eq!((same.only_a.value, same.only_b.value), (0.0, 0.0));
+        assert_eq!(same.jaccard, 1.0);
+    }
+}
+
+#[test]
+fn swapping_the_sketches_swaps_the_numbers() {
+    let (a, b) = pair(3000, 800, 500, 11, 9);
+    let (one, other) = (joint(&a, &b).unwrap(), joint(&b, &a).unwrap());
+    for (x, y) in [(one.only_a, other.only_b), (one.both, other.both), (one.union, other.union)] {
+        assert!((x.value / y.value - 1.0).abs() < 1e-3);
+        assert!((x.high / y.high - 1.0).abs() < 1e-2);
+    }
+    assert!((one.jaccard - 500.0 / 4300.0).abs() < 0.03);
+}

@@ -1,0 +1,92 @@
+//! Sketches of random flows, from seeds.
+
+/// Steele, Lea and Flood's SplitMix64: fast enough to add flows one by one.
+pub(super) struct Source(u64);
+
+impl Source {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub(super) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In (0, 1].
+    fn unit(&mut self) -> f64 {
+        ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Adds one new flow to every sketch of `sketches`.
+    pub(super) fn add(&mut self, sketches: &mut [&mut [u8]], p: u8) {
+        let hash = (self.word() >> 32) as u32;
+        let register = (hash >> (32 - p)) as usize;
+        let rank = hash << p;
+        let level = rank.leading_zeros().min(u32::from(32 - p)) as u8 + 1;
+        for sketch in sketches {
+            sketch[register] = sketch[register].max(level);
+        }
+    }
+
+    /// The level of one register at `rate` flows on average, by the inverse of its distribution.
+    pub(super) fn level(&mut self, rate: f64, p: u8) -> u8 {
+        let rounds = (rate / -self.unit().ln()).log2().ceil();
+        rounds.clamp(0.0, f64::from(33 - p)) as u8
+    }
+}
+
+/// A sketch of exactly `flows` flows.
+pub(super) fn sketch(flows: u64, p: u8, source: &mut Source) -> Vec<u8> {
+    let mut levels = vec![0; 1 << p];
+    for _ in 0..flows {
+        source.add(&mut [&mut levels], p);
+    }
+    levels
+}
+
+/// A sketch of a Poisson number of flows, `flows` on average: as good as an exact number where
+/// 1/sqrt(n) is far below the estimators' error, and quick at any n.
+pub(super) fn large_sketch(flows: f64, p: u8, source: &mut Source) -> Vec<u8> {
+    let rate = flows / f64::from(1_u32 << p);
+    (0..1 << p).map(|_| source.level(rate, p)).collect()
+}
+
+/// A staggered sketch at `flows` new flows a window, its ages a whole number of slots.
+pub(super) fn staggered_sketch(flows: f64, p: u8, source: &mut Source) -> (Vec<u8>, Vec<f64>) {
+    let m = 1_u32 << p;
+    (0..m)
+        .map(|register| {
+            let age = f64::from(register * 5 % m + 1);
+            let rate = flows / f64::from(m) * 2.0 * age / f64::from(m);
+            (source.level(rate, p), age)
+        })
+        .unzip()
+}
+
+/// How estimates of one true number came out.
+#[derive(Debug)]
+pub(super) struct Summary {
+    /// Mean error, relative to the truth.
+    pub(super) bias: f64,
+    /// Root mean square error, relative to the truth.
+    pub(super) rmse: f64,
+    /// Share of the intervals that hold the truth.
+    pub(super) coverage: f64,
+    /// Mean half width of the intervals, relative to the truth.
+    pub(super) half_width: f64,
+}
+
+/// Summarises `(value, low, high)` of repeated trials.
+pub(super) fn summarise(truth: f64, trials: &[(f64, f64, f64)]) -> Summary {
+    let mean = |f: &dyn Fn(&(f64, f64, f64)) -> f64| trials.iter().map(f).sum::<f64>() / trials.len() as f64;
+    Summary {
+        bias: mean(&|t| t.0 / truth - 1.0),
+        rmse: mean(&|t| (t.0 / truth - 1.0).powi(2)).sqrt(),
+        coverage: mean(&|t| f64::from(u8::from(t.1 <= truth && truth <= t.2))),
+        half_width: mean(&|t| 0.5 * (t.2 - t.1) / truth),
+    }
+}

@@ -1,0 +1,3 @@
+//! Estimators, one module a measurement.
+
+pub mod cardinality;

@@ -1,0 +1,20 @@
+//! The flowgauge controller: what happens when, what the registers mean, and where the results go.
+//!
+//! - [`clock`]: live time, or a capture's own;
+//! - [`schedule`]: Poisson reads and drift-free rotations;
+//! - [`controller`]: runs a dataplane by a schedule on a clock;
+//! - [`estimate`]: from registers to numbers with intervals, one module a measurement;
+//! - [`record`]: one window, sample or total;
+//! - [`output`]: records as a table, CSV or JSON lines.
+
+pub mod clock;
+pub mod controller;
+pub mod estimate;
+pub mod output;
+pub mod record;
+pub mod schedule;
+
+pub use clock::{Clock, Woken};
+pub use controller::{ControlError, Controller, Summary};
+pub use record::Record;
+pub use schedule::Schedule;

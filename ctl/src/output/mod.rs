@@ -1,0 +1,79 @@
+//! Records as text: a table to look at, CSV to calculate with, JSON lines to process.
+
+mod csv;
+mod json;
+mod table;
+
+pub use csv::Csv;
+pub use json::Json;
+pub use table::Table;
+
+use crate::controller::Sink;
+use crate::record::Record;
+use std::fmt;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned columns for people.
+    #[default]
+    Table,
+    /// One line a record, the thesis' columns first.
+    Csv,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Format; 3] = [Format::Table, Format::Csv, Format::Json];
+
+    /// The name used in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Table => "table",
+            Format::Csv => "csv",
+            Format::Json => "json",
+        }
+    }
+
+    /// A sink that writes this format.
+    pub fn sink<'a>(self, writer: impl Write + 'a) -> Box<dyn Sink + 'a> {
+        match self {
+            Format::Table => Box::new(Table::new(writer)),
+            Format::Csv => Box::new(Csv::new(writer)),
+            Format::Json => Box::new(Json::new(writer)),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Format::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| format!("no format is named '{name}'"))
+    }
+}
+
+/// Sends every record to several sinks.
+#[derive(Default)]
+pub struct Tee<'a>(pub Vec<Box<dyn Sink + 'a>>);
+
+impl Sink for Tee<'_> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|sink| sink.record(record))
+    }
+
+    fn progress(&mut self, start: u64, now: u64, packets: u64) {
+        self.0.iter_mut().for_each(|sink| sink.progress(start, now, packets));
+    }
+}

@@ -1,0 +1,142 @@
+//! A table for people: one line a record, as it comes.
+
+use crate::controller::Sink;
+use crate::record::{Kind, Record};
+use std::io::{self, Write};
+
+/// Lines between two headers, so that one is always on the screen.
+const HEADER_EVERY: u64 = 30;
+
+/// Aligned columns.
+pub struct Table<W> {
+    writer: W,
+    origin: Option<u64>,
+    lines: u64,
+}
+
+impl<W: Write> Table<W> {
+    /// Writes to `writer`.
+    pub fn new(writer: W) -> Self {
+        Table { writer, origin: None, lines: 0 }
+    }
+
+    fn header(&mut self, record: &Record) -> io::Result<()> {
+        let Some(cardinality) = &record.cardinality else {
+            return writeln!(self.writer, "{:>9}  {:<10} {:>13} {:>15} {:>8}", "time", "", "packets", "bytes", "drops");
+        };
+        let flows = format!("{} flows", cardinality.key.name());
+        let (truth, error) = if cardinality.truth.is_some() { ("truth", "error") } else { ("", "") };
+        let header = format!(
+            "{:>9}  {:<10} {:>13} {flows:>16} {:>25} {truth:>11} {error:>8} {:>8}",
+            "time", "", "packets", "95 % interval", "drops"
+        );
+        writeln!(self.writer, "{}", header.trim_end())
+    }
+}
+
+impl<W: Write> Sink for Table<W> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        let origin = *self.origin.get_or_insert(record.start_ns);
+        if record.kind == Kind::Total {
+            return self.total(record);
+        }
+        if self.lines.is_multiple_of(HEADER_EVERY) {
+            self.header(record)?;
+        }
+        self.lines += 1;
+        let time = record.end_ns.saturating_sub(origin) as f64 / 1e9;
+        let what = match record.kind {
+            Kind::Window if record.complete => format!("window {}", record.window),
+            Kind::Window => format!("window {}*", record.window),
+            Kind::Sample | Kind::Total => "  read".to_owned(),
+        };
+        let packets = grouped(record.counters.packets());
+        let drops = grouped(record.drops.total());
+        let Some(cardinality) = &record.cardinality else {
+            let bytes = grouped(record.counters.bytes);
+            writeln!(self.writer, "{time:>8.2}s  {what:<10} {packets:>13} {bytes:>15} {drops:>8}")?;
+            return self.writer.flush();
+        };
+        let estimate = &cardinality.estimate;
+        let interval = format!("{} … {}", grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64));
+        let (truth, error) = truth_and_error(estimate.value, cardinality.truth);
+        let value = grouped(estimate.value.round() as u64);
+        writeln!(
+            self.writer,
+            "{time:>8.2}s  {what:<10} {packets:>13} {value:>16} {interval:>25} {truth:>11} {error:>8} {drops:>8}"
+        )?;
+        self.writer.flush()
+    }
+}
+
+impl<W: Write> Table<W> {
+    fn total(&mut self, record: &Record) -> io::Result<()> {
+        let counters = &record.counters;
+        let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
+        writeln!(
+            self.writer,
+            "\n{}: {} packets in {seconds:.2} s: {} IPv4, {} IPv6, {} non-IP, {} truncated, {} bad header; {} bytes, {} dropped",
+            record.interface,
+            grouped(counters.packets()),
+            grouped(counters.ipv4),
+            grouped(counters.ipv6),
+            grouped(counters.non_ip),
+            grouped(counters.truncated),
+            grouped(counters.bad_header),
+            grouped(counters.bytes),
+            grouped(record.drops.total()),
+        )?;
+        if let Some(cardinality) = &record.cardinality {
+            let estimate = &cardinality.estimate;
+            let (low, high) = (grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64));
+            let value = grouped(estimate.value.round() as u64);
+            let key = cardinality.key.name();
+            write!(self.writer, "distinct {key} flows in all windows: {value} ({low} … {high})")?;
+            if let Some(truth) = cardinality.truth {
+                let (truth, error) = truth_and_error(estimate.value, Some(truth));
+                write!(self.writer, ", truth {truth} (error {error})")?;
+            }
+            let hash = cardinality.hash;
+            let seed = if hash.seed == 0 { String::new() } else { format!(" seed {}", hash.seed) };
+            writeln!(
+                self.writer,
+                "\nestimator {}, {} registers, hash {}{seed}",
+                cardinality.estimator,
+                cardinality.levels.len(),
+                hash.mode.name(),
+            )?;
+        }
+        self.writer.flush()
+    }
+}
+
+fn truth_and_error(estimate: f64, truth: Option<u64>) -> (String, String) {
+    match truth {
+        None => (String::new(), String::new()),
+        Some(0) => ("0".to_owned(), String::new()),
+        Some(truth) => (grouped(truth), format!("{:+.2} %", (estimate / truth as f64 - 1.0) * 100.0)),
+    }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1000, 132_000, 1_234_567].map(grouped), ["0", "999", "1,000", "132,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,233 @@
+//! What is due when: Poisson reads inside windows of fixed length.
+//!
+//! Reads are a Poisson process so that they see time averages (PASTA; W-HLL thesis §2.4). Each arrival is drawn from the
+//! *scheduled* one before it: the thesis re-arms after a read has finished, which makes 1,654 reads out of 2,640. Windows end
+//! at exact multiples of their length; re-arming relatively, as the thesis does, lets them drift.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1};
+use std::time::Duration;
+
+use crate::clock::nanoseconds;
+
+/// Something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take a sample.
+    Read,
+    /// Close the window with this number.
+    Rotate {
+        /// Windows count from zero at the start.
+        window: u64,
+    },
+    /// Come to an end.
+    Stop,
+}
+
+/// When to do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The time, in nanoseconds.
+    pub at: u64,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What a schedule is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Intervals {
+    /// Length of a window; `None` for no windows.
+    pub window: Option<Duration>,
+    /// Mean time between reads; `None` for no reads.
+    pub read_every: Option<Duration>,
+    /// When to stop; `None` for never.
+    pub duration: Option<Duration>,
+}
+
+/// The sequence of everything due. Where times coincide a read comes first, then a rotation, then the end.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    start: u64,
+    window_ns: Option<u64>,
+    window: u64,
+    reads: Option<Poisson>,
+    stop: Option<u64>,
+}
+
+impl Schedule {
+    /// A schedule that starts at `start` nanoseconds. Read times depend on nothing but `start`, the mean and the seed.
+    #[must_use]
+    pub fn new(start: u64, intervals: Intervals, seed: u64) -> Self {
+        Schedule {
+            start,
+            window_ns: intervals.window.map(nanoseconds),
+            window: 0,
+            reads: intervals.read_every.map(|mean| Poisson::new(start, mean, seed)),
+            stop: intervals.duration.map(|duration| start.saturating_add(nanoseconds(duration))),
+        }
+    }
+
+    /// What is due next. Without windows, reads or an end, nothing ever is.
+    #[must_use]
+    pub fn peek(&self) -> Option<Due> {
+        let read = self.reads.as_ref().map(|reads| Due { at: reads.next, action: Action::Read });
+        let rotate = self.window_end().map(|at| Due { at, action: Action::Rotate { window: self.window } });
+        let stop = self.stop.map(|at| Due { at, action: Action::Stop });
+        // `min_by_key` keeps the first of equals.
+        [read, rotate, stop].into_iter().flatten().min_by_key(|due| due.at)
+    }
+
+    /// Takes note that what was due next was done.
+    pub fn pop(&mut self) {
+        match self.peek().map(|due| due.action) {
+            Some(Action::Read) => self.reads.iter_mut().for_each(Poisson::step),
+            Some(Action::Rotate { .. }) => self.window += 1,
+            Some(Action::Stop) => self.stop = None,
+            None => {}
+        }
+    }
+
+    /// Start of the current window, in nanoseconds.
+    #[must_use]
+    pub fn window_start(&self) -> u64 {
+        self.start.saturating_add(self.window_ns.unwrap_or(0).saturating_mul(self.window))
+    }
+
+    /// Number of the current window.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn window_end(&self) -> Option<u64> {
+        // Multiplied rather than added up, so that no error accumulates.
+        self.window_ns.map(|length| self.start.saturating_add(length.saturating_mul(self.window.saturating_add(1))))
+    }
+
+    /// Windows that would end between now and `time` without a packet.
+    #[must_use]
+    pub fn windows_until(&self, time: u64) -> u64 {
+        match (self.window_ns, self.window_end()) {
+            (Some(length), Some(end)) if time >= end => (time - end) / length.max(1) + 1,
+            _ => 0,
+        }
+    }
+
+    /// Leaves out everything due before the window that holds `time`.
+    pub fn skip_to(&mut self, time: u64) {
+        self.window += self.windows_until(time);
+        let start = self.window_start();
+        if let Some(reads) = &mut self.reads
+            && reads.next < start
+        {
+            // The process has no memory: it may as well begin anew.
+            reads.next = start;
+            reads.step();
+        }
+    }
+}
+
+/// A Poisson process of reads.
+#[derive(Clone, Debug)]
+struct Poisson {
+    mean_ns: f64,
+    next: u64,
+    random: ChaCha8Rng,
+}
+
+impl Poisson {
+    fn new(start: u64, mean: Duration, seed: u64) -> Self {
+        let mut process = Poisson { mean_ns: nanoseconds(mean) as f64, next: start, random: ChaCha8Rng::seed_from_u64(seed) };
+        process.step();
+        process
+    }
+
+    fn step(&mut self) {
+        let interval: f64 = Exp1.sample(&mut self.random);
+        self.next = self.next.saturating_add((interval * self.mean_ns).round() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intervals(window_ms: u64, read_ms: u64) -> Intervals {
+        let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
+        Intervals { window: time(window_ms), read_every: time(read_ms), duration: None }
+    }
+
+    fn dues(schedule: &mut Schedule) -> impl Iterator<Item = Due> {
+        std::iter::from_fn(|| {
+            let due = schedule.peek();
+            schedule.pop();
+            due
+        })
+    }
+
+    #[test]
+    fn rotations_stand_at_exact_multiples_over_100_000_windows() {
+        // A length that no binary fraction holds, beside busy reads.
+        let intervals = Intervals { window: Some(Duration::from_nanos(333_333_333)), ..intervals(0, 100) };
+        let start = 1_700_000_000_123_456_789;
+        let mut schedule = Schedule::new(start, intervals, 5);
+        let rotations: Vec<Due> = dues(&mut schedule).filter(|due| due.action != Action::Read).take(100_000).collect();
+        for (k, due) in rotations.iter().enumerate() {
+            assert_eq!(due.action, Action::Rotate { window: k as u64 });
+            assert_eq!(due.at, start + (k as u64 + 1) * 333_333_333);
+        }
+    }
+
+    #[test]
+    fn everything_comes_in_order_and_reads_before_rotations() {
+        let mut schedule = Schedule::new(0, Intervals { duration: Some(Duration::from_secs(2)), ..intervals(1000, 0) }, 1);
+        schedule.reads = Some(Poisson { mean_ns: 0.0, next: 1_000_000_000, random: ChaCha8Rng::seed_from_u64(1) });
+        let first = schedule.peek();
+        schedule.reads = None;
+        let rest: Vec<Action> = dues(&mut schedule).take(3).map(|due| due.action).collect();
+        assert_eq!(first.map(|due| due.action), Some(Action::Read));
+        assert_eq!(rest, [Action::Rotate { window: 0 }, Action::Rotate { window: 1 }, Action::Stop]);
+    }
+
+    /// Kolmogorov-Smirnov statistic against the exponential distribution, times the root of the sample size.
+    fn ks(mut intervals: Vec<f64>, mean: f64) -> f64 {
+        intervals.sort_unstable_by(f64::total_cmp);
+        let n = intervals.len() as f64;
+        let distance = intervals.iter().enumerate().fold(0.0_f64, |worst, (i, x)| {
+            let cdf = 1.0 - (-x / mean).exp();
+            worst.max((cdf - i as f64 / n).abs()).max(((i + 1) as f64 / n - cdf).abs())
+        });
+        distance * n.sqrt()
+    }
+
+    const KS_1_PERCENT: f64 = 1.628;
+
+    #[test]
+    fn reads_are_a_poisson_process() {
+        for seed in 0..5 {
+            let mut schedule = Schedule::new(77, intervals(5000, 500), seed);
+            let reads: Vec<u64> =
+                dues(&mut schedule).filter(|due| due.action == Action::Read).take(20_000).map(|due| due.at).collect();
+            let gaps: Vec<f64> = reads.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+            let statistic = ks(gaps, 5e8);
+            assert!(statistic < KS_1_PERCENT, "seed {seed}: {statistic}");
+        }
+        // The test must be able to fail: re-arming after reads of half the mean interval is what the thesis does.
+        let mut schedule = Schedule::new(0, intervals(0, 500), 1);
+        let reads: Vec<u64> = dues(&mut schedule).take(20_000).map(|due| due.at).collect();
+        let rearmed: Vec<f64> = reads.windows(2).map(|pair| (pair[1] - pair[0]) as f64 + 2.5e8).collect();
+        assert!(ks(rearmed, 7.5e8) > KS_1_PERCENT);
+    }
+
+    #[test]
+    fn long_silence_is_skipped_in_one_step() {
+        let mut schedule = Schedule::new(0, intervals(10_000, 1000), 3);
+        let year = 365 * 86_400 * 1_000_000_000_u64;
+        let skipped = schedule.windows_until(year);
+        schedule.skip_to(year);
+        assert_eq!((skipped, schedule.window()), (3_153_600, 3_153_600));
+        assert_eq!(schedule.window_start(), year);
+        assert!(dues(&mut schedule).take(20).all(|due| due.at >= year && due.at < year + 40_000_000_000));
+    }
+}

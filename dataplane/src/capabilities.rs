@@ -1,0 +1,61 @@
+//! What a dataplane can do.
+
+use flowgauge_core::{HashMode, KeyKind, Precision};
+use std::ops::RangeInclusive;
+
+/// A measurement, by the name it has in every layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MeasurementKind {
+    /// Distinct flows.
+    Cardinality,
+}
+
+impl MeasurementKind {
+    /// The name used in options and outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MeasurementKind::Cardinality => "cardinality",
+        }
+    }
+}
+
+/// Which way packets cross the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Into the machine or switch.
+    Ingress,
+    /// Out of it.
+    Egress,
+}
+
+/// What a dataplane can do; the controller asks before it configures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The backend's name in options and outputs.
+    pub backend: &'static str,
+    /// Where the packets come from: an interface, a file, a traffic profile.
+    pub interface: String,
+    /// Measurements it can run.
+    pub measurements: Vec<MeasurementKind>,
+    /// Flow keys it can derive.
+    pub keys: Vec<KeyKind>,
+    /// Hashes it can compute.
+    pub hashes: Vec<HashMode>,
+    /// Directions it can see.
+    pub directions: Vec<Direction>,
+    /// Register counts it offers, as powers of two.
+    pub precision: RangeInclusive<Precision>,
+    /// Banks per windowed measurement.
+    pub banks: usize,
+    /// Whether registers and counters of a sample belong to the same instant.
+    pub atomic_snapshots: bool,
+    /// Whether staggered registers (no windows) are offered.
+    pub staggered: bool,
+    /// Step of the clock that timestamps packets, in nanoseconds.
+    pub clock_resolution_ns: u64,
+    /// Cores that count in parallel.
+    pub workers: usize,
+}

@@ -1,0 +1,302 @@
+//! What can be wrong with a capture, in words.
+
+use std::fmt;
+
+use super::MAX_CAPTURED;
+
+/// How far a walk had come when it met damage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Bytes from the beginning of the file to the beginning of the damaged record or block.
+    pub offset: u64,
+    /// Whole packets before it.
+    pub packets: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.packets == 1 { "" } else { "s" };
+        write!(f, "at byte {}, after {} packet{plural}", self.offset, self.packets)
+    }
+}
+
+/// Why a walk cannot go on; each displays as one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The file begins with none of the formats' magic numbers.
+    #[error("not a capture: {guess}; expected pcap or pcapng")]
+    NotACapture {
+        /// What the file may be instead.
+        guess: Guess,
+    },
+    /// A header of a version that would be misread.
+    #[error("version {major}.{minor} of {format} {at}: expected {expected}")]
+    UnsupportedVersion {
+        /// Where.
+        at: Place,
+        /// `"pcap"` or `"pcapng"`.
+        format: &'static str,
+        /// Major version found.
+        major: u16,
+        /// Minor version found.
+        minor: u16,
+        /// The version that is read.
+        expected: &'static str,
+    },
+    /// The file ends where more was promised.
+    #[error("the file ends inside a {piece} {at}: {present} bytes of {needed}")]
+    Truncated {
+        /// Where the unfinished piece begins.
+        at: Place,
+        /// What is unfinished.
+        piece: Piece,
+        /// Bytes of it in the file.
+        present: u64,
+        /// Bytes it needs, as far as what is present tells.
+        needed: u64,
+    },
+    /// A packet longer than any link delivers: the length, or what led here, is damaged.
+    #[error("captured length {captured} {at}: expected {MAX_CAPTURED} at most")]
+    RecordTooLong {
+        /// Where.
+        at: Place,
+        /// The captured length claimed, in bytes.
+        captured: u32,
+    },
+    /// A pcapng block length that is no multiple of 4, or less than the block's fixed fields.
+    #[error("length {length} of a block of type {block_type:#010x} {at}: expected a multiple of 4, {least} or more")]
+    BadBlockLength {
+        /// Where.
+        at: Place,
+        /// The block's type.
+        block_type: u32,
+        /// The length claimed, in bytes.
+        length: u32,
+        /// The least a block of this type has, in bytes.
+        least: u32,
+    },
+    /// A pcapng block that has to be read whole, but is too long for it.
+    #[error("length {length} of a block of type {block_type:#010x} {at}: expected {most} at most")]
+    BlockTooLong {
+        /// Where.
+        at: Place,
+        /// The block's type.
+        block_type: u32,
+        /// The length claimed, in bytes.
+        length: u32,
+        /// The limit, in bytes.
+        most: u32,
+    },
+    /// The two lengths of a pcapng block differ.
+    #[error("a block {at} ends with length {trailing}: expected {leading} as at its beginning")]
+    TrailerMismatch {
+        /// Where the block begins.
+        at: Place,
+        /// The length at its beginning, in bytes.
+        leading: u32,
+        /// The length at its end, in bytes.
+        trailing: u32,
+    },
+    /// A packet that is longer than the pcapng block it is in.
+    #[error("captured length {captured} in a block {at}: expected {room} at most, the room in the block")]
+    PacketOverrunsBlock {
+        /// Where the block begins.
+        at: Place,
+        /// The captured length claimed, in bytes.
+        captured: u32,
+        /// Bytes between the packet's fixed fields and the end of the block.
+        room: u32,
+    },
+    /// A packet of an interface that its pcapng section has not described.
+    #[error("interface {interface} of a packet {at}: expected one of the {known} described so far")]
+    UnknownInterface {
+        /// Where.
+        at: Place,
+        /// The interface, from 0.
+        interface: u32,
+        /// Interfaces of the section.
+        known: u32,
+    },
+    /// More interfaces in a pcapng section than are kept.
+    #[error("one more interface {at}: expected {most} in a section at most")]
+    TooManyInterfaces {
+        /// Where.
+        at: Place,
+        /// The limit.
+        most: u32,
+    },
+    /// A pcapng section header in neither byte order.
+    #[error("byte-order magic {found:#010x} of a section header {at}: expected 0x1a2b3c4d")]
+    BadByteOrderMagic {
+        /// Where.
+        at: Place,
+        /// The magic found, read as little-endian.
+        found: u32,
+    },
+    /// An option of a pcapng interface that leaves its block, or has a length its code does not allow.
+    #[error("option {code} of an interface {at} has length {length}: expected {expected}")]
+    BadOption {
+        /// Where the block begins.
+        at: Place,
+        /// The option's code.
+        code: u16,
+        /// The option's length, in bytes.
+        length: u16,
+        /// The length it must have, or the most there is room for.
+        expected: u16,
+    },
+}
+
+impl Damage {
+    /// Where the damage is; the beginning of the file for [`Damage::NotACapture`].
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match *self {
+            Self::NotACapture { .. } => Place::default(),
+            Self::UnsupportedVersion { at, .. }
+            | Self::Truncated { at, .. }
+            | Self::RecordTooLong { at, .. }
+            | Self::BadBlockLength { at, .. }
+            | Self::BlockTooLong { at, .. }
+            | Self::TrailerMismatch { at, .. }
+            | Self::PacketOverrunsBlock { at, .. }
+            | Self::UnknownInterface { at, .. }
+            | Self::TooManyInterfaces { at, .. }
+            | Self::BadByteOrderMagic { at, .. }
+            | Self::BadOption { at, .. } => at,
+        }
+    }
+}
+
+/// What the end of a file can cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The header of a pcap file.
+    FileHeader,
+    /// A pcap record, its header or its bytes.
+    Record,
+    /// A pcapng block.
+    Block,
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FileHeader => "file header",
+            Self::Record => "record",
+            Self::Block => "block",
+        })
+    }
+}
+
+/// What a file that is no capture may be, with what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guess {
+    /// No bytes at all.
+    Empty,
+    /// Compressed with gzip.
+    Gzip,
+    /// Compressed with Zstandard.
+    Zstd,
+    /// Compressed with xz.
+    Xz,
+    /// Compressed with bzip2.
+    Bzip2,
+    /// Compressed with LZ4.
+    Lz4,
+    /// A ZIP archive.
+    Zip,
+    /// A snoop capture (RFC 1761).
+    Snoop,
+    /// A Microsoft Network Monitor capture.
+    NetMon,
+    /// An IXIA lcap capture.
+    Ixia,
+    /// An Endace ERF capture, which has no magic number: its first record looks like one.
+    Erf,
+    /// Text.
+    Text,
+    /// None of these; the first bytes, the missing ones of a shorter file 0.
+    Unknown([u8; 4]),
+}
+
+/// Bytes of the beginning of a file that [`Guess::of`] makes use of.
+pub(super) const GUESS_BYTES: usize = 16;
+
+impl Guess {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let bytes = bytes.get(..GUESS_BYTES).unwrap_or(bytes);
+        const MAGICS: [(&[u8], Guess); 12] = [
+            (&[0x1f, 0x8b], Guess::Gzip),
+            (&[0x28, 0xb5, 0x2f, 0xfd], Guess::Zstd),
+            (&[0xfd, b'7', b'z', b'X', b'Z', 0], Guess::Xz),
+            (b"BZh", Guess::Bzip2),
+            (&[0x04, 0x22, 0x4d, 0x18], Guess::Lz4),
+            (b"PK\x03\x04", Guess::Zip),
+            (b"snoop\0\0\0", Guess::Snoop),
+            (b"GMBU", Guess::NetMon),
+            (b"RTSS", Guess::NetMon),
+            (&[0x1c, 0x00, 0x01, 0xac], Guess::Ixia),
+            (&[0xac, 0x01, 0x00, 0x1c], Guess::Ixia),
+            (&[0xab, 0x01, 0x00, 0x1c], Guess::Ixia),
+        ];
+        if bytes.is_empty() {
+            return Self::Empty;
+        }
+        if let Some((_, guess)) = MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+            return *guess;
+        }
+        if looks_like_text(bytes) {
+            return Self::Text;
+        }
+        if looks_like_erf(bytes) {
+            return Self::Erf;
+        }
+        let mut first = [0; 4];
+        first.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self::Unknown(first)
+    }
+}
+
+impl fmt::Display for Guess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the file is empty",
+            Self::Gzip => "the file is compressed with gzip, decompress it first: gunzip",
+            Self::Zstd => "the file is compressed with Zstandard, decompress it first: unzstd",
+            Self::Xz => "the file is compressed with xz, decompress it first: unxz",
+            Self::Bzip2 => "the file is compressed with bzip2, decompress it first: bunzip2",
+            Self::Lz4 => "the file is compressed with LZ4, decompress it first: unlz4",
+            Self::Zip => "the file is a ZIP archive, unpack it first: unzip",
+            Self::Snoop => "the file is a snoop capture, convert it first: editcap -F pcap",
+            Self::NetMon => "the file is a Network Monitor capture, convert it first: editcap -F pcap",
+            Self::Ixia => "the file is an IXIA capture, convert it first: editcap -F pcap",
+            Self::Erf => "the file looks like an ERF capture, convert it first: editcap -F pcap",
+            Self::Text => "the file is text",
+            Self::Unknown([a, b, c, d]) => {
+                return write!(f, "the file begins with {a:02x} {b:02x} {c:02x} {d:02x}");
+            }
+        })
+    }
+}
+
+fn looks_like_text(bytes: &[u8]) -> bool {
+    let printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r' | 0x80..);
+    // A character may be cut at the end.
+    let valid = std::str::from_utf8(bytes).map_or_else(|error| error.error_len().is_none(), |_| true);
+    valid && bytes.iter().all(printable)
+}
+
+/// Whether the bytes could be an ERF record header: a timestamp of 1990 to 2100, little-endian in 2⁻³² seconds, then a type,
+/// flags, and the record's length, big-endian, which covers the 16 bytes of the header.
+fn looks_like_erf(bytes: &[u8]) -> bool {
+    let Some(&[_, _, _, _, a, b, c, d, erf_type, _, high, low, ..]) = bytes.first_chunk::<16>() else {
+        return false;
+    };
+    let years_1990_to_2100 = 631_152_000..4_102_444_800;
+    years_1990_to_2100.contains(&u32::from_le_bytes([a, b, c, d]))
+        && matches!(erf_type & 0x7f, 1..=48)
+        && u16::from_be_bytes([high, low]) > 16
+}

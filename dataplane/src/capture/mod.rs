@@ -1,0 +1,23 @@
+//! Capture files: pcap and pcapng, read record by record from bytes and written as pcap.
+//!
+//! Nothing here does I/O except [`Writer`]: [`Walker`] is handed the bytes, so files and pipes go through the same code.
+//! The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
+
+pub mod build;
+mod damage;
+mod interface;
+pub mod link_type;
+mod pcap;
+mod pcapng;
+#[cfg(test)]
+mod tests;
+mod walker;
+mod writer;
+
+pub use damage::{Damage, Guess, Piece, Place};
+pub use interface::{Interface, Resolution};
+pub use walker::{Format, MAX_CAPTURED, MAX_NEED, Record, Step, Walker};
+pub use writer::Writer;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;

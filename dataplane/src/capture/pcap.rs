@@ -1,0 +1,139 @@
+//! The pcap format: a file header, then records (draft-ietf-opsawg-pcap).
+
+use flowgauge_core::Link;
+
+use super::{Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type};
+
+/// Magic number of files with timestamps in microseconds (section 4).
+pub(super) const MICROSECONDS: u32 = 0xa1b2_c3d4;
+/// Magic number of files with timestamps in nanoseconds (section 4).
+pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// Magic number of Alexey Kuznetzov's modified libpcap: microseconds, and eight more bytes in every record header (interface
+/// index, protocol, packet type). Not in the draft; libpcap and Wireshark read it.
+pub(super) const MODIFIED: u32 = 0xa1b2_cd34;
+
+const RECORD_HEADER: usize = 16;
+pub(super) const MODIFIED_RECORD_HEADER: usize = 24;
+
+/// The version of the format (section 4). Before 2.4 the two lengths of a record could be in the other order, so that such a
+/// file would be misread; the draft knows no later one, and a later minor version is readable by its definition.
+pub(super) const VERSION: (u16, u16) = (2, 4);
+
+/// How the records of a file are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordLayout {
+    big_endian: bool,
+    header_length: usize,
+    /// Nanoseconds of one unit of a timestamp's fraction.
+    fraction_unit: u32,
+    link: Link,
+}
+
+impl Default for RecordLayout {
+    fn default() -> Self {
+        Self { big_endian: false, header_length: RECORD_HEADER, fraction_unit: 1000, link: Link::Unsupported }
+    }
+}
+
+impl RecordLayout {
+    /// The layout that a file's first four bytes tell; `None` if they are no magic number.
+    ///
+    /// Section 4.1 of the draft (-08) has its list of byte sequences the wrong way round; section 4 and every implementation
+    /// write the number in the order of the file, so that a little-endian file begins with d4.
+    pub(super) fn of_magic(magic: [u8; 4]) -> Option<Self> {
+        let of = |magic: u32, big_endian: bool| {
+            let (header_length, fraction_unit) = match magic {
+                MICROSECONDS => (RECORD_HEADER, 1000),
+                NANOSECONDS => (RECORD_HEADER, 1),
+                MODIFIED => (MODIFIED_RECORD_HEADER, 1000),
+                _ => return None,
+            };
+            Some(Self { big_endian, header_length, fraction_unit, link: Link::Unsupported })
+        };
+        of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
+    }
+
+    pub(super) fn format(&self) -> Format {
+        Format::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
+    }
+
+    /// The record at the beginning of `bytes` and its length, if all of it is there and it is not too long.
+    #[inline(always)]
+    pub(super) fn record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
+        let [seconds, fraction, captured, original] = self.fields(bytes.first_chunk()?);
+        if captured > MAX_CAPTURED {
+            return None;
+        }
+        let length = self.header_length + captured as usize;
+        if length > bytes.len() {
+            return None;
+        }
+        // Two 32-bit fields: the largest sum is 4.3e18 + 4.3e12, below 2^63.
+        let timestamp = u64::from(seconds) * SECOND + u64::from(fraction) * u64::from(self.fraction_unit);
+        let record = Record {
+            start: self.header_length as u32,
+            captured,
+            wire: original.max(captured),
+            timestamp,
+            link: self.link,
+            interface: 0,
+        };
+        Some((record, length))
+    }
+
+    /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured length if too long.
+    pub(super) fn missing(&self, bytes: &[u8]) -> Result<usize, u32> {
+        let Some(header) = bytes.first_chunk() else {
+            return Ok(self.header_length);
+        };
+        let [_, _, captured, _] = self.fields(header);
+        if captured > MAX_CAPTURED {
+            return Err(captured);
+        }
+        Ok(self.header_length + captured as usize)
+    }
+
+    /// Seconds, fraction, captured length, original length (section 5).
+    #[inline(always)]
+    fn fields(&self, header: &[u8; RECORD_HEADER]) -> [u32; 4] {
+        let all = u128::from_le_bytes(*header);
+        let fields = [all as u32, (all >> 32) as u32, (all >> 64) as u32, (all >> 96) as u32];
+        if self.big_endian {
+            return fields.map(u32::swap_bytes);
+        }
+        fields
+    }
+}
+
+/// A file header (section 4).
+#[derive(Debug)]
+pub(super) struct PcapHeader {
+    pub(super) layout: RecordLayout,
+    pub(super) interface: Interface,
+}
+
+impl PcapHeader {
+    pub(super) const LENGTH: usize = 24;
+
+    pub(super) fn read(header: &[u8; Self::LENGTH], layout: RecordLayout) -> Result<Self, Damage> {
+        let &[_, _, _, _, a, b, c, d, _, _, _, _, _, _, _, _, e, f, g, h, i, j, k, l] = header;
+        let u16_of = if layout.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
+        let u32_of = if layout.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
+        let (major, minor) = (u16_of([a, b]), u16_of([c, d]));
+        if major != VERSION.0 || minor < VERSION.1 {
+            return Err(Damage::UnsupportedVersion { at: Place::default(), format: "pcap", major, minor, expected: "2.4" });
+        }
+        // The upper half tells the length of the frame check sequence, if it was captured (section 4, figure 2). The lengths of
+        // records include it, and stay as they are: that is the frame's length on the wire.
+        let link_type = u32_of([i, j, k, l]) as u16;
+        let resolution = match layout.fraction_unit {
+            1 => Resolution::NANOSECONDS,
+            _ => Resolution::MICROSECONDS,
+        };
+        let snaplen = u32_of([e, f, g, h]);
+        Ok(Self {
+            layout: RecordLayout { link: link_type::link(link_type), ..layout },
+            interface: Interface::new(None, link_type, snaplen, resolution, 0),
+        })
+    }
+}

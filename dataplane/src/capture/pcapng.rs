@@ -1,0 +1,405 @@
+//! The pcapng format: sections of blocks (draft-ietf-opsawg-pcapng).
+
+use super::{Damage, Interface, MAX_CAPTURED, MAX_NEED, Place, Record, Resolution, Step, Walker};
+
+/// Section Header Block (section 4.1); the same bytes in either order.
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+/// Interface Description Block (section 4.2).
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+/// Packet Block, obsolete (appendix A).
+pub(super) const PACKET: u32 = 2;
+/// Simple Packet Block (section 4.4).
+pub(super) const SIMPLE_PACKET: u32 = 3;
+/// Interface Statistics Block (section 4.6).
+pub(super) const INTERFACE_STATISTICS: u32 = 5;
+/// Enhanced Packet Block (section 4.3).
+pub(super) const ENHANCED_PACKET: u32 = 6;
+
+pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+pub(super) const MAJOR_VERSION: u16 = 1;
+
+/// Option codes (sections 3.5, 4.2 and 4.6).
+pub(super) mod option {
+    pub(in super::super) const END: u16 = 0;
+    pub(in super::super) const COMMENT: u16 = 1;
+    pub(in super::super) const IF_NAME: u16 = 2;
+    pub(in super::super) const IF_TSRESOL: u16 = 9;
+    pub(in super::super) const IF_TSOFFSET: u16 = 14;
+    pub(in super::super) const ISB_IFDROP: u16 = 5;
+}
+
+/// Type and total length before a block's body, total length after it (section 3.1).
+const BLOCK_HEADER: usize = 8;
+const BLOCK_TRAILER: usize = 4;
+/// Bytes of a block without a body.
+const EMPTY_BLOCK: u32 = 12;
+/// The most bytes of a block that is read whole.
+const MAX_BLOCK: u32 = MAX_NEED as u32;
+/// The most interfaces of a section, as many as the obsolete packet block can name: files cannot fill the memory with them.
+const MAX_INTERFACES: usize = 1 << 16;
+/// The most bytes kept of an interface's name.
+const MAX_NAME: usize = 255;
+
+/// The section a walk is in, and what it needs of those before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Section {
+    big_endian: bool,
+    pub(super) interfaces: Vec<Interface>,
+    /// Sections met, this one too.
+    pub(super) number: u64,
+    pub(super) skipping: Option<Skipping>,
+    drops_before: u64,
+    previous_timestamp: u64,
+}
+
+/// A block that is being skipped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Skipping {
+    /// Where the block begins.
+    pub(super) at: Place,
+    /// The block's total length.
+    pub(super) length: u32,
+    /// Bytes of the block not consumed yet, at least the trailer.
+    left: u32,
+}
+
+impl Skipping {
+    pub(super) fn consumed(&self) -> u64 {
+        u64::from(self.length - self.left)
+    }
+}
+
+impl Section {
+    pub(super) fn drops(&self) -> u64 {
+        self.interfaces.iter().map(|interface| interface.drops).fold(self.drops_before, u64::saturating_add)
+    }
+
+    #[inline]
+    fn u16(&self, bytes: [u8; 2]) -> u16 {
+        if self.big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
+    }
+
+    #[inline]
+    fn u32(&self, bytes: [u8; 4]) -> u32 {
+        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    #[inline]
+    fn u64(&self, bytes: [u8; 8]) -> u64 {
+        if self.big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) }
+    }
+
+    /// The enhanced packet block at the beginning of `bytes` and its length, if that is what is there, whole and undamaged:
+    /// [`Walker::next_block`] without the words for all that can be otherwise.
+    #[inline]
+    pub(super) fn enhanced_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
+        let (header, _) = bytes.first_chunk::<28>()?.as_chunks::<4>();
+        let &[block_type, length, id, high, low, captured, original] = header else {
+            return None;
+        };
+        let length = self.u32(length);
+        let least = EMPTY_BLOCK + 20;
+        if self.skipping.is_some()
+            || self.u32(block_type) != ENHANCED_PACKET
+            || !(least..=MAX_BLOCK).contains(&length)
+            || !length.is_multiple_of(4)
+        {
+            return None;
+        }
+        let consumed = length as usize;
+        let trailing = bytes.get(..consumed)?.last_chunk()?;
+        let captured = self.u32(captured);
+        if self.u32(*trailing) != length || captured > MAX_CAPTURED.min(length - least) {
+            return None;
+        }
+        let id = self.u32(id);
+        let interface = self.interfaces.get(id as usize)?;
+        let ticks = u64::from(self.u32(high)) << 32 | u64::from(self.u32(low));
+        let timestamp = interface.nanoseconds(ticks);
+        let record =
+            Record { start: 28, captured, wire: self.u32(original).max(captured), timestamp, link: interface.link, interface: id };
+        self.previous_timestamp = timestamp;
+        Some((record, consumed))
+    }
+
+    /// The options in `bytes`, which end with it if no opt_endofopt comes first (section 3.5).
+    fn options<'a>(&'a self, bytes: &'a [u8]) -> Options<'a> {
+        Options { section: self, rest: bytes }
+    }
+}
+
+/// Code and value of each option; `Err` with code, length and room, once and last, if one leaves the block.
+struct Options<'a> {
+    section: &'a Section,
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Options<'a> {
+    type Item = Result<(u16, &'a [u8]), (u16, u16, u16)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // Blocks are padded to 32 bits, so that fewer bytes than an option header are none.
+        let (&[a, b, c, d], rest) = self.rest.split_first_chunk::<4>()?;
+        let (code, length) = (self.section.u16([a, b]), self.section.u16([c, d]));
+        self.rest = &[];
+        if code == option::END {
+            return None;
+        }
+        let Some((value, rest)) = rest.split_at_checked(usize::from(length)) else {
+            let room = u16::try_from(rest.len()).unwrap_or(u16::MAX);
+            return Some(Err((code, length, room)));
+        };
+        let padding = value.len().next_multiple_of(4) - value.len();
+        self.rest = rest.get(padding..).unwrap_or_default();
+        Some(Ok((code, value)))
+    }
+}
+
+/// The fields of a packet block that precede its frame.
+struct PacketFields {
+    interface: u32,
+    /// `None` in a simple packet.
+    ticks: Option<u64>,
+    /// `None` in a simple packet.
+    captured: Option<u32>,
+    original: u32,
+}
+
+impl Walker {
+    pub(super) fn next_block(&mut self, bytes: &[u8]) -> Step {
+        if let Some(skipping) = self.section.skipping {
+            return self.skip_on(skipping, bytes);
+        }
+        let Some(&[a, b, c, d, e, f, g, h]) = bytes.first_chunk::<BLOCK_HEADER>() else {
+            return Step::NeedMore { at_least: EMPTY_BLOCK as usize };
+        };
+        let block_type = self.section.u32([a, b, c, d]);
+        if block_type == SECTION_HEADER {
+            return self.section_header(bytes);
+        }
+        let length = self.section.u32([e, f, g, h]);
+        let read = match block_type {
+            ENHANCED_PACKET => self.packet_block::<20>(block_type, length, bytes),
+            PACKET => self.packet_block::<20>(block_type, length, bytes),
+            SIMPLE_PACKET => self.packet_block::<4>(block_type, length, bytes),
+            INTERFACE_DESCRIPTION => self.interface_description(length, bytes),
+            INTERFACE_STATISTICS if length <= MAX_BLOCK => self.interface_statistics(length, bytes),
+            _ => self.skip_block(block_type, length, EMPTY_BLOCK, bytes),
+        };
+        read.unwrap_or_else(|step| step)
+    }
+
+    /// A packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block (section 4.3) and in the obsolete
+    /// Packet Block (appendix A), 4 in a Simple Packet Block (section 4.4).
+    fn packet_block<const FIXED: usize>(&mut self, block_type: u32, length: u32, bytes: &[u8]) -> Result<Step, Step> {
+        let (fixed, rest) = self.whole_block::<FIXED>(block_type, length, bytes)?;
+        let fields = self.packet_fields(block_type, fixed);
+        let at = self.place();
+        let Some(interface) = self.section.interfaces.get(fields.interface as usize) else {
+            return Err(Step::Damaged(Damage::UnknownInterface {
+                at,
+                interface: fields.interface,
+                known: self.section.interfaces.len() as u32,
+            }));
+        };
+        // A simple packet does not tell, it has as much as the interface's snapshot length allows; 0 is no limit (section 4.2).
+        let captured = fields.captured.unwrap_or(match interface.snaplen {
+            0 => fields.original,
+            snaplen => fields.original.min(snaplen),
+        });
+        if captured > MAX_CAPTURED {
+            return Err(Step::Damaged(Damage::RecordTooLong { at, captured }));
+        }
+        if captured as usize > rest.len() {
+            return Err(Step::Damaged(Damage::PacketOverrunsBlock { at, captured, room: rest.len() as u32 }));
+        }
+        let timestamp = fields.ticks.map_or(self.section.previous_timestamp, |ticks| interface.nanoseconds(ticks));
+        let record = Record {
+            start: (BLOCK_HEADER + FIXED) as u32,
+            captured,
+            wire: fields.original.max(captured),
+            timestamp,
+            link: interface.link,
+            interface: fields.interface,
+        };
+        self.section.previous_timestamp = timestamp;
+        Ok(self.packet(record, length as usize))
+    }
+
+    fn packet_fields<const FIXED: usize>(&self, block_type: u32, fixed: &[u8; FIXED]) -> PacketFields {
+        let word = |n: usize| {
+            let (words, _) = fixed.as_chunks::<4>();
+            words.get(n).map_or(0, |word| self.section.u32(*word))
+        };
+        if block_type == SIMPLE_PACKET {
+            return PacketFields { interface: 0, ticks: None, captured: None, original: word(0) };
+        }
+        PacketFields {
+            interface: match fixed.first_chunk() {
+                // Followed by 16 bits of packets lost before this one.
+                Some(interface) if block_type == PACKET => u32::from(self.section.u16(*interface)),
+                _ => word(0),
+            },
+            ticks: Some(u64::from(word(1)) << 32 | u64::from(word(2))),
+            captured: Some(word(3)),
+            original: word(4),
+        }
+    }
+
+    /// Begins a section. Section Length is ignored, as all blocks are looked at anyway.
+    fn section_header(&mut self, bytes: &[u8]) -> Step {
+        const LEAST: u32 = 28;
+        let Some(&[_, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk::<16>() else {
+            return Step::NeedMore { at_least: LEAST as usize };
+        };
+        let at = self.place();
+        let big_endian = match [e, f, g, h] {
+            magic if u32::from_le_bytes(magic) == BYTE_ORDER_MAGIC => false,
+            magic if u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC => true,
+            magic => {
+                return Step::Damaged(Damage::BadByteOrderMagic { at, found: u32::from_le_bytes(magic) });
+            }
+        };
+        let section = Section {
+            big_endian,
+            interfaces: Vec::new(),
+            number: self.section.number + 1,
+            skipping: None,
+            drops_before: self.section.drops(),
+            previous_timestamp: self.section.previous_timestamp,
+        };
+        // Minor version 2 is to be treated as 0 (section 4.1); any other is compatible by its definition.
+        let (major, minor) = (section.u16([i, j]), section.u16([k, l]));
+        if major != MAJOR_VERSION {
+            return Step::Damaged(Damage::UnsupportedVersion { at, format: "pcapng", major, minor, expected: "1.0" });
+        }
+        let length = section.u32([a, b, c, d]);
+        if let Err(damage) = check_length(at, SECTION_HEADER, length, LEAST) {
+            return Step::Damaged(damage);
+        }
+        self.section = section;
+        self.skip_block(SECTION_HEADER, length, LEAST, bytes).unwrap_or_else(|step| step)
+    }
+
+    fn interface_description(&mut self, length: u32, bytes: &[u8]) -> Result<Step, Step> {
+        let (&[a, b, _, _, c, d, e, f], options) = self.whole_block::<8>(INTERFACE_DESCRIPTION, length, bytes)?;
+        let at = self.place();
+        if self.section.interfaces.len() >= MAX_INTERFACES {
+            return Err(Step::Damaged(Damage::TooManyInterfaces { at, most: MAX_INTERFACES as u32 }));
+        }
+        let mut name = None;
+        let mut resolution = Resolution::MICROSECONDS;
+        let mut offset_seconds = 0;
+        for option in self.section.options(options) {
+            let bad = |(code, length, expected)| Step::Damaged(Damage::BadOption { at, code, length, expected });
+            let (code, value) = option.map_err(bad)?;
+            let bad_length = |expected| bad((code, value.len() as u16, expected));
+            match code {
+                option::IF_NAME => name = Some(text(value)),
+                option::IF_TSRESOL => {
+                    let &[value] = value.as_array().ok_or_else(|| bad_length(1))?;
+                    resolution = Resolution::from_option(value);
+                }
+                option::IF_TSOFFSET => {
+                    let value = value.as_array().ok_or_else(|| bad_length(8))?;
+                    offset_seconds = self.section.u64(*value).cast_signed();
+                }
+                _ => {}
+            }
+        }
+        let link_type = self.section.u16([a, b]);
+        let snaplen = self.section.u32([c, d, e, f]);
+        let interface = Interface::new(name, link_type, snaplen, resolution, offset_seconds);
+        self.section.interfaces.push(interface);
+        Ok(self.skip(length as usize))
+    }
+
+    /// Statistics are a by-product: those of an interface that is not there, and options that leave the block, are passed over.
+    fn interface_statistics(&mut self, length: u32, bytes: &[u8]) -> Result<Step, Step> {
+        let (&[a, b, c, d, ..], options) = self.whole_block::<12>(INTERFACE_STATISTICS, length, bytes)?;
+        let id = self.section.u32([a, b, c, d]) as usize;
+        let drops = self
+            .section
+            .options(options)
+            .filter_map(Result::ok)
+            .filter(|(code, _)| *code == option::ISB_IFDROP)
+            .find_map(|(_, value)| value.as_array().map(|value| self.section.u64(*value)));
+        if let (Some(interface), Some(drops)) = (self.section.interfaces.get_mut(id), drops) {
+            interface.drops = drops;
+        }
+        Ok(self.skip(length as usize))
+    }
+
+    /// The `FIXED` bytes at the beginning of the body of the block at the beginning of `bytes`, and the rest of the body.
+    fn whole_block<'a, const FIXED: usize>(
+        &self,
+        block_type: u32,
+        length: u32,
+        bytes: &'a [u8],
+    ) -> Result<(&'a [u8; FIXED], &'a [u8]), Step> {
+        let at = self.place();
+        let least = EMPTY_BLOCK + FIXED as u32;
+        check_length(at, block_type, length, least).map_err(Step::Damaged)?;
+        if length > MAX_BLOCK {
+            return Err(Step::Damaged(Damage::BlockTooLong { at, block_type, length, most: MAX_BLOCK }));
+        }
+        let at_least = length as usize;
+        let (body, trailing) = bytes
+            .get(BLOCK_HEADER..at_least)
+            .and_then(|rest| rest.split_last_chunk::<BLOCK_TRAILER>())
+            .ok_or(Step::NeedMore { at_least })?;
+        self.check_trailer(at, length, *trailing).map_err(Step::Damaged)?;
+        body.split_first_chunk().ok_or(Step::NeedMore { at_least })
+    }
+
+    fn check_trailer(&self, at: Place, leading: u32, trailing: [u8; 4]) -> Result<(), Damage> {
+        let trailing = self.section.u32(trailing);
+        if trailing != leading {
+            return Err(Damage::TrailerMismatch { at, leading, trailing });
+        }
+        Ok(())
+    }
+
+    fn skip_block(&mut self, block_type: u32, length: u32, least: u32, bytes: &[u8]) -> Result<Step, Step> {
+        let at = self.place();
+        check_length(at, block_type, length, least).map_err(Step::Damaged)?;
+        let skipping = Skipping { at, length, left: length };
+        Ok(self.skip_on(skipping, bytes))
+    }
+
+    /// Skips what there is of the rest of a block, but the trailer only if all of it is there.
+    fn skip_on(&mut self, skipping: Skipping, bytes: &[u8]) -> Step {
+        let body = skipping.left as usize - BLOCK_TRAILER;
+        let trailing = bytes.get(body..).and_then(<[u8]>::first_chunk);
+        self.section.skipping = Some(skipping);
+        if let Some(trailing) = trailing {
+            return match self.check_trailer(skipping.at, skipping.length, *trailing) {
+                Ok(()) => {
+                    self.section.skipping = None;
+                    self.skip(skipping.left as usize)
+                }
+                Err(damage) => Step::Damaged(damage),
+            };
+        }
+        let consumed = body.min(bytes.len());
+        if consumed == 0 {
+            return Step::NeedMore { at_least: BLOCK_TRAILER };
+        }
+        self.section.skipping = Some(Skipping { left: skipping.left - consumed as u32, ..skipping });
+        self.skip(consumed)
+    }
+}
+
+fn check_length(at: Place, block_type: u32, length: u32, least: u32) -> Result<(), Damage> {
+    if length < least || !length.is_multiple_of(4) {
+        return Err(Damage::BadBlockLength { at, block_type, length, least });
+    }
+    Ok(())
+}
+
+/// A string option: up to its first zero byte, and of valid UTF-8 or repaired (sections 3.5 and 3.6.3).
+fn text(value: &[u8]) -> String {
+    let value = value.get(..MAX_NAME).unwrap_or(value);
+    let value = value.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(value).into_owned()
+}

@@ -1,0 +1,866 @@
+use flowgauge_core::Link;
+use proptest::{collection::vec, prelude::*, sample::Index};
+
+use super::{
+    build::{self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant},
+    *,
+};
+
+/// What a walk found: each packet with its frame, then how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Walk {
+    packets: Vec<(Record, Vec<u8>)>,
+    end: Result<(), Damage>,
+    interfaces: Vec<Interface>,
+    format: Option<Format>,
+    sections: u64,
+    drops: u64,
+}
+
+impl Walk {
+    fn timestamps(&self) -> Vec<u64> {
+        self.packets.iter().map(|(r, _)| r.timestamp).collect()
+    }
+
+    fn damage(&self) -> Damage {
+        self.end.unwrap_err()
+    }
+}
+
+/// Walks over `file`, handed out in pieces of the lengths in `pieces`, over and over.
+fn walk_in_pieces(file: &[u8], pieces: &[usize]) -> Walk {
+    let mut walker = Walker::new();
+    let mut packets = Vec::new();
+    let mut pieces = pieces.iter().cycle();
+    let (mut from, mut to) = (0, 0);
+    let end = loop {
+        let unread = &file[from..to];
+        assert_eq!(walker.offset(), from as u64);
+        match walker.next(unread) {
+            Step::Packet { record, consumed } => {
+                assert!((1..=unread.len()).contains(&consumed));
+                assert!((record.start + record.captured) as usize <= consumed);
+                assert!(record.captured <= MAX_CAPTURED && record.wire >= record.captured);
+                packets.push((record, record.frame(unread).to_vec()));
+                from += consumed;
+            }
+            Step::Skip { consumed } => {
+                assert!((1..=unread.len()).contains(&consumed));
+                from += consumed;
+            }
+            Step::NeedMore { at_least } => {
+                assert!(at_least > unread.len() && at_least <= MAX_NEED);
+                if to == file.len() {
+                    break walker.finish(unread);
+                }
+                to = (to + pieces.next().unwrap()).min(file.len());
+            }
+            Step::Damaged(damage) => {
+                assert_eq!(walker.clone().next(unread), Step::Damaged(damage));
+                assert_eq!(walker.finish(unread), Err(damage));
+                break Err(damage);
+            }
+        }
+    };
+    assert_eq!(walker.packets(), packets.len() as u64);
+    Walk {
+        packets,
+        end,
+        interfaces: walker.interfaces().to_vec(),
+        format: walker.format(),
+        sections: walker.sections(),
+        drops: walker.drops(),
+    }
+}
+
+fn walk(file: &[u8]) -> Walk {
+    walk_in_pieces(file, &[1 << 18])
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits.chunks_exact(2).map(|d| (d[0] << 4 | d[1]) as u8).collect()
+}
+
+fn record(start: u32, captured: u32, wire: u32, timestamp: u64) -> Record {
+    Record { start, captured, wire, timestamp, link: Link::Ethernet, interface: 0 }
+}
+
+#[test]
+fn known_pcap_little_endian_microseconds() {
+    let file = hex("d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000
+         01000000 02000000 03000000 3c000000 aabbcc
+         ffffffff 40420f00 00000000 00000000");
+    let walk = walk(&file);
+    assert_eq!(walk.end, Ok(()));
+    assert_eq!(
+        walk.packets,
+        [
+            (record(16, 3, 60, 1_000_002_000), vec![0xaa, 0xbb, 0xcc]),
+            // A million microseconds just add.
+            (record(16, 0, 0, 4_294_967_296_000_000_000), vec![]),
+        ]
+    );
+    assert_eq!(walk.format, Some(Format::Pcap { nanoseconds: false, big_endian: false }));
+    let [interface] = &walk.interfaces[..] else { panic!() };
+    assert_eq!((interface.link_type, interface.snaplen), (1, 65535));
+    assert_eq!(interface.resolution, Resolution::MICROSECONDS);
+    assert_eq!(interface.link_type_name(), "ETHERNET");
+}
+
+#[test]
+fn known_pcap_little_endian_nanoseconds_with_frame_check_sequence() {
+    let file = hex("4d3cb2a1 0200 0400 00000000 00000000 00000400 71000024
+         01000000 02000000 01000000 05000000 ee");
+    let walk = walk(&file);
+    assert_eq!(walk.end, Ok(()));
+    let expected = Record { link: Link::LinuxSll, ..record(16, 1, 5, 1_000_000_002) };
+    assert_eq!(walk.packets, [(expected, vec![0xee])]);
+    assert_eq!(walk.interfaces[0].link_type, 113);
+    assert_eq!(walk.format, Some(Format::Pcap { nanoseconds: true, big_endian: false }));
+}
+
+#[test]
+fn known_pcap_big_endian() {
+    let microseconds = hex("a1b2c3d4 0002 0004 00000000 00000000 0000ffff 00000065
+         00000001 00000002 00000002 00000001 4500");
+    let walked = walk(&microseconds);
+    assert_eq!(walked.end, Ok(()));
+    // The original length is below the captured one.
+    let expected = Record { link: Link::Ip, ..record(16, 2, 2, 1_000_002_000) };
+    assert_eq!(walked.packets, [(expected, vec![0x45, 0])]);
+
+    let nanoseconds = hex("a1b23c4d 0002 0004 00000000 00000000 0000ffff 00000001
+         00000001 00000002 00000001 00000001 ff");
+    assert_eq!(walk(&nanoseconds).timestamps(), [1_000_000_002]);
+}
+
+#[test]
+fn known_pcap_modified() {
+    let file = hex("34cdb2a1 0200 0400 00000000 00000000 ffff0000 01000000
+         01000000 02000000 01000000 3c000000 07000000 0008 04 00 aa
+         02000000 00000000 00000000 3c000000 07000000 0008 04 00");
+    let walk = walk(&file);
+    assert_eq!(walk.end, Ok(()));
+    assert_eq!(walk.packets, [(record(24, 1, 60, 1_000_002_000), vec![0xaa]), (record(24, 0, 60, 2_000_000_000), vec![]),]);
+}
+
+/// Section header, then two interfaces: eth0 in nanoseconds, and raw IPv4 in 2^-20 seconds from 10 seconds on.
+const PCAPNG_LITTLE: &str = "
+    0a0d0d0a 1c000000 4d3c2b1a 0100 0000 ffffffffffffffff 1c000000
+    01000000 28000000 0100 0000 00000100 0200 0400 65746830 0900 0100 09000000 0000 0000 28000000
+    01000000 2c000000 e400 0000 00000000 0900 0100 94000000 0e00 0800 0a00000000000000 0000 0000
+    2c000000";
+
+#[test]
+fn known_pcapng_little_endian() {
+    let file = hex(&[
+        PCAPNG_LITTLE,
+        // An enhanced packet with a comment.
+        "06000000 30000000 00000000 00000000 05000000 05000000 40000000
+         a1a2a3a4 a5000000 0100 0200 68690000 30000000",
+        "06000000 24000000 01000000 00000000 00001800 01000000 01000000 45000000 24000000",
+        // The obsolete packet, with a drop count of 7.
+        "02000000 24000000 0100 0700 00000000 00000800 02000000 00000000 45460000 24000000",
+        // Name resolution and an unknown block, both empty, and a simple packet.
+        "04000000 0c000000 0c000000 99000080 0c000000 0c000000",
+        "03000000 14000000 02000000 b1b20000 14000000",
+        // Statistics: interface 1 dropped 9, and an interface 5 that is not there.
+        "05000000 28000000 01000000 00000000 00000000 0500 0800 0900000000000000 0000 0000 28000000",
+        "05000000 28000000 05000000 00000000 00000000 0500 0800 0900000000000000 0000 0000 28000000",
+    ]
+    .concat());
+    let walk = walk(&file);
+    assert_eq!(walk.end, Ok(()));
+    let raw = |record: Record| Record { link: Link::Ip, interface: 1, ..record };
+    assert_eq!(
+        walk.packets,
+        [
+            (record(28, 5, 64, 5), vec![0xa1, 0xa2, 0xa3, 0xa4, 0xa5]),
+            (raw(record(28, 1, 1, 11_500_000_000)), vec![0x45]),
+            (raw(record(28, 2, 2, 10_500_000_000)), vec![0x45, 0x46]),
+            (record(12, 2, 2, 10_500_000_000), vec![0xb1, 0xb2]),
+        ]
+    );
+    assert_eq!(walk.format, Some(Format::PcapNg));
+    let [first, second] = &walk.interfaces[..] else { panic!() };
+    assert_eq!(first.name.as_deref(), Some("eth0"));
+    assert_eq!((first.snaplen, first.drops), (65536, 0));
+    assert_eq!(first.resolution, Resolution::NANOSECONDS);
+    assert_eq!(second.name, None);
+    assert_eq!((second.link_type, second.link_type_name()), (228, "IPV4"));
+    assert_eq!((second.resolution, second.offset_seconds), (Resolution::PowerOf2(20), 10));
+    assert_eq!((second.drops, walk.drops, walk.sections), (9, 9, 1));
+}
+
+#[test]
+fn known_pcapng_sections_of_both_orders() {
+    let big = "0a0d0d0a 0000001c 1a2b3c4d 0001 0002 0000000000000000 0000001c
+         00000001 00000014 0114 0000 00000003 00000014
+         00000003 00000014 00000009 c1c2c300 00000014
+         00000006 00000024 00000000 00000000 00000007 00000001 00000001 d1000000 00000024
+         00000005 00000024 00000000 00000000 00000000 0005 0008 0000000000000004 00000024";
+    let little = "06000000 20000000 00000000 01000000 00000000 00000000 00000000 20000000";
+    let file = hex(&[big, PCAPNG_LITTLE, little].concat());
+    let walk = walk(&file);
+    assert_eq!(walk.end, Ok(()));
+    let cooked = |record: Record| Record { link: Link::LinuxSll2, ..record };
+    assert_eq!(
+        walk.packets,
+        [
+            // The snapshot length is 3.
+            (cooked(record(12, 3, 9, 0)), vec![0xc1, 0xc2, 0xc3]),
+            (cooked(record(28, 1, 1, 7000)), vec![0xd1]),
+            (record(28, 0, 0, 1 << 32), vec![]),
+        ]
+    );
+    assert_eq!((walk.sections, walk.interfaces.len(), walk.drops), (2, 2, 4));
+}
+
+#[test]
+fn link_types() {
+    let expected = [
+        (0, Link::Null),
+        (1, Link::Ethernet),
+        (12, Link::Ip),
+        (14, Link::Ip),
+        (101, Link::Ip),
+        (108, Link::Null),
+        (113, Link::LinuxSll),
+        (228, Link::Ip),
+        (229, Link::Ip),
+        (276, Link::LinuxSll2),
+    ];
+    for link_type in 0..=u16::MAX {
+        let known = expected.iter().find(|(number, _)| *number == link_type);
+        let link = known.map_or(Link::Unsupported, |(_, link)| *link);
+        assert_eq!(link_type::link(link_type), link, "{link_type}");
+    }
+    assert_eq!(link_type::name(105), "IEEE802_11");
+    assert_eq!(link_type::name(9999), "unknown");
+}
+
+#[test]
+fn files_that_are_no_captures() {
+    let cases: [(&[u8], Guess); 11] = [
+        (b"", Guess::Empty),
+        (b"../../default/pcap/teams.pcap", Guess::Text),
+        (b"hi", Guess::Text),
+        ("überraschend lang".as_bytes(), Guess::Text),
+        (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Guess::Gzip),
+        (b"\x28\xb5\x2f\xfd\0", Guess::Zstd),
+        (b"snoop\0\0\0\0\0\0\x02\0\0\0\x04", Guess::Snoop),
+        // 2001-09-09, type Ethernet, 82 bytes.
+        (b"\0\0\0\0\0\xca\x9a\x3b\x02\x04\0\x52\0\0\0\x40", Guess::Erf),
+        (b"\0\0\0\0\0\xca\x9a\x3b\x02\x04\0\x10\0\0\0\x40", Guess::Unknown([0; 4])),
+        (b"\xd4\xc3\xb2", Guess::Unknown([0xd4, 0xc3, 0xb2, 0])),
+        (&[0xff; 64], Guess::Unknown([0xff; 4])),
+    ];
+    for (file, guess) in cases {
+        let expected = Err(Damage::NotACapture { guess });
+        assert_eq!(walk(file).end, expected);
+        assert_eq!(walk_in_pieces(file, &[1]).end, expected);
+    }
+    let text = walk(b"../../default/pcap/teams.pcap").damage();
+    assert_eq!(text.to_string(), "not a capture: the file is text; expected pcap or pcapng");
+    let gzip = walk(b"\x1f\x8b\x08\0").damage();
+    assert_eq!(
+        gzip.to_string(),
+        "not a capture: the file is compressed with gzip, decompress it first: gunzip; expected pcap or pcapng"
+    );
+}
+
+/// `PCAPNG_LITTLE`, a packet without bytes, then `rest`; and where the rest begins.
+fn after_a_packet(rest: &str) -> (Vec<u8>, Place) {
+    let packet = "06000000 20000000 00000000 01000000 00000000 00000000 00000000 20000000";
+    let mut file = hex(&[PCAPNG_LITTLE, packet].concat());
+    let at = Place { offset: file.len() as u64, packets: 1 };
+    file.extend(hex(rest));
+    (file, at)
+}
+
+#[test]
+fn damaged_pcapng_is_told() {
+    let (_, at) = after_a_packet("");
+    let cases = [
+        (
+            "06000000 22000000 00000000",
+            Damage::BadBlockLength { at, block_type: 6, length: 0x22, least: 32 },
+            "length 34 of a block of type 0x00000006 at byte 144, after 1 packet: expected a multiple of 4, 32 or more",
+        ),
+        (
+            "0b000000 00000000 00000000",
+            Damage::BadBlockLength { at, block_type: 11, length: 0, least: 12 },
+            "length 0 of a block of type 0x0000000b at byte 144, after 1 packet: expected a multiple of 4, 12 or more",
+        ),
+        (
+            "03000000 00000080 00000000",
+            Damage::BlockTooLong { at, block_type: 3, length: 1 << 31, most: 1 << 20 },
+            "length 2147483648 of a block of type 0x00000003 at byte 144, after 1 packet: expected 1048576 at most",
+        ),
+        (
+            "0b000000 14000000 00000000 00000000 15000000",
+            Damage::TrailerMismatch { at, leading: 20, trailing: 21 },
+            "a block at byte 144, after 1 packet ends with length 21: expected 20 as at its beginning",
+        ),
+        (
+            "03000000 10000000 00000000 11000000",
+            Damage::TrailerMismatch { at, leading: 16, trailing: 17 },
+            "a block at byte 144, after 1 packet ends with length 17: expected 16 as at its beginning",
+        ),
+        (
+            "06000000 20000000 00000000 00000000 00000000 00000000 00000000 24000000",
+            Damage::TrailerMismatch { at, leading: 32, trailing: 36 },
+            "a block at byte 144, after 1 packet ends with length 36: expected 32 as at its beginning",
+        ),
+        (
+            "06000000 24000000 00000000 00000000 00000000 05000000 05000000 00000000 24000000",
+            Damage::PacketOverrunsBlock { at, captured: 5, room: 4 },
+            "captured length 5 in a block at byte 144, after 1 packet: expected 4 at most, the room in the block",
+        ),
+        (
+            "06000000 20000000 00000000 00000000 00000000 01000400 05000000 20000000",
+            Damage::RecordTooLong { at, captured: 262_145 },
+            "captured length 262145 at byte 144, after 1 packet: expected 262144 at most",
+        ),
+        (
+            "06000000 20000000 02000000 00000000 00000000 00000000 00000000 20000000",
+            Damage::UnknownInterface { at, interface: 2, known: 2 },
+            "interface 2 of a packet at byte 144, after 1 packet: expected one of the 2 described so far",
+        ),
+        (
+            "0a0d0d0a 1c000000 4d3c2b1b 0100 0000",
+            Damage::BadByteOrderMagic { at, found: 0x1b2b_3c4d },
+            "byte-order magic 0x1b2b3c4d of a section header at byte 144, after 1 packet: expected 0x1a2b3c4d",
+        ),
+        (
+            "0a0d0d0a 1c000000 4d3c2b1a 0200 0000",
+            Damage::UnsupportedVersion { at, format: "pcapng", major: 2, minor: 0, expected: "1.0" },
+            "version 2.0 of pcapng at byte 144, after 1 packet: expected 1.0",
+        ),
+        (
+            "01000000 1c000000 0100 0000 00000000 0900 0200 06000000 1c000000",
+            Damage::BadOption { at, code: 9, length: 2, expected: 1 },
+            "option 9 of an interface at byte 144, after 1 packet has length 2: expected 1",
+        ),
+        (
+            "01000000 1c000000 0100 0000 00000000 0200 0900 61000000 1c000000",
+            Damage::BadOption { at, code: 2, length: 9, expected: 4 },
+            "option 2 of an interface at byte 144, after 1 packet has length 9: expected 4",
+        ),
+        (
+            "0b000000 14000000 0000",
+            Damage::Truncated { at, piece: Piece::Block, present: 10, needed: 20 },
+            "the file ends inside a block at byte 144, after 1 packet: 10 bytes of 20",
+        ),
+        (
+            "06000000 20000000 0000",
+            Damage::Truncated { at, piece: Piece::Block, present: 10, needed: 32 },
+            "the file ends inside a block at byte 144, after 1 packet: 10 bytes of 32",
+        ),
+    ];
+    for (rest, damage, text) in cases {
+        let (file, _) = after_a_packet(rest);
+        for pieces in [1, 7, 1 << 18] {
+            let walk = walk_in_pieces(&file, &[pieces]);
+            assert_eq!(walk.end, Err(damage));
+            assert_eq!(walk.packets.len(), 1);
+        }
+        assert_eq!(damage.to_string(), text);
+        assert_eq!(damage.place(), at);
+    }
+}
+
+#[test]
+fn damaged_pcap_is_told() {
+    let header = "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000";
+    let too_long = walk(&hex(&[header, "00000000 00000000 01000400 01000400"].concat())).damage();
+    assert_eq!(too_long.to_string(), "captured length 262145 at byte 24, after 0 packets: expected 262144 at most");
+    let cut = walk(&hex(&[header, "00000000 00000000 3c000000 3c000000 00000000"].concat())).damage();
+    assert_eq!(cut.to_string(), "the file ends inside a record at byte 24, after 0 packets: 20 bytes of 76");
+    let old = walk(&hex("d4c3b2a1 0200 0300 00000000 00000000 ffff0000 01000000")).damage();
+    assert_eq!(old.to_string(), "version 2.3 of pcap at byte 0, after 0 packets: expected 2.4");
+    let short = walk(&hex("d4c3b2a1 0200 0400")).damage();
+    assert_eq!(short.to_string(), "the file ends inside a file header at byte 0, after 0 packets: 8 bytes of 24");
+}
+
+#[test]
+fn the_longest_packet_passes() {
+    let packets = [Packet::new(0, vec![7; MAX_CAPTURED as usize])];
+    for file in [build::pcap(&PcapOptions::default(), &packets), build::pcapng(&PcapNgOptions::default(), &packets)] {
+        let walk = walk_in_pieces(&file, &[4099]);
+        assert_eq!(walk.end, Ok(()));
+        assert_eq!(walk.packets[0].1, packets[0].frame);
+    }
+}
+
+#[test]
+fn hot_loops_get_their_packets() {
+    let packets = vec![Packet::new(1000, vec![1, 2, 3]); 9];
+    for file in [build::pcap(&PcapOptions::default(), &packets), build::pcapng(&PcapNgOptions::default(), &packets)] {
+        let mut walker = Walker::new();
+        let mut unread = &file[..];
+        assert_eq!(walker.next_packet(unread), None);
+        while let Step::Skip { consumed } = walker.clone().next(unread) {
+            assert_eq!(walker.next_packet(unread), None);
+            assert_eq!(walker.next(unread), Step::Skip { consumed });
+            unread = &unread[consumed..];
+        }
+        for _ in &packets {
+            assert_eq!(walker.next_packet(&unread[..18]), None);
+            let step = walker.clone().next(unread);
+            let (record, consumed) = walker.next_packet(unread).unwrap();
+            assert_eq!(step, Step::Packet { record, consumed });
+            assert_eq!(record.frame(unread), [1, 2, 3]);
+            unread = &unread[consumed..];
+        }
+        assert_eq!(walker.next_packet(unread), None);
+        assert_eq!(walker.offset(), file.len() as u64);
+        assert_eq!(walker.finish(unread), Ok(()));
+    }
+}
+
+#[test]
+fn a_huge_block_is_skipped_without_being_kept() {
+    let length = u32::MAX - 3;
+    let (mut file, at) = after_a_packet("0b000000");
+    file.extend(length.to_le_bytes());
+    let mut walker = Walker::new();
+    let mut unread = &file[..];
+    while let Step::Packet { consumed, .. } | Step::Skip { consumed } = walker.next(unread) {
+        unread = &unread[consumed..];
+    }
+    assert!(unread.is_empty());
+    let zeros = vec![0; 1 << 20];
+    let mut left = length as usize - 8 - 4;
+    while left > 0 {
+        let piece = &zeros[..left.min(zeros.len())];
+        assert_eq!(walker.next(piece), Step::Skip { consumed: piece.len() });
+        left -= piece.len();
+    }
+    let ended = Damage::Truncated { at, piece: Piece::Block, present: u64::from(length) - 4, needed: u64::from(length) };
+    assert_eq!(walker.finish(&[]), Err(ended));
+    assert_eq!(walker.next(&length.to_le_bytes()), Step::Skip { consumed: 4 });
+    assert_eq!(walker.offset(), at.offset + u64::from(length));
+    assert_eq!(walker.finish(&[]), Ok(()));
+}
+
+#[test]
+fn a_packet_inside_a_skipped_block_is_none() {
+    let inner = "06000000 20000000 00000000 00000000 00000000 00000000 00000000 20000000";
+    let (file, _) = after_a_packet(&["0b000000 2c000000", inner, "2c000000"].concat());
+    for pieces in 1..file.len() {
+        let walk = walk_in_pieces(&file, &[pieces]);
+        assert_eq!(walk.end, Ok(()));
+        assert_eq!(walk.packets.len(), 1);
+    }
+    let up_to_inner = file.len() - 4 - 32;
+    assert_eq!(walk_in_pieces(&file, &[up_to_inner, 36]).packets.len(), 1);
+}
+
+#[test]
+fn whole_packet_blocks_of_bad_length_are_told() {
+    let block = |length: u32| {
+        let mut file = after_a_packet("06000000").0;
+        file.extend(length.to_le_bytes());
+        file.resize(file.len() + length as usize - 12, 0);
+        file.extend(length.to_le_bytes());
+        file
+    };
+    let at = after_a_packet("").1;
+    let odd = Damage::BadBlockLength { at, block_type: 6, length: 34, least: 32 };
+    let long = Damage::BlockTooLong { at, block_type: 6, length: (1 << 20) + 4, most: 1 << 20 };
+    for pieces in [9, 1 << 18, 1 << 21] {
+        assert_eq!(walk_in_pieces(&block(34), &[pieces]).end, Err(odd));
+        assert_eq!(walk_in_pieces(&block((1 << 20) + 4), &[pieces]).end, Err(long));
+        assert_eq!(walk_in_pieces(&block(1 << 20), &[pieces]).packets.len(), 2);
+    }
+}
+
+#[test]
+fn interfaces_are_limited() {
+    let interfaces = vec![InterfaceOptions::default(); (1 << 16) + 1];
+    let options = PcapNgOptions { interfaces, ..PcapNgOptions::default() };
+    let walk = walk(&build::pcapng(&options, &[]));
+    assert_eq!(walk.interfaces.len(), 1 << 16);
+    assert!(matches!(walk.damage(), Damage::TooManyInterfaces { most: 65_536, .. }));
+}
+
+#[test]
+fn names_are_repaired() {
+    let name = |name: &str| {
+        let interfaces = vec![InterfaceOptions { name: Some(name.to_owned()), ..InterfaceOptions::default() }];
+        let mut file = build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &[]);
+        file.iter_mut().filter(|byte| **byte == b'!').for_each(|byte| *byte = 0xff);
+        walk(&file).interfaces[0].name.clone().unwrap()
+    };
+    assert_eq!(name("eth0\0\0junk"), "eth0");
+    assert_eq!(name("et!h0"), "et\u{fffd}h0");
+    assert_eq!(name(&"x".repeat(1000)), "x".repeat(255));
+}
+
+#[test]
+fn timestamps_saturate() {
+    let at = |resolution, offset_seconds, ticks| Interface::new(None, 1, 0, resolution, offset_seconds).nanoseconds(ticks);
+    assert_eq!(at(Resolution::PowerOf10(0), 0, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::MICROSECONDS, 0, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::NANOSECONDS, 0, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::NANOSECONDS, 1, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::NANOSECONDS, -1, u64::MAX), u64::MAX - SECOND);
+    assert_eq!(at(Resolution::NANOSECONDS, -1, 5), 0);
+    assert_eq!(at(Resolution::PowerOf10(0), i64::MAX, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::PowerOf10(0), i64::MIN, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::PowerOf10(127), i64::MIN, u64::MAX), 0);
+    assert_eq!(at(Resolution::PowerOf10(28), 0, u64::MAX), 1);
+    assert_eq!(at(Resolution::PowerOf10(29), 0, u64::MAX), 0);
+    assert_eq!(at(Resolution::PowerOf2(0), 0, 3), 3 * SECOND);
+    assert_eq!(at(Resolution::PowerOf2(64), 0, u64::MAX), SECOND - 1);
+    assert_eq!(at(Resolution::PowerOf2(127), 0, u64::MAX), 0);
+}
+
+#[test]
+fn the_writer_writes_what_the_walker_reads() {
+    let mut writer = Writer::new(Vec::new(), link_type::RAW).unwrap();
+    writer.write(1_234_567_890_123_456_789, &[0x45, 1], 60).unwrap();
+    writer.write(0, &[], 0).unwrap();
+    writer.write(u64::from(u32::MAX) * SECOND + 999_999_999, &[1, 2], 1).unwrap();
+    let too_late = writer.write(u64::MAX, &[], 0).unwrap_err();
+    assert_eq!(too_late.kind(), std::io::ErrorKind::InvalidInput);
+    let too_long = writer.write(0, &vec![0; MAX_CAPTURED as usize + 1], 0).unwrap_err();
+    assert_eq!(too_long.to_string(), "a frame of 262145 bytes does not fit into a pcap file: 262144 at most");
+    let file = writer.finish().unwrap();
+    let expected = hex("4d3cb2a1 0200 0400 00000000 00000000 00000400 65000000
+         d2029649 15cd5b07 02000000 3c000000 4501");
+    assert_eq!(file[..expected.len()], expected);
+    let walk = walk(&file);
+    assert_eq!(walk.end, Ok(()));
+    let raw = |record: Record| Record { link: Link::Ip, ..record };
+    assert_eq!(
+        walk.packets,
+        [
+            (raw(record(16, 2, 60, 1_234_567_890_123_456_789)), vec![0x45, 1]),
+            (raw(record(16, 0, 0, 0)), vec![]),
+            (raw(record(16, 2, 2, 4_294_967_295_999_999_999)), vec![1, 2]),
+        ]
+    );
+}
+
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..90)
+}
+
+/// Early enough that 64 bits of picoseconds hold it, and so far from 0 and from that end that any offset below can be taken.
+const TIMESTAMPS: std::ops::Range<u64> = 1_000_000_000_000_000..17_000_000_000_000_000;
+const OFFSETS: std::ops::RangeInclusive<i64> = -1_000_000..=1_000_000;
+
+fn pcap_options() -> impl Strategy<Value = PcapOptions> {
+    let variant = prop_oneof![Just(PcapVariant::Microseconds), Just(PcapVariant::Nanoseconds), Just(PcapVariant::Modified),];
+    (variant, any::<bool>(), any::<u32>(), any::<u32>()).prop_map(|(variant, big_endian, snaplen, network)| PcapOptions {
+        variant,
+        big_endian,
+        snaplen,
+        network,
+    })
+}
+
+fn packets() -> impl Strategy<Value = Vec<Packet>> {
+    let packet = (0..u64::from(u32::MAX) * SECOND, frame(), any::<u32>())
+        .prop_map(|(timestamp, frame, wire)| Packet { wire, ..Packet::new(timestamp, frame) });
+    vec(packet, 0..20)
+}
+
+fn pcap_file() -> impl Strategy<Value = (PcapOptions, Vec<Packet>)> {
+    (pcap_options(), packets())
+}
+
+fn interface() -> impl Strategy<Value = InterfaceOptions> {
+    use Resolution::{PowerOf2, PowerOf10};
+    let resolutions = vec![
+        None,
+        Some(PowerOf10(0)),
+        Some(PowerOf10(3)),
+        Some(PowerOf10(6)),
+        Some(PowerOf10(9)),
+        Some(PowerOf10(12)),
+        Some(PowerOf2(10)),
+        Some(PowerOf2(20)),
+        Some(PowerOf2(32)),
+    ];
+    (
+        prop_oneof![Just(1), Just(101), Just(113), Just(105), any::<u16>()],
+        prop_oneof![Just(0), 1..100_u32, Just(262_144)],
+        proptest::option::of("[a-z]{0,9}"),
+        proptest::sample::select(resolutions),
+        prop_oneof![Just(0), OFFSETS],
+        proptest::option::of(any::<u64>()),
+    )
+        .prop_map(|(link_type, snaplen, name, resolution, offset_seconds, drops)| InterfaceOptions {
+            link_type,
+            snaplen,
+            name,
+            resolution,
+            offset_seconds,
+            drops,
+        })
+}
+
+fn extra_block() -> impl Strategy<Value = ExtraBlock> {
+    let block_types = vec![4, 10, 11, 0xbad, 0x4000_0bad, 0x8000_0001, 0x7777_7777];
+    (0..25_usize, proptest::sample::select(block_types), frame()).prop_map(|(before, block_type, body)| ExtraBlock {
+        before,
+        block_type,
+        body,
+    })
+}
+
+fn pcapng_packet(interfaces: Vec<InterfaceOptions>) -> impl Strategy<Value = Packet> {
+    let blocks = prop_oneof![Just(PacketBlock::Enhanced), Just(PacketBlock::Simple), Just(PacketBlock::Obsolete)];
+    (TIMESTAMPS, frame(), any::<u32>(), any::<Index>(), blocks).prop_map(move |(timestamp, mut frame, mut wire, index, block)| {
+        let mut interface = index.index(interfaces.len()) as u32;
+        if block == PacketBlock::Simple {
+            interface = 0;
+            match interfaces[0].snaplen as usize {
+                0 => wire = frame.len() as u32,
+                snaplen if frame.len() < snaplen => wire = frame.len() as u32,
+                snaplen => {
+                    frame.truncate(snaplen);
+                    wire = wire.max(snaplen as u32);
+                }
+            }
+        }
+        Packet { timestamp, wire, frame, interface, block }
+    })
+}
+
+fn section() -> impl Strategy<Value = (PcapNgOptions, Vec<Packet>)> {
+    let interfaces = vec(interface(), 1..4);
+    (any::<bool>(), 0..3_u16, interfaces, "[a-z]{0,9}", vec(extra_block(), 0..4))
+        .prop_map(|(big_endian, minor_version, interfaces, comment, extra)| PcapNgOptions {
+            big_endian,
+            minor_version,
+            interfaces,
+            comment,
+            extra,
+        })
+        .prop_flat_map(|options| {
+            let packets = vec(pcapng_packet(options.interfaces.clone()), 0..12);
+            (Just(options), packets)
+        })
+}
+
+fn pcapng_file() -> impl Strategy<Value = Vec<(PcapNgOptions, Vec<Packet>)>> {
+    vec(section(), 1..4)
+}
+
+fn join(sections: &[(PcapNgOptions, Vec<Packet>)]) -> Vec<u8> {
+    sections.iter().flat_map(|(options, packets)| build::pcapng(options, packets)).collect()
+}
+
+fn any_file() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        pcap_file().prop_map(|(options, packets)| build::pcap(&options, &packets)),
+        pcapng_file().prop_map(|sections| join(&sections)),
+    ]
+}
+
+/// What a timestamp is after a file of this resolution held it.
+fn rounded(timestamp: u64, resolution: Option<Resolution>, offset_seconds: i64) -> u64 {
+    let since_offset = timestamp.wrapping_sub((offset_seconds * 1_000_000_000) as u64);
+    let since_offset = match resolution.unwrap_or(Resolution::MICROSECONDS) {
+        Resolution::PowerOf10(power) => {
+            let unit = [1_000_000_000, 0, 0, 1_000_000, 0, 0, 1000].get(usize::from(power)).copied().unwrap_or(1);
+            since_offset - since_offset % unit
+        }
+        Resolution::PowerOf2(power) => {
+            let per_second = 1_u128 << power;
+            let ticks = u128::from(since_offset) * per_second / 1_000_000_000;
+            (ticks * 1_000_000_000 / per_second) as u64
+        }
+    };
+    since_offset.wrapping_add((offset_seconds * 1_000_000_000) as u64)
+}
+
+/// The offsets at which `file`, a valid capture, has a record, block or header begin or end.
+fn boundaries(file: &[u8]) -> Vec<(usize, usize)> {
+    let mut walker = Walker::new();
+    let mut found = Vec::new();
+    let mut from = 0;
+    loop {
+        match walker.next(&file[from..]) {
+            Step::Packet { consumed, .. } | Step::Skip { consumed } => {
+                from += consumed;
+                found.push((from, walker.packets() as usize));
+            }
+            Step::NeedMore { .. } => return found,
+            Step::Damaged(damage) => panic!("{damage}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn built_pcap_is_read_back((options, packets) in pcap_file()) {
+        let walk = walk(&build::pcap(&options, &packets));
+        prop_assert_eq!(walk.end, Ok(()));
+        prop_assert_eq!(walk.packets.len(), packets.len());
+        let nanoseconds = options.variant == PcapVariant::Nanoseconds;
+        let big_endian = options.big_endian;
+        prop_assert_eq!(walk.format, Some(Format::Pcap { nanoseconds, big_endian }));
+        prop_assert_eq!(walk.interfaces[0].link_type, options.network as u16);
+        prop_assert_eq!(walk.interfaces[0].snaplen, options.snaplen);
+        for (packet, (record, frame)) in packets.iter().zip(&walk.packets) {
+            let resolution = Resolution::PowerOf10(if nanoseconds { 9 } else { 6 });
+            prop_assert_eq!(frame, &packet.frame);
+            prop_assert_eq!(record.wire, packet.wire.max(frame.len() as u32));
+            prop_assert_eq!(record.timestamp, rounded(packet.timestamp, Some(resolution), 0));
+            prop_assert_eq!(record.link, link_type::link(options.network as u16));
+        }
+    }
+
+    #[test]
+    fn built_pcapng_is_read_back(sections in pcapng_file()) {
+        let walk = walk(&join(&sections));
+        prop_assert_eq!(walk.end, Ok(()));
+        prop_assert_eq!(walk.sections, sections.len() as u64);
+        let mut found = walk.packets.iter();
+        let mut previous = 0;
+        let mut drops = 0_u64;
+        for (options, packets) in &sections {
+            for packet in packets {
+                let (record, frame) = found.next().unwrap();
+                let interface = &options.interfaces[packet.interface as usize];
+                let InterfaceOptions { resolution, offset_seconds, .. } = *interface;
+                if packet.block != PacketBlock::Simple {
+                    previous = rounded(packet.timestamp, resolution, offset_seconds);
+                }
+                prop_assert_eq!(frame, &packet.frame);
+                prop_assert_eq!(record.wire, packet.wire.max(frame.len() as u32));
+                prop_assert_eq!(record.timestamp, previous);
+                prop_assert_eq!(record.link, link_type::link(interface.link_type));
+                prop_assert_eq!(record.interface, packet.interface);
+            }
+            for interface in &options.interfaces {
+                drops = drops.saturating_add(interface.drops.unwrap_or(0));
+            }
+        }
+        prop_assert!(found.next().is_none());
+        prop_assert_eq!(walk.drops, drops);
+        let (last, _) = sections.last().unwrap();
+        for (interface, options) in walk.interfaces.iter().zip(&last.interfaces) {
+            prop_assert_eq!(&interface.name, &options.name);
+            prop_assert_eq!(interface.link_type, options.link_type);
+            prop_assert_eq!(interface.snaplen, options.snaplen);
+            prop_assert_eq!(interface.drops, options.drops.unwrap_or(0));
+            prop_assert_eq!(interface.offset_seconds, options.offset_seconds);
+            let resolution = options.resolution.unwrap_or(Resolution::MICROSECONDS);
+            prop_assert_eq!(interface.resolution, resolution);
+        }
+    }
+
+    #[test]
+    fn pieces_do_not_matter(file in any_file(), pieces in vec(1..70_usize, 1..20)) {
+        prop_assert_eq!(walk_in_pieces(&file, &pieces), walk(&file));
+    }
+
+    #[test]
+    fn the_writer_is_read_back(packets in packets(), link_type in any::<u16>()) {
+        let mut writer = Writer::new(Vec::new(), link_type).unwrap();
+        for Packet { timestamp, frame, wire, .. } in &packets {
+            writer.write(*timestamp, frame, *wire).unwrap();
+        }
+        let walk = walk(&writer.finish().unwrap());
+        prop_assert_eq!(walk.end, Ok(()));
+        prop_assert_eq!(walk.packets.len(), packets.len());
+        for (packet, (record, frame)) in packets.iter().zip(&walk.packets) {
+            prop_assert_eq!(record.timestamp, packet.timestamp);
+            prop_assert_eq!(record.wire, packet.wire.max(record.captured));
+            prop_assert_eq!(frame, &packet.frame);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_cut_keeps_the_whole_records_before_it(file in any_file()) {
+        let whole = walk(&file);
+        let boundaries = boundaries(&file);
+        for cut in 0..file.len() {
+            let walk = walk(&file[..cut]);
+            let (begin, packets) = boundaries
+                .iter()
+                .rfind(|(end, _)| *end <= cut)
+                .copied()
+                .unwrap_or_default();
+            prop_assert_eq!(&walk.packets[..], &whole.packets[..packets]);
+            if cut == begin && cut > 0 {
+                prop_assert_eq!(walk.end, Ok(()));
+                continue;
+            }
+            match walk.damage() {
+                Damage::NotACapture { .. } => prop_assert!(cut < 4),
+                Damage::Truncated { at, present, needed, .. } => {
+                    prop_assert_eq!(at, Place { offset: begin as u64, packets: packets as u64 });
+                    prop_assert_eq!(present, (cut - begin) as u64);
+                    prop_assert!(needed > present);
+                }
+                other => prop_assert!(false, "{}", other),
+            }
+        }
+    }
+}
+
+/// The beginnings of the formats, so that arbitrary bytes get past them.
+fn beginning() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(Vec::new()),
+        pcap_options().prop_map(|options| build::pcap(&options, &[])),
+        section().prop_map(|(options, _)| build::pcapng(&options, &[])),
+    ]
+}
+
+/// Block headers with plausible types and lengths, and arbitrary bytes after them.
+fn blocks() -> impl Strategy<Value = Vec<u8>> {
+    let block = (0..8_u32, 0..20_u32, vec(0..4_u8, 0..64), any::<bool>()).prop_map(|(block_type, words, mut body, honest)| {
+        let length = if honest { 12 + body.len() as u32 / 4 * 4 } else { words * 4 };
+        body.truncate(body.len() / 4 * 4);
+        let ends = length.to_le_bytes();
+        [&block_type.to_le_bytes()[..], &ends, &body, &ends].concat()
+    });
+    vec(block, 0..6).prop_map(|blocks| blocks.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn arbitrary_bytes_are_survived(
+        mut file in beginning(),
+        rest in prop_oneof![vec(any::<u8>(), 0..200), vec(0..3_u8, 0..200), blocks()],
+        pieces in vec(1..70_usize, 1..5),
+    ) {
+        file.extend(rest);
+        prop_assert_eq!(walk_in_pieces(&file, &pieces), walk(&file));
+    }
+
+    #[test]
+    fn mutated_captures_are_survived(
+        mut file in any_file(),
+        mutations in vec((any::<Index>(), any::<u8>(), 0..4_u8), 1..8),
+        pieces in vec(1..70_usize, 1..5),
+    ) {
+        for (index, value, kind) in mutations {
+            let index = index.index(file.len());
+            match kind {
+                0 => file[index] = value,
+                1 => file[index] ^= 1 << (value % 8),
+                2 => file.insert(index, value),
+                _ => file.truncate(index.max(1)),
+            }
+        }
+        prop_assert_eq!(walk_in_pieces(&file, &pieces), walk(&file));
+    }
+}

@@ -1,0 +1,307 @@
+//! The walk over a capture, whatever its format.
+
+use flowgauge_core::Link;
+
+use super::{Damage, Guess, Interface, Piece, Place, damage::GUESS_BYTES, pcap::PcapHeader, pcap::RecordLayout, pcapng};
+
+/// The most bytes of a packet a capture may hold, 256 KiB: Wireshark's limit for link types that carry IP.
+pub const MAX_CAPTURED: u32 = 262_144;
+
+/// The most bytes [`Step::NeedMore`] ever asks for, 1 MiB: a buffer of this size always gets on.
+pub const MAX_NEED: usize = 1 << 20;
+
+/// A walk over the bytes of a capture, which come in pieces of any size.
+///
+/// The caller keeps the unread bytes, and after each [`Step`] drops those that were consumed:
+///
+/// ```
+/// use flowgauge_dataplane::capture::{Step, Walker, build};
+///
+/// let packets = [build::Packet::new(0, vec![0; 60])];
+/// let file = build::pcap(&build::PcapOptions::default(), &packets);
+/// let mut walker = Walker::new();
+/// let mut unread = file.as_slice();
+/// let end = loop {
+///     match walker.next(unread) {
+///         Step::Packet { record, consumed } => {
+///             assert_eq!(record.frame(unread).len(), 60);
+///             unread = &unread[consumed..];
+///         }
+///         Step::Skip { consumed } => unread = &unread[consumed..],
+///         // A file has no more, a reader would fetch more first.
+///         Step::NeedMore { .. } => break walker.finish(unread),
+///         Step::Damaged(damage) => break Err(damage),
+///     }
+/// };
+/// assert_eq!(end, Ok(()));
+/// ```
+///
+/// How the bytes are cut into pieces changes neither the packets nor the damage found.
+///
+/// Packets that pcapng's packet blocks say were lost before them are not counted: [`drops`](Self::drops) has the totals.
+#[derive(Clone, Debug)]
+pub struct Walker {
+    offset: u64,
+    layout: RecordLayout,
+    packets: u64,
+    phase: Phase,
+    pub(super) section: pcapng::Section,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Start,
+    Pcap,
+    PcapNg,
+}
+
+/// The format of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// draft-ietf-opsawg-pcap.
+    Pcap {
+        /// Timestamps are in nanoseconds, else in microseconds.
+        nanoseconds: bool,
+        /// The headers are big-endian.
+        big_endian: bool,
+    },
+    /// draft-ietf-opsawg-pcapng.
+    PcapNg,
+}
+
+/// What is at the beginning of the unread bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A packet.
+    Packet {
+        /// The packet; its frame is in the consumed bytes.
+        record: Record,
+        /// Bytes to drop before the next call, at least 1.
+        consumed: usize,
+    },
+    /// A header, or some or all of a block without a packet.
+    Skip {
+        /// Bytes to drop before the next call, at least 1.
+        consumed: usize,
+    },
+    /// Too few bytes to tell; call [`Walker::finish`] if the file has no more.
+    NeedMore {
+        /// Bytes needed from the beginning of the unread ones: more than there are, [`MAX_NEED`] at most.
+        at_least: usize,
+    },
+    /// The walk cannot go on; every further call returns the same.
+    Damaged(Damage),
+}
+
+/// A packet in the bytes that [`Walker::next`] was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Where the frame begins in the bytes given.
+    pub start: u32,
+    /// Bytes of the frame in the file, 0 to [`MAX_CAPTURED`].
+    pub captured: u32,
+    /// Bytes of the frame on the wire, at least [`captured`](Self::captured); with the frame check sequence if it was captured.
+    pub wire: u32,
+    /// Nanoseconds since 1970, saturating. A pcapng simple packet has none: it gets that of the packet before it, or 0.
+    pub timestamp: u64,
+    /// The link layer of the frame.
+    pub link: Link,
+    /// The index of the packet's interface in [`Walker::interfaces`].
+    pub interface: u32,
+}
+
+impl Record {
+    /// The frame, of the bytes [`Walker::next`] was given; empty if handed other, shorter ones.
+    #[inline]
+    #[must_use]
+    pub fn frame<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        bytes.get(self.start as usize..).and_then(|rest| rest.get(..self.captured as usize)).unwrap_or_default()
+    }
+}
+
+impl Default for Walker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Walker {
+    /// A walk at the beginning of a file.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { phase: Phase::Start, layout: RecordLayout::default(), offset: 0, packets: 0, section: pcapng::Section::default() }
+    }
+
+    /// Looks at what is at the beginning of `bytes`, the unread bytes of the file, of which more may follow.
+    // Not an iterator: the bytes come with each call.
+    #[allow(clippy::should_implement_trait, reason = "takes the bytes, so it cannot be Iterator::next")]
+    #[inline]
+    pub fn next(&mut self, bytes: &[u8]) -> Step {
+        match self.next_packet(bytes) {
+            Some((record, consumed)) => Step::Packet { record, consumed },
+            None => self.next_slow(bytes),
+        }
+    }
+
+    /// The packet at the beginning of `bytes` and the bytes to drop before the next call, if that is quickly told: a whole record
+    /// of pcap or a whole enhanced packet block of pcapng. With `None` nothing is consumed, and [`next`](Self::next) tells what is
+    /// there, which may be a packet still.
+    ///
+    /// For hot loops: unlike a [`Step`], what this returns need not go through memory.
+    #[inline]
+    pub fn next_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
+        let (record, consumed) = match self.phase {
+            Phase::Pcap => self.layout.record(bytes)?,
+            Phase::PcapNg => self.section.enhanced_packet(bytes)?,
+            Phase::Start => return None,
+        };
+        self.count(consumed);
+        Some((record, consumed))
+    }
+
+    /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between records.
+    ///
+    /// # Errors
+    /// The damage: what the file ends inside, or what [`next`](Self::next) finds damaged.
+    pub fn finish(&self, bytes: &[u8]) -> Result<(), Damage> {
+        let mut walker = self.clone();
+        let mut unread = bytes;
+        loop {
+            match walker.next(unread) {
+                Step::Packet { consumed, .. } | Step::Skip { consumed } => {
+                    unread = unread.get(consumed..).unwrap_or_default();
+                }
+                Step::NeedMore { at_least } => return walker.end(unread, at_least),
+                Step::Damaged(damage) => return Err(damage),
+            }
+        }
+    }
+
+    /// The interfaces described so far: one in pcap, those of the current section in pcapng.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.section.interfaces
+    }
+
+    /// Packets the interfaces of all sections dropped, as their last statistics blocks told, saturating; 0 in pcap.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        self.section.drops()
+    }
+
+    /// Section headers met so far; 0 in pcap. With every one [`interfaces`](Self::interfaces) begins anew.
+    #[must_use]
+    pub fn sections(&self) -> u64 {
+        self.section.number
+    }
+
+    /// The format; `None` until the beginning of the file was seen.
+    #[must_use]
+    pub fn format(&self) -> Option<Format> {
+        match self.phase {
+            Phase::Start => None,
+            Phase::Pcap => Some(self.layout.format()),
+            Phase::PcapNg => Some(Format::PcapNg),
+        }
+    }
+
+    /// Bytes consumed so far, which is the place of the next unread byte in the file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Packets met so far.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place { offset: self.offset, packets: self.packets }
+    }
+
+    pub(super) fn packet(&mut self, record: Record, consumed: usize) -> Step {
+        self.count(consumed);
+        Step::Packet { record, consumed }
+    }
+
+    #[inline]
+    fn count(&mut self, packet_bytes: usize) {
+        self.packets += 1;
+        self.offset += packet_bytes as u64;
+    }
+
+    pub(super) fn skip(&mut self, consumed: usize) -> Step {
+        self.offset += consumed as u64;
+        Step::Skip { consumed }
+    }
+
+    fn no_whole_record(&self, bytes: &[u8]) -> Step {
+        match self.layout.missing(bytes) {
+            Ok(at_least) => Step::NeedMore { at_least },
+            Err(captured) => Step::Damaged(Damage::RecordTooLong { at: self.place(), captured }),
+        }
+    }
+
+    #[inline(never)]
+    fn next_slow(&mut self, bytes: &[u8]) -> Step {
+        match self.phase {
+            Phase::Start => self.next_at_start(bytes),
+            Phase::Pcap => self.no_whole_record(bytes),
+            Phase::PcapNg => self.next_block(bytes),
+        }
+    }
+
+    fn next_at_start(&mut self, bytes: &[u8]) -> Step {
+        let Some(magic) = bytes.first_chunk::<4>() else {
+            return Step::NeedMore { at_least: 4 };
+        };
+        if *magic == pcapng::SECTION_HEADER.to_le_bytes() {
+            self.phase = Phase::PcapNg;
+            return self.next_block(bytes);
+        }
+        let Some(layout) = RecordLayout::of_magic(*magic) else {
+            return match bytes.len() {
+                0..GUESS_BYTES => Step::NeedMore { at_least: GUESS_BYTES },
+                _ => Step::Damaged(Damage::NotACapture { guess: Guess::of(bytes) }),
+            };
+        };
+        let Some(header) = bytes.first_chunk() else {
+            return Step::NeedMore { at_least: PcapHeader::LENGTH };
+        };
+        match PcapHeader::read(header, layout) {
+            Ok(PcapHeader { layout, interface }) => {
+                self.phase = Phase::Pcap;
+                self.layout = layout;
+                self.section.interfaces.push(interface);
+                self.skip(PcapHeader::LENGTH)
+            }
+            Err(damage) => Step::Damaged(damage),
+        }
+    }
+
+    /// What the end of the file means where [`next`](Self::next) needs `at_least` bytes and there are only `unread`.
+    fn end(&self, unread: &[u8], at_least: usize) -> Result<(), Damage> {
+        let piece = match self.phase {
+            Phase::Start if at_least < PcapHeader::LENGTH => {
+                return Err(Damage::NotACapture { guess: Guess::of(unread) });
+            }
+            Phase::Start => Piece::FileHeader,
+            Phase::Pcap => Piece::Record,
+            Phase::PcapNg => Piece::Block,
+        };
+        if let Some(skipping) = &self.section.skipping {
+            return Err(Damage::Truncated {
+                at: skipping.at,
+                piece,
+                present: skipping.consumed() + unread.len() as u64,
+                needed: u64::from(skipping.length),
+            });
+        }
+        if unread.is_empty() {
+            return Ok(());
+        }
+        Err(Damage::Truncated { at: self.place(), piece, present: unread.len() as u64, needed: at_least as u64 })
+    }
+}

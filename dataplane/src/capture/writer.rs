@@ -1,0 +1,65 @@
+//! Writing pcap files.
+
+use std::io::{self, Write};
+
+use super::{MAX_CAPTURED, SECOND, pcap};
+
+/// Writes a pcap file with nanosecond timestamps, little-endian.
+///
+/// Each packet is two small writes: hand it a [`BufWriter`](io::BufWriter).
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    inner: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the file header for frames of a LINKTYPE_ value, see [`link_type`](super::link_type).
+    ///
+    /// # Errors
+    /// Those of `inner`.
+    pub fn new(mut inner: W, link_type: u16) -> io::Result<Self> {
+        let (major, minor) = pcap::VERSION;
+        inner.write_all(&pcap::NANOSECONDS.to_le_bytes())?;
+        inner.write_all(&major.to_le_bytes())?;
+        inner.write_all(&minor.to_le_bytes())?;
+        inner.write_all(&[0; 8])?;
+        inner.write_all(&MAX_CAPTURED.to_le_bytes())?;
+        inner.write_all(&u32::from(link_type).to_le_bytes())?;
+        Ok(Self { inner })
+    }
+
+    /// Writes a packet: its nanoseconds since 1970, the bytes captured of it, and how many it had on the wire. A `wire_len`
+    /// below the captured length is written as that (draft-ietf-opsawg-pcap section 5).
+    ///
+    /// # Errors
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) with nothing written for a frame longer than [`MAX_CAPTURED`] and for a time
+    /// after 2106-02-07, whose seconds do not fit into 32 bits; those of the inner writer.
+    pub fn write(&mut self, timestamp_ns: u64, frame: &[u8], wire_len: u32) -> io::Result<()> {
+        let captured = u32::try_from(frame.len()).ok().filter(|captured| *captured <= MAX_CAPTURED).ok_or_else(|| {
+            invalid(format!("a frame of {} bytes does not fit into a pcap file: {MAX_CAPTURED} at most", frame.len()))
+        })?;
+        let seconds = u32::try_from(timestamp_ns / SECOND)
+            .map_err(|_| invalid(format!("{timestamp_ns} ns does not fit into a pcap file: {} s at most", u32::MAX)))?;
+        // Below 10^9, so it fits into 32 bits.
+        let fraction = (timestamp_ns % SECOND) as u32;
+        let [s0, s1, s2, s3] = seconds.to_le_bytes();
+        let [f0, f1, f2, f3] = fraction.to_le_bytes();
+        let [c0, c1, c2, c3] = captured.to_le_bytes();
+        let [w0, w1, w2, w3] = wire_len.max(captured).to_le_bytes();
+        self.inner.write_all(&[s0, s1, s2, s3, f0, f1, f2, f3, c0, c1, c2, c3, w0, w1, w2, w3])?;
+        self.inner.write_all(frame)
+    }
+
+    /// Flushes, and hands back the inner writer.
+    ///
+    /// # Errors
+    /// Those of the flush.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.inner.flush()?;
+        Ok(self.inner)
+    }
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}

@@ -1,0 +1,109 @@
+//! Dataplanes: where packets are counted, behind one trait.
+//!
+//! A [`Dataplane`] counts packets into banks and hands out [`Snapshot`]s of them. The controller neither knows nor cares
+//! whether that happens in poll-mode workers, in the kernel or on a switch; what a backend can and cannot do it says in its
+//! [`Capabilities`]. The trait is semantic rather than per register, so that each backend does it the fastest way it knows.
+//!
+//! Modules:
+//! - [`poll`]: poll-mode workers in this process, fed by ports (capture files, generated traffic);
+//! - [`middleware`]: dataplanes that wrap a dataplane, to inject faults or to record;
+//! - [`capture`]: capture file formats; [`traffic`]: synthetic traffic.
+//!
+//! Every backend passes the suite in `tests/conformance`.
+
+pub mod capabilities;
+pub mod capture;
+pub mod error;
+pub mod losses;
+pub mod middleware;
+pub mod poll;
+pub mod snapshot;
+pub mod tables;
+pub mod traffic;
+
+pub use capabilities::{Capabilities, Direction, MeasurementKind};
+pub use error::Error;
+pub use losses::{LossCause, Losses};
+pub use poll::Poll;
+pub use snapshot::{Snapshot, Truth};
+pub use tables::Tables;
+
+/// Something that counts packets.
+///
+/// # Exactness
+/// Over any number of rotations the packet counts of the closed banks, plus that of the last active bank, add up to the
+/// packets that entered: no gap, no double count, failed calls included.
+///
+/// # Failure
+/// A call that fails with a [transient](Error::is_transient) error may be repeated. A repeated `rotate` finishes the rotation
+/// that was begun instead of beginning another. A failed read is an error, never a zero.
+pub trait Dataplane: Send {
+    /// What this dataplane can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Installs the match tables and starts counting. Called once, before anything else.
+    ///
+    /// # Errors
+    /// [`Error::Table`] if the tables do not fit the settings, [`Error::AlreadyStarted`] on a second call.
+    fn install(&mut self, tables: &Tables) -> Result<(), Error>;
+
+    /// The active bank as it stands now; counting goes on.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
+    fn sample(&mut self) -> Result<Snapshot, Error>;
+
+    /// Makes the other bank active, waits until no packet in flight is counted in the old one, returns it and clears it.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
+    fn rotate(&mut self) -> Result<Snapshot, Error>;
+
+    /// What happened since the last call.
+    ///
+    /// # Errors
+    /// Backend failures.
+    fn events(&mut self) -> Result<Vec<Event>, Error>;
+
+    /// Every packet known to have been lost before it could be counted, since the start, by cause.
+    ///
+    /// # Errors
+    /// Backend failures.
+    fn losses(&mut self) -> Result<Losses, Error>;
+}
+
+impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+        (**self).install(tables)
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        (**self).sample()
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        (**self).rotate()
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        (**self).events()
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        (**self).losses()
+    }
+}
+
+/// Something a dataplane reports of its own accord.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The source of packets is exhausted: all were counted, no more will come.
+    TrafficEnded,
+    /// Something is wrong with the traffic's source; what could be read was counted. One line, for the operator.
+    Warning(String),
+}

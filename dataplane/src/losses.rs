@@ -1,0 +1,61 @@
+//! Packets that were lost before they could be counted.
+
+use std::collections::BTreeMap;
+
+/// Where a packet was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The machine that captured reported drops (pcapng interface statistics).
+    Capture,
+}
+
+impl LossCause {
+    /// The name used in outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            LossCause::Capture => "capture",
+        }
+    }
+}
+
+/// Lost packets by cause, counted since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses(BTreeMap<LossCause, u64>);
+
+impl Losses {
+    /// Adds lost packets.
+    pub fn add(&mut self, cause: LossCause, packets: u64) {
+        if packets > 0 {
+            *self.0.entry(cause).or_default() += packets;
+        }
+    }
+
+    /// Lost packets of one cause.
+    #[must_use]
+    pub fn get(&self, cause: LossCause) -> u64 {
+        self.0.get(&cause).copied().unwrap_or(0)
+    }
+
+    /// Causes with their packets, sorted; causes that lost nothing are left out.
+    pub fn iter(&self) -> impl Iterator<Item = (LossCause, u64)> {
+        self.0.iter().map(|(cause, packets)| (*cause, *packets))
+    }
+
+    /// All lost packets.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// What was lost after `earlier` was taken. A counter that went backwards was reset and counts from zero.
+    #[must_use]
+    pub fn since(&self, earlier: &Losses) -> Losses {
+        let mut difference = Losses::default();
+        for (cause, packets) in self.iter() {
+            difference.add(cause, packets.checked_sub(earlier.get(cause)).unwrap_or(packets));
+        }
+        difference
+    }
+}

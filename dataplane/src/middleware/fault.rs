@@ -1,0 +1,105 @@
+//! A dataplane that fails on purpose.
+
+use crate::{Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// How often calls fail, as probabilities in 0..=1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// A call fails before it reaches the dataplane.
+    pub request_lost: f64,
+    /// A call is carried out but its answer is lost; the repeated call gets that answer.
+    pub answer_lost: f64,
+}
+
+/// Wraps a dataplane and makes calls fail with [`Error::Injected`], a transient error, at seeded random times.
+///
+/// Lost answers are the hard case: the banks were flipped, but nobody was told. As the trait asks, a repeated call finishes
+/// what was begun.
+pub struct FaultInjector<D> {
+    inner: D,
+    faults: Faults,
+    random: ChaCha8Rng,
+    undelivered_sample: Option<Snapshot>,
+    undelivered_window: Option<Snapshot>,
+    injected: u64,
+}
+
+impl<D: Dataplane> FaultInjector<D> {
+    /// Wraps a dataplane.
+    #[must_use]
+    pub fn new(inner: D, faults: Faults, seed: u64) -> Self {
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        FaultInjector { inner, faults, random, undelivered_sample: None, undelivered_window: None, injected: 0 }
+    }
+
+    /// Calls that were made to fail so far.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.injected
+    }
+
+    /// The wrapped dataplane.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    fn strike(&mut self, operation: &'static str, probability: f64, fault: &'static str) -> Result<(), Error> {
+        if self.random.random_bool(probability.clamp(0.0, 1.0)) {
+            self.injected += 1;
+            return Err(Error::Injected { operation, fault });
+        }
+        Ok(())
+    }
+
+    /// Calls the dataplane unless an answer of an earlier call is still to be delivered.
+    fn call(
+        &mut self,
+        operation: &'static str,
+        undelivered: fn(&mut Self) -> &mut Option<Snapshot>,
+        call: fn(&mut D) -> Result<Snapshot, Error>,
+    ) -> Result<Snapshot, Error> {
+        self.strike(operation, self.faults.request_lost, "request lost")?;
+        let snapshot = match undelivered(self).take() {
+            Some(snapshot) => snapshot,
+            None => call(&mut self.inner)?,
+        };
+        if let Err(error) = self.strike(operation, self.faults.answer_lost, "answer lost") {
+            *undelivered(self) = Some(snapshot);
+            return Err(error);
+        }
+        Ok(snapshot)
+    }
+}
+
+impl<D: Dataplane> Dataplane for FaultInjector<D> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+        self.strike("install", self.faults.request_lost, "request lost")?;
+        self.inner.install(tables)
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        // A stale sample would be a wrong one: only the answer to the last attempt is worth delivering.
+        self.undelivered_sample = None;
+        self.call("sample", |this| &mut this.undelivered_sample, D::sample)
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        self.call("rotate", |this| &mut this.undelivered_window, D::rotate)
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.strike("read events", self.faults.request_lost, "request lost")?;
+        self.inner.events()
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        self.strike("read losses", self.faults.request_lost, "request lost")?;
+        self.inner.losses()
+    }
+}

@@ -1,0 +1,114 @@
+//! A dataplane that writes down what it is asked and what it answers.
+
+use crate::{Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Wraps a dataplane and writes every call with its outcome as one JSON object a line, registers included: what a bug report
+/// needs to be repeated elsewhere.
+pub struct Recorder<D, W> {
+    inner: D,
+    log: W,
+    precision: flowgauge_core::Precision,
+    failed: bool,
+}
+
+impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
+    /// Wraps a dataplane whose cardinality has `precision`; the log goes to `log`.
+    #[must_use]
+    pub fn new(inner: D, log: W, precision: flowgauge_core::Precision) -> Self {
+        Recorder { inner, log, precision, failed: false }
+    }
+
+    /// The wrapped dataplane and the log.
+    pub fn into_parts(self) -> (D, W) {
+        (self.inner, self.log)
+    }
+
+    /// A log that cannot be written must not stop the measurement; it is reported once.
+    fn note(&mut self, call: &str, outcome: Value) {
+        if self.failed {
+            return;
+        }
+        if let Err(error) = writeln!(self.log, "{}", json!({ "call": call, "outcome": outcome })) {
+            self.failed = true;
+            tracing::warn!("the record of dataplane calls ends here: {error}");
+        }
+    }
+
+    fn snapshot(&self, snapshot: &Snapshot) -> Value {
+        let counters = &snapshot.bank.counters;
+        let registers = snapshot.bank.cardinality.levels(self.precision).iter().fold(String::new(), |mut hex, level| {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{level:02x}");
+            hex
+        });
+        json!({
+            "packets_before": snapshot.packets_before,
+            "packets_after": snapshot.packets_after,
+            "counters": {
+                "bytes": counters.bytes, "ipv4": counters.ipv4, "ipv6": counters.ipv6,
+                "non_ip": counters.non_ip, "truncated": counters.truncated, "bad_header": counters.bad_header,
+            },
+            "hash": hash(&snapshot.hash),
+            "registers": registers,
+            "truth": snapshot.truth.map(|truth| truth.window),
+        })
+    }
+}
+
+fn hash(identity: &flowgauge_core::HashIdentity) -> Value {
+    json!({ "mode": identity.mode.name(), "polynomial": format!("{:#010x}", identity.polynomial), "seed": identity.seed })
+}
+
+fn outcome<T>(result: &Result<T, Error>, describe: impl FnOnce(&T) -> Value) -> Value {
+    match result {
+        Ok(answer) => json!({ "ok": describe(answer) }),
+        Err(error) => json!({ "error": error.to_string(), "transient": error.is_transient() }),
+    }
+}
+
+impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+        let result = self.inner.install(tables);
+        let described = outcome(&result, |()| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len() }));
+        self.note("install", described);
+        result
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        let result = self.inner.sample();
+        let described = outcome(&result, |snapshot| self.snapshot(snapshot));
+        self.note("sample", described);
+        result
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        let result = self.inner.rotate();
+        let described = outcome(&result, |snapshot| self.snapshot(snapshot));
+        self.note("rotate", described);
+        result
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        let result = self.inner.events();
+        let described = outcome(&result, |events| events.iter().map(|event| format!("{event:?}")).collect());
+        // Most calls find nothing; those would bury the rest.
+        if !matches!(&result, Ok(events) if events.is_empty()) {
+            self.note("events", described);
+        }
+        result
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        let result = self.inner.losses();
+        let described = outcome(&result, |losses| losses.iter().map(|(cause, packets)| json!({ cause.name(): packets })).collect());
+        self.note("losses", described);
+        result
+    }
+}

@@ -1,0 +1,193 @@
+//! How far the traffic may advance.
+//!
+//! A source hands out packets with timestamps below the gate's limit. In trace time the controller moves the limit: waiting
+//! until `t` means that every packet before `t` has been counted, so that a replay is repeatable to the bit. In real time the
+//! limit follows the clock, and an open gate has none.
+
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Instant;
+
+/// What moves the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// The controller, through [`Gate::advance`].
+    Trace,
+    /// The clock: packets come as far apart as their timestamps.
+    RealTime,
+    /// Nothing: packets come as fast as they can be counted.
+    Open,
+}
+
+/// Where the traffic stands after [`Gate::advance`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// All packets before the limit were counted; the next one has this timestamp.
+    Reached {
+        /// Timestamp of the next packet, in nanoseconds.
+        next: u64,
+    },
+    /// All packets there are were counted.
+    Ended {
+        /// Timestamp of the last packet, in nanoseconds; `None` if there was no packet at all.
+        last: Option<u64>,
+    },
+    /// A worker died; waiting longer is of no use.
+    Failed,
+    /// [`Gate::interrupt`] was called.
+    Interrupted,
+}
+
+/// Shared by the workers of one source and the controller.
+#[derive(Debug)]
+pub struct Gate {
+    pace: Pace,
+    opened: OnceLock<(Instant, u64)>,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    workers: Mutex<Vec<Thread>>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    limit: u64,
+    /// Batches handed out and not yet counted.
+    busy: usize,
+    /// Timestamp of the next packet, once it was found to lie at or beyond the limit.
+    blocked: Option<u64>,
+    ended: bool,
+    last: Option<u64>,
+    /// Why nobody should wait any longer.
+    broken_off: Option<Advance>,
+}
+
+impl Gate {
+    /// A closed gate.
+    #[must_use]
+    pub fn new(pace: Pace) -> Self {
+        Gate { pace, opened: OnceLock::new(), progress: Mutex::default(), changed: Condvar::new(), workers: Mutex::default() }
+    }
+
+    /// What moves the limit.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Lets every packet with a timestamp before `limit` through and waits until all of them were counted.
+    pub fn advance(&self, limit: u64) -> Advance {
+        let mut progress = self.progress();
+        if limit > progress.limit {
+            progress.limit = limit;
+            // A packet found beyond the old limit may be beyond the new one as well: no need to ask the source again.
+            progress.blocked = progress.blocked.filter(|&next| next >= limit);
+        }
+        if progress.blocked.is_none() {
+            drop(progress);
+            self.wake();
+            progress = self.progress();
+        }
+        loop {
+            if let Some(reason) = progress.broken_off {
+                return reason;
+            }
+            if progress.busy == 0 {
+                if progress.ended {
+                    return Advance::Ended { last: progress.last };
+                }
+                if let Some(next) = progress.blocked {
+                    return Advance::Reached { next };
+                }
+            }
+            progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether all packets there are were counted.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let progress = self.progress();
+        progress.ended && progress.busy == 0
+    }
+
+    /// Wakes workers that wait for packets.
+    pub fn wake(&self) {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Thread::unpark);
+    }
+
+    pub(super) fn join(&self, worker: Thread) {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+
+    /// Tells a controller that waits that a worker is gone.
+    pub(super) fn fail(&self) {
+        self.break_off(Advance::Failed);
+    }
+
+    /// Makes [`advance`](Self::advance) return at once, now and from now on.
+    pub fn interrupt(&self) {
+        self.break_off(Advance::Interrupted);
+    }
+
+    fn break_off(&self, reason: Advance) {
+        self.progress().broken_off.get_or_insert(reason);
+        self.changed.notify_all();
+    }
+
+    /// The timestamp that packets must stay below. `first` is the timestamp of the source's first packet: in real time it is
+    /// due at once.
+    pub fn limit(&self, first: u64) -> u64 {
+        match self.pace {
+            Pace::Trace => self.progress().limit,
+            Pace::Open => u64::MAX,
+            Pace::RealTime => {
+                let (opened, origin) = *self.opened.get_or_init(|| (Instant::now(), first));
+                let elapsed = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                origin.saturating_add(elapsed).saturating_add(1)
+            }
+        }
+    }
+
+    /// Notes a batch that is about to be counted. A source calls this before it lets other workers take the next one.
+    pub fn begin(&self, last: u64) -> Busy<'_> {
+        let mut progress = self.progress();
+        progress.busy += 1;
+        progress.last = progress.last.max(Some(last));
+        Busy(self)
+    }
+
+    /// Notes that the next packet, at `next`, lies at or beyond `limit`, which [`limit`](Self::limit) gave.
+    pub fn block(&self, next: u64, limit: u64) {
+        let mut progress = self.progress();
+        if progress.limit == limit {
+            progress.blocked = Some(next);
+            drop(progress);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Notes that there are no more packets.
+    pub fn end(&self) {
+        self.progress().ended = true;
+        self.changed.notify_all();
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A batch that is being counted; dropped when it is done.
+#[derive(Debug)]
+pub struct Busy<'a>(&'a Gate);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.0.progress();
+        progress.busy -= 1;
+        if progress.busy == 0 {
+            drop(progress);
+            self.0.changed.notify_all();
+        }
+    }
+}

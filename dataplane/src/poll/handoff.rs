@@ -1,0 +1,160 @@
+//! One worker's state, shared with the controller without a lock on the packet path.
+//!
+//! The worker owns one bank, the controller the other. A request from the controller, which the worker looks for between two
+//! batches, changes hands: *flip* makes the worker go on in the other bank, *sample* makes it copy what it has. Nothing is
+//! read while it is written, so a snapshot belongs to one instant, and the worker never waits.
+#![allow(
+    unsafe_code,
+    reason = "two threads use disjoint banks of one state; this module holds the protocol that keeps them disjoint"
+)]
+
+use flowgauge_core::cardinality::{Mode, Staggered};
+use flowgauge_core::{BANKS, Bank, Settings, State};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A request: a sequence number above two flags, the bank to count in and whether to copy it.
+type Request = u64;
+const BANK: Request = 1;
+const COPY: Request = 2;
+const SEQUENCE: Request = 4;
+
+struct Shared {
+    state: UnsafeCell<State>,
+    request: AtomicU64,
+    reply: AtomicU64,
+    sample: Mutex<Sample>,
+    settings: Settings,
+}
+
+// SAFETY: `state` is the only field that is not `Sync`. The writer touches `staggered` and the bank it replied to last; the
+// reader touches only the other bank, and only between the reply to a flip and the next request to flip (see `Reader::closed`
+// and `Writer::active`). Replies are stored with `Release` and loaded with `Acquire`, requests likewise, so each side sees all
+// that the other wrote before the bank changed hands.
+unsafe impl Sync for Shared {}
+
+/// What a worker copies for the controller.
+#[derive(Default)]
+pub(super) struct Sample {
+    pub(super) bank: Box<Bank>,
+    pub(super) staggered: Option<Box<Staggered>>,
+    pub(super) truth: Option<u64>,
+}
+
+/// The two ends of a fresh state.
+pub(super) fn handoff(settings: Settings) -> (Writer, Reader) {
+    let staggered = settings.cardinality.mode == Mode::Staggered;
+    let shared = Arc::new(Shared {
+        state: UnsafeCell::new(State::new()),
+        request: AtomicU64::new(0),
+        reply: AtomicU64::new(0),
+        sample: Mutex::new(Sample { staggered: staggered.then(Box::default), ..Sample::default() }),
+        settings,
+    });
+    (Writer { shared: Arc::clone(&shared), served: 0 }, Reader { shared, requested: 0, flip: 0 })
+}
+
+/// The worker's end.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    served: Request,
+}
+
+impl Writer {
+    /// Index of the bank to count in.
+    pub(super) fn bank(&self) -> usize {
+        (self.served & BANK) as usize
+    }
+
+    /// The bank to count in, and the staggered registers.
+    #[inline(always)]
+    pub(super) fn active(&mut self) -> (&mut Bank, &mut Staggered) {
+        let state = self.shared.state.get();
+        // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self` keeps these references the
+        // only ones it has. The reader holds a reference only to the bank that is not `self.bank()`: it made this one ours
+        // by the request that `served` is.
+        unsafe { (&mut (*state).banks[(self.served & BANK) as usize % BANKS], &mut (*state).staggered) }
+    }
+
+    /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to the copy.
+    #[inline(always)]
+    pub(super) fn serve(&mut self, truth: impl FnOnce(usize) -> Option<u64>) {
+        let request = self.shared.request.load(Ordering::Acquire);
+        if request != self.served {
+            self.answer(request, truth);
+        }
+    }
+
+    #[cold]
+    fn answer(&mut self, request: Request, truth: impl FnOnce(usize) -> Option<u64>) {
+        self.served = request;
+        if request & COPY != 0 {
+            let shared = Arc::clone(&self.shared);
+            let mut sample = shared.sample.lock().unwrap_or_else(PoisonError::into_inner);
+            sample.truth = truth(self.bank());
+            sample.bank.clear(&shared.settings);
+            let (bank, staggered) = self.active();
+            sample.bank.merge(bank, &shared.settings);
+            if let Some(copy) = &mut sample.staggered {
+                copy.clear(shared.settings.cardinality.precision);
+                copy.merge(staggered, shared.settings.cardinality.precision);
+            }
+        }
+        self.shared.reply.store(request, Ordering::Release);
+    }
+}
+
+/// The controller's end.
+pub(super) struct Reader {
+    shared: Arc<Shared>,
+    requested: Request,
+    /// The last request that flipped.
+    flip: Request,
+}
+
+impl Reader {
+    /// Asks the worker to count in the other bank from its next batch on.
+    pub(super) fn request_flip(&mut self) {
+        let bank = (self.requested & BANK) ^ BANK;
+        self.request(bank);
+        self.flip = self.requested;
+    }
+
+    /// Asks the worker for a copy of its active bank.
+    pub(super) fn request_sample(&mut self) {
+        self.request((self.requested & BANK) | COPY);
+    }
+
+    fn request(&mut self, flags: Request) {
+        self.requested = (self.requested & !(BANK | COPY)) + SEQUENCE + flags;
+        self.shared.request.store(self.requested, Ordering::Release);
+    }
+
+    /// Whether the worker has done everything it was asked for.
+    pub(super) fn is_served(&self) -> bool {
+        self.shared.reply.load(Ordering::Acquire) == self.requested
+    }
+
+    /// Index of the closed bank.
+    pub(super) fn closed_index(&self) -> usize {
+        ((self.requested & BANK) ^ BANK) as usize
+    }
+
+    /// The bank that the worker has left, once it has replied to the last flip.
+    pub(super) fn closed(&mut self) -> Option<&mut Bank> {
+        if self.shared.reply.load(Ordering::Acquire) < self.flip {
+            return None;
+        }
+        let state = self.shared.state.get();
+        let closed = self.closed_index() % BANKS;
+        // SAFETY: the pointer is valid as long as `shared`. The worker has replied to the last flip or to a later request, all
+        // of which name the same bank, so it uses the other one until the next flip, for which `&mut self` is needed.
+        unsafe { Some(&mut (*state).banks[closed]) }
+    }
+
+    /// The copy that the worker made last.
+    pub(super) fn sample(&self) -> MutexGuard<'_, Sample> {
+        self.shared.sample.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,282 @@
+//! The poll-mode backend: workers in this process that run every packet to completion.
+//!
+//! Each worker owns a port and a [`State`](flowgauge_core::State), looks for requests of the controller between two batches
+//! and otherwise never waits for anyone. Rotation is exact because a packet is counted in the bank that is active when its
+//! batch is, and because the controller reads a bank only after every worker has confirmed that it left it.
+
+mod gate;
+mod handoff;
+pub mod port;
+mod truth;
+mod worker;
+
+pub use gate::{Advance, Gate, Pace};
+
+use crate::capabilities::{Capabilities, Direction, MeasurementKind};
+use crate::error::Error;
+use crate::losses::Losses;
+use crate::snapshot::{Snapshot, Truth};
+use crate::tables::Tables;
+use crate::{Dataplane, Event};
+use flowgauge_core::cardinality::{Mode, Staggered};
+use flowgauge_core::{BANKS, Bank, HashIdentity, HashMode, KeyKind, Precision, Settings};
+use handoff::{Reader, Writer, handoff};
+use port::{Port, Ports, Source};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+use truth::ExactFlows;
+use worker::{Slots, Worker};
+
+/// How a poll-mode backend counts.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to measure.
+    pub settings: Settings,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub slot_ns: u64,
+    /// Count exactly as well. Takes memory for every flow.
+    pub truth: bool,
+    /// How long a worker may take to answer.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { settings: Settings::default(), slot_ns: 1_000_000, truth: false, deadline: Duration::from_secs(5) }
+    }
+}
+
+type Body = Box<dyn FnOnce(Arc<flowgauge_core::Tabulation>) + Send>;
+
+/// The poll-mode backend.
+pub struct Poll {
+    capabilities: Capabilities,
+    options: Options,
+    gate: Arc<Gate>,
+    source: Arc<dyn Source>,
+    truth: Option<Arc<ExactFlows>>,
+    stop: Arc<AtomicBool>,
+    readers: Vec<Reader>,
+    /// What the workers will run, until [`install`](Dataplane::install) starts them.
+    bodies: Vec<Body>,
+    workers: Vec<JoinHandle<()>>,
+    hash: Option<HashIdentity>,
+    /// A rotation was begun and not finished.
+    rotating: bool,
+    end_reported: bool,
+}
+
+impl Poll {
+    /// A backend with one worker a port; it counts once tables are installed.
+    #[must_use]
+    pub fn new<P: Port>(ports: Ports<P>, options: Options) -> Self {
+        let Ports { ports, source, gate, interface } = ports;
+        let mode = options.settings.cardinality.mode;
+        let covered_ns = options.slot_ns.saturating_mul(options.settings.cardinality.precision.registers() as u64) / 2;
+        let truth = options.truth.then(|| Arc::new(ExactFlows::new(mode, covered_ns)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let capabilities = Capabilities {
+            backend: "poll",
+            interface,
+            measurements: vec![MeasurementKind::Cardinality],
+            keys: KeyKind::ALL.to_vec(),
+            hashes: HashMode::ALL.to_vec(),
+            directions: vec![Direction::Ingress],
+            precision: Precision::MIN..=Precision::MAX,
+            banks: BANKS,
+            atomic_snapshots: true,
+            staggered: true,
+            clock_resolution_ns: 1,
+            workers: ports.len(),
+        };
+        let mut readers = Vec::new();
+        let mut bodies: Vec<Body> = Vec::new();
+        for port in ports {
+            let (writer, reader) = handoff(options.settings);
+            readers.push(reader);
+            bodies.push(body(port, writer, &options, &truth, &gate, &stop));
+        }
+        Poll {
+            capabilities,
+            options,
+            gate,
+            source,
+            truth,
+            stop,
+            readers,
+            bodies,
+            workers: Vec::new(),
+            hash: None,
+            rotating: false,
+            end_reported: false,
+        }
+    }
+
+    /// The gate that the traffic passes, for a clock in trace time.
+    #[must_use]
+    pub fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate)
+    }
+
+    /// The source of the packets, to watch its progress.
+    #[must_use]
+    pub fn source(&self) -> Arc<dyn Source> {
+        Arc::clone(&self.source)
+    }
+
+    fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
+        self.hash.ok_or_else(|| Error::NotStarted { operation, target: self.capabilities.interface.clone() })
+    }
+
+    /// Waits until every worker has done what it was asked for.
+    fn wait(&self, operation: &'static str) -> Result<(), Error> {
+        let started = Instant::now();
+        self.workers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        for (index, (reader, worker)) in self.readers.iter().zip(&self.workers).enumerate() {
+            let mut spins = 0_u32;
+            while !reader.is_served() {
+                let target = || self.capabilities.interface.clone();
+                if worker.is_finished() {
+                    return Err(Error::WorkerDied { operation, target: target(), worker: index });
+                }
+                if started.elapsed() > self.options.deadline {
+                    let waited = self.options.deadline;
+                    return Err(Error::Timeout { operation, target: target(), worker: index, waited });
+                }
+                // A busy worker answers within a batch; one that had to be woken takes a little longer.
+                spins += 1;
+                if spins < 1000 { std::hint::spin_loop() } else { thread::yield_now() }
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self, hash: HashIdentity, bank: Box<Bank>, staggered: Option<Box<Staggered>>, window: Option<u64>) -> Snapshot {
+        let packets = bank.counters.packets();
+        let total = self.truth.as_ref().map_or(0, |truth| truth.total());
+        let truth = window.map(|window| Truth { window, total });
+        Snapshot { bank, staggered, packets_before: packets, packets_after: packets, hash, truth }
+    }
+}
+
+/// The code of one worker, to be started when the tables are known.
+fn body<P: Port>(
+    port: P,
+    writer: Writer,
+    options: &Options,
+    truth: &Option<Arc<ExactFlows>>,
+    gate: &Arc<Gate>,
+    stop: &Arc<AtomicBool>,
+) -> Body {
+    let (settings, slots) = (options.settings, Slots::new(options.slot_ns));
+    let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
+    Box::new(move |tabulation| {
+        let keys = Vec::new();
+        Worker { port, writer, settings, tabulation, slots, truth, gate, stop, keys }.run();
+    })
+}
+
+impl Dataplane for Poll {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+        let target = || self.capabilities.interface.clone();
+        if self.hash.is_some() {
+            return Err(Error::AlreadyStarted { target: target() });
+        }
+        let cardinality = self.options.settings.cardinality;
+        if tables.hash.mode != cardinality.hash {
+            let problem = format!("tables are for {}, settings for {}", tables.hash.mode.name(), cardinality.hash.name());
+            return Err(Error::Table { target: target(), table: "tabulation", problem });
+        }
+        tables.check_rank(cardinality.precision).map_err(|problem| Error::Table { target: target(), table: "rank", problem })?;
+        let tabulation = Arc::new(tables.tabulation.clone());
+        for (index, body) in self.bodies.drain(..).enumerate() {
+            let tabulation = Arc::clone(&tabulation);
+            let named = thread::Builder::new().name(format!("worker-{index}"));
+            let worker = named.spawn(move || body(tabulation)).map_err(|source| Error::File {
+                operation: "start a worker thread for",
+                path: self.capabilities.interface.clone().into(),
+                source,
+            })?;
+            self.gate.join(worker.thread().clone());
+            self.workers.push(worker);
+        }
+        self.hash = Some(tables.hash);
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        let hash = self.started("sample")?;
+        self.readers.iter_mut().for_each(Reader::request_sample);
+        self.wait("sample")?;
+        let settings = &self.options.settings;
+        let mut bank = Box::new(Bank::new());
+        let mut staggered = (settings.cardinality.mode == Mode::Staggered).then(Box::<Staggered>::default);
+        let mut truth = None;
+        for reader in &self.readers {
+            let sample = reader.sample();
+            bank.merge(&sample.bank, settings);
+            if let (Some(merged), Some(theirs)) = (&mut staggered, &sample.staggered) {
+                merged.merge(theirs, settings.cardinality.precision);
+            }
+            // Workers share the exact sets, so whoever answered last knows most.
+            truth = truth.max(sample.truth);
+        }
+        Ok(self.snapshot(hash, bank, staggered, truth))
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        let hash = self.started("rotate")?;
+        if !self.rotating {
+            self.readers.iter_mut().for_each(Reader::request_flip);
+            self.rotating = true;
+        }
+        self.wait("rotate")?;
+        let settings = &self.options.settings;
+        let mut bank = Box::new(Bank::new());
+        for (index, reader) in self.readers.iter_mut().enumerate() {
+            let Some(closed) = reader.closed() else {
+                let (operation, target) = ("rotate", self.capabilities.interface.clone());
+                return Err(Error::Timeout { operation, target, worker: index, waited: self.options.deadline });
+            };
+            bank.merge(closed, settings);
+            closed.clear(settings);
+        }
+        self.rotating = false;
+        let closed = self.readers.first().map_or(0, Reader::closed_index);
+        let window = self.truth.as_ref().map(|truth| truth.count(closed, None));
+        if let Some(truth) = &self.truth {
+            truth.close(closed);
+        }
+        Ok(self.snapshot(hash, bank, None, window))
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        let mut events: Vec<Event> = self.source.warnings().into_iter().map(Event::Warning).collect();
+        if !self.end_reported && self.gate.has_ended() {
+            self.end_reported = true;
+            events.push(Event::TrafficEnded);
+        }
+        Ok(events)
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        Ok(self.source.losses())
+    }
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker that died was reported when it was needed.
+            let _ = worker.join();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Generated traffic, made in place.
+
+use super::{Frame, Port, Ports, Received, Source};
+use crate::poll::gate::{Busy, Gate, Pace};
+use crate::traffic::{Generator, Profile};
+use flowgauge_core::Link;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const BATCH: usize = 256;
+
+struct Shared {
+    /// Number of the next packet.
+    next: Mutex<u64>,
+    gate: Arc<Gate>,
+    profile: Profile,
+}
+
+impl Source for Shared {
+    fn progress(&self) -> Option<(u64, u64)> {
+        let done = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.profile.packets.map(|packets| (done, packets))
+    }
+}
+
+/// Ports that share the packets of one profile among `workers`.
+#[must_use]
+pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort> {
+    let pace = if profile.rate.is_none() { Pace::Open } else { pace };
+    let gate = Arc::new(Gate::new(pace));
+    let interface = format!("memory:{profile}");
+    let generator = Generator::new(profile.clone());
+    let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), profile });
+    let port =
+        || MemoryPort { pool: generator.template().repeat(BATCH), generator: generator.clone(), shared: Arc::clone(&shared) };
+    Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
+}
+
+/// One worker's share of generated traffic.
+pub struct MemoryPort {
+    generator: Generator,
+    /// Frames, rewritten batch by batch so that they stay in the cache.
+    pool: Vec<u8>,
+    shared: Arc<Shared>,
+}
+
+enum Claim<'a> {
+    Packets(Range<u64>, Busy<'a>),
+    Nothing(Received),
+}
+
+impl Shared {
+    fn claim(&self) -> Claim<'_> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *next;
+        let left = self.profile.packets.map_or(u64::MAX, |packets| packets.saturating_sub(first));
+        if left == 0 {
+            self.gate.end();
+            return Claim::Nothing(Received::Ended);
+        }
+        let limit = self.gate.limit(0);
+        let mut batch = left.min(BATCH as u64);
+        if self.profile.timestamp(first + batch - 1) >= limit {
+            let due = |count: &u64| self.profile.timestamp(first + count - 1) < limit;
+            batch = partition_point(batch, due);
+        }
+        if batch == 0 {
+            self.gate.block(self.profile.timestamp(first), limit);
+            return Claim::Nothing(Received::Idle);
+        }
+        *next += batch;
+        Claim::Packets(first..*next, self.gate.begin(self.profile.timestamp(*next - 1)))
+    }
+}
+
+/// The largest count in `0..=most` for which `holds`, given that it holds up to some count and not beyond.
+fn partition_point(most: u64, holds: impl Fn(&u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if holds(&middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+impl Port for MemoryPort {
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let (packets, _busy) = match self.shared.claim() {
+            Claim::Packets(packets, busy) => (packets, busy),
+            Claim::Nothing(received) => return received,
+        };
+        let length = self.generator.frame_length();
+        for (index, bytes) in packets.zip(self.pool.chunks_exact_mut(length)) {
+            self.generator.fill(index, bytes);
+            let timestamp = self.shared.profile.timestamp(index);
+            sink(Frame { bytes, wire_length: length as u32, timestamp, link: Link::Ethernet });
+        }
+        Received::Frames
+    }
+}

@@ -1,0 +1,72 @@
+//! Ports: where poll-mode workers get their frames.
+
+mod frames;
+mod memory;
+mod pcap;
+
+pub use frames::{Injector, frames};
+pub use memory::memory;
+pub use pcap::{pcap, pcap_reader};
+
+use crate::losses::Losses;
+use flowgauge_core::Link;
+
+/// A frame on its way through a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The captured bytes.
+    pub bytes: &'a [u8],
+    /// Length on the wire.
+    pub wire_length: u32,
+    /// When it arrived, in nanoseconds; the origin is the source's.
+    pub timestamp: u64,
+    /// What precedes the network header.
+    pub link: Link,
+}
+
+/// What [`Port::receive`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Frames were handed over.
+    Frames,
+    /// There are none now.
+    Idle,
+    /// There will be none any more.
+    Ended,
+}
+
+/// One worker's view of a source of packets.
+pub trait Port: Send + 'static {
+    /// Hands the frames that are there, up to a batch, to `sink`. Never waits.
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received;
+}
+
+/// What all ports of one source know together.
+pub trait Source: Send + Sync {
+    /// Packets lost before they reached a port, since the start.
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+
+    /// What is wrong with the source, one line each, each reported once.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How much of the source was handed out, of how much in all, in a unit of the source's own; `None` if there is no end.
+    fn progress(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+/// The ports of one source, one a worker, with what the backend needs to run them.
+pub struct Ports<P> {
+    /// One port a worker.
+    pub ports: Vec<P>,
+    /// The source behind all of them.
+    pub source: std::sync::Arc<dyn Source>,
+    /// How far the traffic may advance.
+    pub gate: std::sync::Arc<super::Gate>,
+    /// What to call the source in outputs.
+    pub interface: String,
+}

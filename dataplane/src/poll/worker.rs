@@ -1,0 +1,156 @@
+//! A run-to-completion worker: one thread, one port, one state.
+
+use super::gate::{Gate, Pace};
+use super::handoff::Writer;
+use super::port::{Frame, Port, Received};
+use super::truth::ExactFlows;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::parse::network;
+use flowgauge_core::{Context, FlowKey, HashMode, KeyKind, Settings, Tabulation};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a worker without packets sleeps when nobody wakes it: in trace time the controller does.
+const IDLE_TRACE: Duration = Duration::from_millis(100);
+const IDLE_LIVE: Duration = Duration::from_micros(50);
+
+pub(super) struct Worker<P> {
+    pub(super) port: P,
+    pub(super) writer: Writer,
+    pub(super) settings: Settings,
+    pub(super) tabulation: Arc<Tabulation>,
+    pub(super) slots: Slots,
+    pub(super) truth: Option<Arc<ExactFlows>>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) keys: Vec<(FlowKey, u64)>,
+}
+
+/// The packets for which the compiler makes code of its own: a windowed count with this key and hash.
+const SPECIAL: [(KeyKind, HashMode); 8] = [
+    (KeyKind::Src, HashMode::Crc32),
+    (KeyKind::Src, HashMode::Tabulated),
+    (KeyKind::Dst, HashMode::Crc32),
+    (KeyKind::Dst, HashMode::Tabulated),
+    (KeyKind::SrcDst, HashMode::Crc32),
+    (KeyKind::SrcDst, HashMode::Tabulated),
+    (KeyKind::FiveTuple, HashMode::Crc32),
+    (KeyKind::FiveTuple, HashMode::Tabulated),
+];
+const GENERAL: usize = SPECIAL.len();
+
+impl<P: Port> Worker<P> {
+    pub(super) fn run(mut self) {
+        let _alarm = Alarm(Arc::clone(&self.gate));
+        let receive = self.receiver();
+        while !self.stop.load(Ordering::Relaxed) {
+            let truth = self.truth.as_deref();
+            let now = || (self.gate.pace() == Pace::Trace).then(|| self.gate.limit(0));
+            self.writer.serve(|bank| truth.map(|truth| truth.count(bank, now())));
+            if receive(&mut self) != Received::Frames {
+                thread::park_timeout(if self.gate.pace() == Pace::Trace { IDLE_TRACE } else { IDLE_LIVE });
+            }
+        }
+    }
+
+    /// Chooses the code for these settings once, so that no packet has to.
+    fn receiver(&self) -> fn(&mut Self) -> Received {
+        let cardinality = self.settings.cardinality;
+        if cardinality.mode != Mode::Windowed || self.truth.is_some() {
+            return Self::receive::<GENERAL>;
+        }
+        match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
+            Some(0) => Self::receive::<0>,
+            Some(1) => Self::receive::<1>,
+            Some(2) => Self::receive::<2>,
+            Some(3) => Self::receive::<3>,
+            Some(4) => Self::receive::<4>,
+            Some(5) => Self::receive::<5>,
+            Some(6) => Self::receive::<6>,
+            Some(7) => Self::receive::<7>,
+            _ => Self::receive::<GENERAL>,
+        }
+    }
+
+    /// Counts one batch. `SPECIALISED` is an index into [`SPECIAL`], or [`GENERAL`].
+    fn receive<const SPECIALISED: usize>(&mut self) -> Received {
+        let mut settings = self.settings;
+        if let Some((key, hash)) = SPECIAL.get(SPECIALISED) {
+            settings.cardinality.mode = Mode::Windowed;
+            settings.cardinality.key = *key;
+            settings.cardinality.hash = *hash;
+        }
+        let context = Context { settings, tabulation: &self.tabulation };
+        let live = (self.gate.pace() != Pace::Trace && SPECIALISED == GENERAL).then(unix_time);
+        let exact = SPECIALISED == GENERAL && self.truth.is_some();
+        let bank_index = self.writer.bank();
+        let (bank, staggered) = self.writer.active();
+        let (slots, keys) = (&mut self.slots, &mut self.keys);
+        let received = self.port.receive(&mut |frame: Frame<'_>| {
+            let mut slot = 0;
+            if SPECIALISED == GENERAL {
+                let timestamp = live.unwrap_or(frame.timestamp);
+                slot = slots.slot(timestamp);
+                if exact && let Ok(packet) = network(&frame.bytes, frame.link) {
+                    keys.push((settings.cardinality.key.extract(&frame.bytes, &packet), timestamp));
+                }
+            }
+            flowgauge_core::state::record(bank, staggered, &context, frame.link, &frame.bytes, frame.wire_length, slot);
+            if exact && keys.len() >= KEYS {
+                flush(bank_index, self.truth.as_deref(), keys);
+            }
+        });
+        flush(bank_index, self.truth.as_deref(), &mut self.keys);
+        received
+    }
+}
+
+const KEYS: usize = 1024;
+
+fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<(FlowKey, u64)>) {
+    if let Some(truth) = truth {
+        truth.add(bank, keys);
+    }
+}
+
+pub(super) fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Slots of staggered registers, counted from the Unix epoch so that all workers and the controller agree on them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    length_ns: u64,
+    current: u32,
+    start_ns: u64,
+}
+
+impl Slots {
+    pub(super) fn new(length_ns: u64) -> Self {
+        Slots { length_ns: length_ns.max(1), current: 0, start_ns: 0 }
+    }
+
+    /// The slot that a time falls into. Divides only when the slot changes.
+    #[inline]
+    fn slot(&mut self, timestamp: u64) -> u32 {
+        if timestamp.wrapping_sub(self.start_ns) >= self.length_ns {
+            let slot = timestamp / self.length_ns;
+            self.current = slot as u32;
+            self.start_ns = slot * self.length_ns;
+        }
+        self.current
+    }
+}
+
+/// Tells a waiting controller when the worker dies instead of leaving it waiting.
+struct Alarm(Arc<Gate>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail();
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! Synthetic traffic: frames that are a function of their number.
+//!
+//! Packet `i` of a [`Profile`] depends on nothing but the profile and `i`, so that traffic is the same in every run, however
+//! many workers share it, and a frame can be made in place in a few nanoseconds.
+
+use rand::{RngExt, TryRng};
+use rand_distr::Zipf;
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Which source addresses packets have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Sources {
+    /// Every packet has a source of its own, at random in 10.0.0.0/8 with a last octet of 1 to 255 (W-HLL thesis §4.3.1).
+    Unique,
+    /// 10.0.0.1, 10.0.0.2, …: an address plan that linear hashes fail on.
+    Sequential,
+    /// 10.0.0.1, 10.0.1.1, …: one host in every /24, another one.
+    Subnets,
+    /// Source of rank `r` among `flows` with a probability proportional to `r^-alpha`.
+    Zipf {
+        /// Number of sources.
+        flows: u64,
+        /// Exponent, positive.
+        alpha: f64,
+    },
+}
+
+/// Packets that come in bursts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Burst {
+    /// One burst starts every period.
+    pub period_ns: u64,
+    /// Share of the period in which its packets come, in (0, 1].
+    pub duty: f64,
+}
+
+/// A description of traffic: `NAME[,OPTION=VALUE]…`, for example `zipf,flows=100k,alpha=1.2,rate=1M`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Which source addresses.
+    pub sources: Sources,
+    /// Mean packets per second; `None` for as many as can be counted.
+    pub rate: Option<f64>,
+    /// Packets in all; `None` for no end.
+    pub packets: Option<u64>,
+    /// Bytes of a frame, without frame check sequence.
+    pub size: usize,
+    /// Bursts, if any.
+    pub burst: Option<Burst>,
+    /// IPv6 instead of IPv4.
+    pub ipv6: bool,
+    /// An 802.1Q tag.
+    pub vlan: Option<u16>,
+    /// What random choices come from.
+    pub seed: u64,
+}
+
+/// The option names, for messages.
+const OPTIONS: &str =
+    "rate=PPS|max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=DUTY, period=TIME, and for zipf flows=N, alpha=A";
+const MAX_FRAME: usize = 9018;
+/// Sources of [`Sources::Unique`] per leading octet: the last octet is never zero.
+const UNIQUE_PER_OCTET: u64 = 256 * 256 * 255;
+
+impl Profile {
+    /// A profile with these sources, 100 packets per second of 64 bytes without end.
+    #[must_use]
+    pub fn new(sources: Sources) -> Self {
+        Profile { sources, rate: Some(100.0), packets: None, size: 64, burst: None, ipv6: false, vlan: None, seed: 1 }
+    }
+
+    /// When packet `index` is due, in nanoseconds after the first.
+    #[must_use]
+    pub fn timestamp(&self, index: u64) -> u64 {
+        let Some(rate) = self.rate else { return 0 };
+        let even = index as f64 * 1e9 / rate;
+        match self.burst {
+            None => even as u64,
+            Some(Burst { period_ns, duty }) => {
+                let period = (even / period_ns as f64).floor();
+                let within = even - period * period_ns as f64;
+                (period * period_ns as f64 + within * duty) as u64
+            }
+        }
+    }
+}
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
+        let mut parts = text.split(',').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let sources = match name {
+            "unique" => Sources::Unique,
+            "sequential" => Sources::Sequential,
+            "subnets" => Sources::Subnets,
+            "zipf" | "burst" => Sources::Zipf { flows: 100_000, alpha: 1.1 },
+            _ => return Err(ProfileError::Name(name.to_owned())),
+        };
+        let mut profile = Profile::new(sources);
+        if name == "burst" {
+            profile.burst = Some(Burst { period_ns: 1_000_000_000, duty: 0.1 });
+        }
+        for part in parts {
+            profile.set(part)?;
+        }
+        if let Some(burst) = profile.burst
+            && (!(burst.duty > 0.0 && burst.duty <= 1.0) || burst.period_ns == 0)
+        {
+            return Err(ProfileError::value("burst", &burst.duty.to_string(), "a share of the period in (0, 1], such as 0.1"));
+        }
+        let smallest = Generator::new(Profile { size: 0, ..profile.clone() }).frame_length();
+        if profile.size < smallest || profile.size > MAX_FRAME {
+            let range = format!("{smallest} to {MAX_FRAME} bytes for these headers");
+            return Err(ProfileError::value("size", &profile.size.to_string(), &range));
+        }
+        Ok(profile)
+    }
+}
+
+impl Profile {
+    fn set(&mut self, option: &str) -> Result<(), ProfileError> {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        match key {
+            "rate" if value == "max" => self.rate = None,
+            "rate" => self.rate = Some(parse_number(key, value)?),
+            "packets" => self.packets = Some(parse_count(key, value)?),
+            "size" => self.size = parse_count(key, value)? as usize,
+            "seed" => self.seed = parse(key, value, "a whole number")?,
+            "vlan" => {
+                let id: u16 = parse(key, value, "1 to 4094")?;
+                if !(1..=4094).contains(&id) {
+                    return Err(ProfileError::value(key, value, "1 to 4094"));
+                }
+                self.vlan = Some(id);
+            }
+            "ipv6" if value.is_empty() => self.ipv6 = true,
+            "burst" => {
+                let period_ns = self.burst.map_or(1_000_000_000, |burst| burst.period_ns);
+                self.burst = Some(Burst { period_ns, duty: parse_number(key, value)? });
+            }
+            "period" => {
+                let period_ns =
+                    parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"))?;
+                self.burst = Some(Burst { period_ns, duty: self.burst.map_or(0.1, |burst| burst.duty) });
+            }
+            "flows" | "alpha" => match &mut self.sources {
+                Sources::Zipf { flows, .. } if key == "flows" => *flows = parse_count(key, value)?.max(1),
+                Sources::Zipf { alpha, .. } => *alpha = parse_number(key, value)?,
+                _ => return Err(ProfileError::Option(option.to_owned())),
+            },
+            _ => return Err(ProfileError::Option(option.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+fn parse<T: FromStr>(key: &str, value: &str, expected: &str) -> Result<T, ProfileError> {
+    value.parse().map_err(|_| ProfileError::value(key, value, expected))
+}
+
+/// A positive number with an optional suffix k, M or G.
+fn parse_number(key: &str, value: &str) -> Result<f64, ProfileError> {
+    let expected = "a positive number such as 2.5, 100k or 1M";
+    let (digits, factor) = match value.char_indices().last() {
+        Some((at, 'k')) => (&value[..at], 1e3),
+        Some((at, 'M')) => (&value[..at], 1e6),
+        Some((at, 'G')) => (&value[..at], 1e9),
+        _ => (value, 1.0),
+    };
+    let number = parse::<f64>(key, digits, expected)? * factor;
+    if number.is_finite() && number > 0.0 { Ok(number) } else { Err(ProfileError::value(key, value, expected)) }
+}
+
+fn parse_count(key: &str, value: &str) -> Result<u64, ProfileError> {
+    let number = parse_number(key, value)?;
+    if number.fract() == 0.0 && number < 9e15 {
+        Ok(number as u64)
+    } else {
+        Err(ProfileError::value(key, value, "a whole number such as 5000, 100k or 1M"))
+    }
+}
+
+fn parse_duration(value: &str) -> Option<u64> {
+    let (digits, unit) = value.split_at(value.find(|c: char| c.is_ascii_alphabetic())?);
+    let unit_ns = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" => 60e9,
+        _ => return None,
+    };
+    let duration = digits.parse::<f64>().ok()? * unit_ns;
+    (duration >= 1.0 && duration < 9e18).then_some(duration as u64)
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sources {
+            Sources::Unique => f.write_str("unique")?,
+            Sources::Sequential => f.write_str("sequential")?,
+            Sources::Subnets => f.write_str("subnets")?,
+            Sources::Zipf { flows, alpha } => write!(f, "zipf,flows={flows},alpha={alpha}")?,
+        }
+        match self.rate {
+            Some(rate) => write!(f, ",rate={rate}")?,
+            None => f.write_str(",rate=max")?,
+        }
+        if let Some(packets) = self.packets {
+            write!(f, ",packets={packets}")?;
+        }
+        if let Some(Burst { period_ns, duty }) = self.burst {
+            write!(f, ",burst={duty},period={:?}", Duration::from_nanos(period_ns))?;
+        }
+        if let Some(id) = self.vlan {
+            write!(f, ",vlan={id}")?;
+        }
+        if self.ipv6 {
+            f.write_str(",ipv6")?;
+        }
+        write!(f, ",size={},seed={}", self.size, self.seed)
+    }
+}
+
+/// A traffic description that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// No such profile.
+    #[error("there is no traffic profile '{0}'; use unique, sequential, subnets, zipf or burst")]
+    Name(String),
+    /// No such option, or not for this profile.
+    #[error("unknown or unfitting option '{0}'; options are {OPTIONS}")]
+    Option(String),
+    /// A value out of range.
+    #[error("{key}={value} will not do; give {expected}")]
+    Value {
+        /// The option.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it should have been.
+        expected: String,
+    },
+}
+
+impl ProfileError {
+    fn value(key: &str, value: &str, expected: &str) -> Self {
+        ProfileError::Value { key: key.to_owned(), value: value.to_owned(), expected: expected.to_owned() }
+    }
+}
+
+/// Makes the frames of a profile.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    profile: Profile,
+    template: Vec<u8>,
+    source_offset: usize,
+    /// Offsets of the checksums that cover the source address, with the checksums of a source of zeros.
+    checksums: Vec<(usize, u16)>,
+    addresses: Addresses,
+}
+
+#[derive(Clone, Debug)]
+enum Addresses {
+    Permuted { seed: u64 },
+    Counted { shift: u32 },
+    Zipf { seed: u64, ranks: Zipf<f64> },
+}
+
+const DESTINATION: [u8; 4] = [10, 0, 0, 2];
+const TCP_HEADER: [u8; 20] = [0, 20, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x02, 0x20, 0, 0, 0, 0, 0];
+const TCP: u8 = 6;
+
+impl Generator {
+    /// A generator for a profile.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        let addresses = match profile.sources {
+            Sources::Unique => Addresses::Permuted { seed: profile.seed },
+            Sources::Sequential => Addresses::Counted { shift: 0 },
+            Sources::Subnets => Addresses::Counted { shift: 8 },
+            Sources::Zipf { flows, alpha } => match Zipf::new(flows as f64, alpha) {
+                Ok(ranks) => Addresses::Zipf { seed: profile.seed, ranks },
+                // Only a profile that was not parsed can hold numbers that Zipf refuses: no flows, or a negative exponent.
+                Err(_) => Addresses::Permuted { seed: profile.seed },
+            },
+        };
+        let mut template = vec![0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f, 0x4f, 0x0b];
+        if let Some(id) = profile.vlan {
+            template.extend([0x81, 0x00]);
+            template.extend(id.to_be_bytes());
+        }
+        template.extend(if profile.ipv6 { [0x86, 0xdd] } else { [0x08, 0x00] });
+        let network = template.len();
+        let header_length = if profile.ipv6 { 40 } else { 20 };
+        let frame_length = profile.size.max(network + header_length + TCP_HEADER.len());
+        let payload_length = (frame_length - network - header_length) as u16;
+        let (source_offset, pseudo_header) = if profile.ipv6 {
+            template.extend([0x60, 0, 0, 0]);
+            template.extend(payload_length.to_be_bytes());
+            template.extend([TCP, 64]);
+            template.extend([0; 16]);
+            template.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0]);
+            template.extend(DESTINATION);
+            (network + 8, network + 8..network + 40)
+        } else {
+            template.extend([0x45, 0]);
+            template.extend((payload_length + 20).to_be_bytes());
+            template.extend([0, 1, 0, 0, 64, TCP, 0, 0, 0, 0, 0, 0]);
+            template.extend(DESTINATION);
+            (network + 12, network + 12..network + 20)
+        };
+        let transport = template.len();
+        template.extend(TCP_HEADER);
+        template.resize(frame_length, 0);
+        let mut tcp_input = template[pseudo_header].to_vec();
+        tcp_input.extend([0, TCP]);
+        tcp_input.extend(payload_length.to_be_bytes());
+        tcp_input.extend(&template[transport..]);
+        let mut checksums = vec![(transport + 16, internet_sum(&tcp_input))];
+        if !profile.ipv6 {
+            checksums.push((network + 10, internet_sum(&template[network..transport])));
+        }
+        Generator { profile, template, source_offset, checksums, addresses }
+    }
+
+    /// The profile.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Bytes of every frame.
+    #[must_use]
+    pub fn frame_length(&self) -> usize {
+        self.template.len()
+    }
+
+    /// A frame to hand to [`fill`](Self::fill).
+    #[must_use]
+    pub fn template(&self) -> &[u8] {
+        &self.template
+    }
+
+    /// The source address of packet `index`, as a number; for IPv6 these are the last 32 bits in 2001:db8::/96.
+    #[must_use]
+    pub fn source(&self, index: u64) -> u32 {
+        match &self.addresses {
+            Addresses::Permuted { seed } => unique_source(*seed, index),
+            Addresses::Counted { shift } => 0x0a00_0001_u32.wrapping_add((index as u32) << shift),
+            Addresses::Zipf { seed, ranks } => {
+                let mut random = CounterRng(mix(*seed) ^ mix(index));
+                let rank: f64 = random.sample(*ranks);
+                unique_source(*seed, rank as u64 - 1)
+            }
+        }
+    }
+
+    /// Turns a template, or any earlier frame of this generator, into packet `index`.
+    #[inline]
+    pub fn fill(&self, index: u64, frame: &mut [u8]) {
+        let source = self.source(index).to_be_bytes();
+        let offset = self.source_offset;
+        if self.profile.ipv6 {
+            frame[offset..offset + 4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+            frame[offset + 12..offset + 16].copy_from_slice(&source);
+        } else {
+            frame[offset..offset + 4].copy_from_slice(&source);
+        }
+        let [s0, s1, s2, s3] = source.map(u32::from);
+        let prefix = if self.profile.ipv6 { 0x2001 + 0x0db8 } else { 0 };
+        let source_sum = (s0 << 8) + s1 + (s2 << 8) + s3 + prefix;
+        for &(offset, rest) in &self.checksums {
+            let sum = source_sum + u32::from(rest);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            frame[offset..offset + 2].copy_from_slice(&(!sum as u16).to_be_bytes());
+        }
+    }
+}
+
+/// The one's complement sum of RFC 1071, not yet complemented.
+fn internet_sum(bytes: &[u8]) -> u16 {
+    let mut sum: u64 = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The `index`-th of distinct random addresses: a bijection instead of a set of addresses already used.
+fn unique_source(seed: u64, index: u64) -> u32 {
+    let octet = index / UNIQUE_PER_OCTET;
+    let mut host = (index % UNIQUE_PER_OCTET) as u32;
+    // Cycle walking (Black and Rogaway 2002) keeps a bijection of 24 bits one on the addresses with a last octet.
+    loop {
+        host = permute_24(seed ^ mix(octet), host);
+        if u64::from(host) < UNIQUE_PER_OCTET {
+            break;
+        }
+    }
+    let (upper, last) = (host / 255, host % 255 + 1);
+    (10_u32.wrapping_add(octet as u32) << 24) | upper << 8 | last
+}
+
+/// A keyed bijection on 24 bits: multiplications by odd numbers and xor-shifts are invertible.
+fn permute_24(seed: u64, value: u32) -> u32 {
+    const MASK: u32 = (1 << 24) - 1;
+    let mut value = value;
+    let mut key = mix(seed);
+    for _ in 0..3 {
+        value = value.wrapping_add(key as u32) & MASK;
+        value = value.wrapping_mul(key as u32 >> 7 | 1) & MASK;
+        value ^= value >> 11;
+        value = value.wrapping_mul(0x00c2_b2ad | 1) & MASK;
+        value ^= value >> 13;
+        key = key.rotate_left(21).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    value
+}
+
+/// The SplitMix64 finaliser.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Random numbers for one packet.
+struct CounterRng(u64);
+
+impl TryRng for CounterRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        self.try_next_u64().map(|word| (word >> 32) as u32)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        self.0 = self.0.wrapping_add(1);
+        Ok(mix(self.0))
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in bytes.chunks_mut(8) {
+            let word = self.try_next_u64()?.to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn frame(profile: &str, index: u64) -> Vec<u8> {
+        let generator = Generator::new(profile.parse().unwrap());
+        let mut frame = generator.template().to_vec();
+        generator.fill(index + 1, &mut frame);
+        generator.fill(index, &mut frame);
+        frame
+    }
+
+    #[test]
+    fn unique_sources_are_distinct_and_look_random() {
+        let generator = Generator::new("unique".parse().unwrap());
+        let sources: Vec<u32> = (0..200_000).map(|i| generator.source(i)).collect();
+        assert_eq!(sources.iter().collect::<HashSet<_>>().len(), sources.len());
+        assert!(sources.iter().all(|s| s >> 24 == 10 && s & 0xff != 0));
+        for bit in 0..24 {
+            let ones = sources.iter().filter(|s| *s >> bit & 1 == 1).count();
+            assert!((98_500..=101_500).contains(&ones), "bit {bit} is set in {ones} of 200000");
+        }
+        assert_eq!(generator.source(UNIQUE_PER_OCTET) >> 24, 11);
+    }
+
+    #[test]
+    fn unique_sources_exhaust_their_network() {
+        let mut seen = vec![false; 1 << 24];
+        for index in 0..UNIQUE_PER_OCTET {
+            let host = (unique_source(9, index) & 0x00ff_ffff) as usize;
+            assert!(!seen[host], "packet {index} repeats a source");
+            seen[host] = true;
+        }
+    }
+
+    #[test]
+    fn structured_sources_follow_their_plan() {
+        let sequential = Generator::new("sequential".parse().unwrap());
+        assert_eq!((sequential.source(0), sequential.source(300)), (0x0a00_0001, 0x0a00_012d));
+        let subnets = Generator::new("subnets".parse().unwrap());
+        assert_eq!((subnets.source(0), subnets.source(300)), (0x0a00_0001, 0x0a01_2c01));
+    }
+
+    #[test]
+    fn zipf_ranks_have_their_shares() {
+        let generator = Generator::new("zipf,flows=1000,alpha=1".parse().unwrap());
+        let mut counts = std::collections::HashMap::new();
+        (0..100_000).for_each(|i| *counts.entry(generator.source(i)).or_insert(0_u32) += 1);
+        let mut counts: Vec<u32> = counts.into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        // Harmonic number of 1000 is 7.485: rank 1 has 13.36 %, rank 2 half of that.
+        assert!((13_000..13_750).contains(&counts[0]), "{}", counts[0]);
+        assert!((6_400..6_960).contains(&counts[1]), "{}", counts[1]);
+        assert!(counts.len() > 990 && counts.len() <= 1000);
+    }
+
+    #[test]
+    fn checksums_hold_whatever_the_source() {
+        for profile in ["unique", "sequential,size=1500", "zipf,vlan=7", "unique,ipv6,size=74", "unique,ipv6,vlan=9,size=99"] {
+            for index in [0, 1, 77_777] {
+                let frame = frame(profile, index);
+                let network = if profile.contains("vlan") { 18 } else { 14 };
+                let (addresses, transport) = if profile.contains("ipv6") {
+                    (network + 8..network + 40, network + 40)
+                } else {
+                    assert_eq!(internet_sum(&frame[network..network + 20]), 0xffff, "{profile}");
+                    (network + 12..network + 20, network + 20)
+                };
+                let length = (frame.len() - transport) as u16;
+                let input = [&frame[addresses], &[0, TCP], &length.to_be_bytes(), &frame[transport..]].concat();
+                assert_eq!(internet_sum(&input), 0xffff, "{profile} packet {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn timestamps_follow_rate_and_bursts() {
+        let even: Profile = "unique,rate=100".parse().unwrap();
+        assert_eq!((even.timestamp(0), even.timestamp(1), even.timestamp(132_000)), (0, 10_000_000, 1_320_000_000_000));
+        let burst: Profile = "burst,rate=100,burst=0.1,period=1s".parse().unwrap();
+        assert_eq!((burst.timestamp(99), burst.timestamp(100)), (99_000_000, 1_000_000_000));
+        assert!((1..10_000).all(|i| burst.timestamp(i) >= burst.timestamp(i - 1)));
+    }
+
+    #[test]
+    fn descriptions_round_trip_and_bad_ones_say_why() {
+        for text in [
+            "unique,rate=max,packets=1M",
+            "zipf,flows=10k,alpha=0.8,size=1500,seed=7",
+            "burst,burst=0.5,period=20ms",
+            "subnets,vlan=4094",
+            "sequential,ipv6,size=74,rate=2.5k",
+        ] {
+            let profile: Profile = text.parse().unwrap();
+            assert_eq!(profile.to_string().parse::<Profile>().unwrap(), profile, "{text}");
+        }
+        for (text, part) in [
+            ("uniq", "use unique"),
+            ("unique,flows=5", "unfitting"),
+            ("zipf,alpha=-1", "positive"),
+            ("unique,rate=0", "positive"),
+            ("unique,rate=nan", "positive"),
+            ("unique,packets=1.5", "whole"),
+            ("unique,size=40", "54 to 9018"),
+            ("unique,ipv6,size=70", "74 to 9018"),
+            ("unique,vlan=4095", "4094"),
+            ("burst,burst=2", "(0, 1]"),
+            ("unique,period=5", "500ms"),
+            ("unique,speed=3", "options are"),
+        ] {
+            let message = text.parse::<Profile>().unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}
