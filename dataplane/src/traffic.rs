@@ -197,7 +197,7 @@ fn parse_duration(value: &str) -> Option<u64> {
         _ => return None,
     };
     let duration = digits.parse::<f64>().ok()? * unit_ns;
-    (duration >= 1.0 && duration < 9e18).then_some(duration as u64)
+    (1.0..9e18).contains(&duration).then_some(duration as u64)
 }
 
 impl fmt::Display for Profile {

@@ -16,7 +16,7 @@ mod writer;
 
 pub use damage::{Damage, Guess, Piece, Place};
 pub use interface::{Interface, Resolution};
-pub use walker::{Format, MAX_CAPTURED, MAX_NEED, Record, Step, Walker};
+pub use walker::{Format, MAX_CAPTURED, MAX_NEED, Record, Step, Stop, Walker};
 pub use writer::Writer;
 
 /// Nanoseconds in a second.

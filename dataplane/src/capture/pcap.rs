@@ -81,6 +81,19 @@ impl RecordLayout {
         Some((record, length))
     }
 
+    /// Bytes and number of the whole records at the beginning of `bytes` that come before one with a timestamp of `limit` or later.
+    pub(super) fn pass(&self, bytes: &[u8], limit: u64) -> (usize, u64) {
+        let layout = *self;
+        let (mut unread, mut packets) = (bytes, 0);
+        while let Some((record, consumed)) = layout.record(unread)
+            && record.timestamp < limit
+        {
+            unread = unread.get(consumed..).unwrap_or_default();
+            packets += 1;
+        }
+        (bytes.len() - unread.len(), packets)
+    }
+
     /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured length if too long.
     pub(super) fn missing(&self, bytes: &[u8]) -> Result<usize, u32> {
         let Some(header) = bytes.first_chunk() else {

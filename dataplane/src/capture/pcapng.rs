@@ -49,7 +49,7 @@ pub(super) struct Section {
     pub(super) number: u64,
     pub(super) skipping: Option<Skipping>,
     drops_before: u64,
-    previous_timestamp: u64,
+    pub(super) previous_timestamp: u64,
 }
 
 /// A block that is being skipped.

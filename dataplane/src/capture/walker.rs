@@ -93,6 +93,23 @@ pub enum Step {
     Damaged(Damage),
 }
 
+/// Why [`Walker::pass`] stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The next packet has a timestamp at or beyond the limit.
+    Limit {
+        /// Its timestamp, in nanoseconds since 1970.
+        next: u64,
+    },
+    /// As [`Step::NeedMore`].
+    NeedMore {
+        /// Bytes needed from the beginning of the unread ones.
+        at_least: usize,
+    },
+    /// As [`Step::Damaged`].
+    Damaged(Damage),
+}
+
 /// A packet in the bytes that [`Walker::next`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -157,6 +174,63 @@ impl Walker {
         };
         self.count(consumed);
         Some((record, consumed))
+    }
+
+    /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with a timestamp of `limit` or
+    /// later, which stays unread. Gives the bytes to drop and why the walk stopped.
+    ///
+    /// This looks only at what is needed to find the next record, and is how a reader learns quickly where the packets that a
+    /// worker may count end.
+    pub fn pass(&mut self, bytes: &[u8], limit: u64) -> (usize, Stop) {
+        let mut passed = 0;
+        loop {
+            let unread = bytes.get(passed..).unwrap_or_default();
+            if self.phase == Phase::Pcap {
+                let (consumed, packets) = self.layout.pass(unread, limit);
+                self.packets += packets;
+                self.offset += consumed as u64;
+                passed += consumed;
+            }
+            let unread = bytes.get(passed..).unwrap_or_default();
+            let mark = (self.offset, self.packets, self.section.previous_timestamp);
+            match self.next(unread) {
+                Step::Packet { record, .. } if record.timestamp >= limit => {
+                    (self.offset, self.packets, self.section.previous_timestamp) = mark;
+                    return (passed, Stop::Limit { next: record.timestamp });
+                }
+                Step::Packet { consumed, .. } | Step::Skip { consumed } => passed += consumed,
+                Step::NeedMore { at_least } => return (passed, Stop::NeedMore { at_least }),
+                Step::Damaged(damage) => return (passed, Stop::Damaged(damage)),
+            }
+        }
+    }
+
+    /// Hands every packet in `bytes` with its frame to `sink`, until a record is not whole or damaged.
+    ///
+    /// The loop that replays spend their time in: with the format settled outside of it, nothing of a record goes through memory.
+    #[inline(always)]
+    pub fn packets_in(&mut self, bytes: &[u8], mut sink: impl FnMut(&Record, &[u8])) {
+        let mut unread = bytes;
+        let layout = (self.phase == Phase::Pcap).then_some(self.layout);
+        loop {
+            let (record, consumed) = match layout.and_then(|layout| layout.record(unread)) {
+                Some((record, consumed)) => {
+                    self.count(consumed);
+                    (record, consumed)
+                }
+                None => match self.next(unread) {
+                    Step::Packet { record, consumed } => (record, consumed),
+                    Step::Skip { consumed } => {
+                        unread = unread.get(consumed..).unwrap_or_default();
+                        continue;
+                    }
+                    Step::NeedMore { .. } | Step::Damaged(_) => return,
+                },
+            };
+            // The only call, so that the sink is inlined.
+            sink(&record, record.frame(unread));
+            unread = unread.get(consumed..).unwrap_or_default();
+        }
     }
 
     /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between records.

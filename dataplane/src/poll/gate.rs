@@ -149,11 +149,9 @@ impl Gate {
     }
 
     /// Notes a batch that is about to be counted. A source calls this before it lets other workers take the next one.
-    pub fn begin(&self, last: u64) -> Busy<'_> {
-        let mut progress = self.progress();
-        progress.busy += 1;
-        progress.last = progress.last.max(Some(last));
-        Busy(self)
+    pub fn begin(&self) -> Busy<'_> {
+        self.progress().busy += 1;
+        Busy { gate: self, last: None }
     }
 
     /// Notes that the next packet, at `next`, lies at or beyond `limit`, which [`limit`](Self::limit) gave.
@@ -179,15 +177,20 @@ impl Gate {
 
 /// A batch that is being counted; dropped when it is done.
 #[derive(Debug)]
-pub struct Busy<'a>(&'a Gate);
+pub struct Busy<'a> {
+    gate: &'a Gate,
+    /// Timestamp of its latest packet, in nanoseconds.
+    pub last: Option<u64>,
+}
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        let mut progress = self.0.progress();
+        let mut progress = self.gate.progress();
+        progress.last = progress.last.max(self.last);
         progress.busy -= 1;
         if progress.busy == 0 {
             drop(progress);
-            self.0.changed.notify_all();
+            self.gate.changed.notify_all();
         }
     }
 }

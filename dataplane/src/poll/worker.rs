@@ -4,9 +4,10 @@ use super::gate::{Gate, Pace};
 use super::handoff::Writer;
 use super::port::{Frame, Port, Received};
 use super::truth::ExactFlows;
-use flowgauge_core::cardinality::Mode;
+use flowgauge_core::cardinality::{Mode, Staggered};
 use flowgauge_core::parse::network;
-use flowgauge_core::{Context, FlowKey, HashMode, KeyKind, Settings, Tabulation};
+use flowgauge_core::state::record;
+use flowgauge_core::{Bank, Context, FlowKey, HashMode, KeyKind, Link, Settings, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,18 +29,19 @@ pub(super) struct Worker<P> {
     pub(super) keys: Vec<(FlowKey, u64)>,
 }
 
-/// The packets for which the compiler makes code of its own: a windowed count with this key and hash.
-const SPECIAL: [(KeyKind, HashMode); 8] = [
-    (KeyKind::Src, HashMode::Crc32),
-    (KeyKind::Src, HashMode::Tabulated),
-    (KeyKind::Dst, HashMode::Crc32),
-    (KeyKind::Dst, HashMode::Tabulated),
-    (KeyKind::SrcDst, HashMode::Crc32),
-    (KeyKind::SrcDst, HashMode::Tabulated),
-    (KeyKind::FiveTuple, HashMode::Crc32),
-    (KeyKind::FiveTuple, HashMode::Tabulated),
+/// What the compiler makes code of its own for: a windowed count with this key and hash. The last entry is everything else.
+const SPECIAL: [Option<(KeyKind, HashMode)>; 9] = [
+    Some((KeyKind::Src, HashMode::Crc32)),
+    Some((KeyKind::Src, HashMode::Tabulated)),
+    Some((KeyKind::Dst, HashMode::Crc32)),
+    Some((KeyKind::Dst, HashMode::Tabulated)),
+    Some((KeyKind::SrcDst, HashMode::Crc32)),
+    Some((KeyKind::SrcDst, HashMode::Tabulated)),
+    Some((KeyKind::FiveTuple, HashMode::Crc32)),
+    Some((KeyKind::FiveTuple, HashMode::Tabulated)),
+    None,
 ];
-const GENERAL: usize = SPECIAL.len();
+const GENERAL: usize = SPECIAL.len() - 1;
 
 impl<P: Port> Worker<P> {
     pub(super) fn run(mut self) {
@@ -61,7 +63,7 @@ impl<P: Port> Worker<P> {
         if cardinality.mode != Mode::Windowed || self.truth.is_some() {
             return Self::receive::<GENERAL>;
         }
-        match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
+        match SPECIAL.iter().position(|special| *special == Some((cardinality.key, cardinality.hash))) {
             Some(0) => Self::receive::<0>,
             Some(1) => Self::receive::<1>,
             Some(2) => Self::receive::<2>,
@@ -74,21 +76,17 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Counts one batch. `SPECIALISED` is an index into [`SPECIAL`], or [`GENERAL`].
+    /// Counts one batch. `SPECIALISED` is an index into [`SPECIAL`].
     fn receive<const SPECIALISED: usize>(&mut self) -> Received {
-        let mut settings = self.settings;
-        if let Some((key, hash)) = SPECIAL.get(SPECIALISED) {
-            settings.cardinality.mode = Mode::Windowed;
-            settings.cardinality.key = *key;
-            settings.cardinality.hash = *hash;
-        }
-        let context = Context { settings, tabulation: &self.tabulation };
+        let (settings, tabulation) = (self.settings, &*self.tabulation);
         let live = (self.gate.pace() != Pace::Trace && SPECIALISED == GENERAL).then(unix_time);
         let exact = SPECIALISED == GENERAL && self.truth.is_some();
         let bank_index = self.writer.bank();
         let (bank, staggered) = self.writer.active();
         let (slots, keys) = (&mut self.slots, &mut self.keys);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
+            // In here, where the constant is known, and not outside, where the closure would only keep a copy.
+            let context = Context { settings: specialised::<SPECIALISED>(settings), tabulation };
             let mut slot = 0;
             if SPECIALISED == GENERAL {
                 let timestamp = live.unwrap_or(frame.timestamp);
@@ -97,7 +95,12 @@ impl<P: Port> Worker<P> {
                     keys.push((settings.cardinality.key.extract(&frame.bytes, &packet), timestamp));
                 }
             }
-            flowgauge_core::state::record(bank, staggered, &context, frame.link, &frame.bytes, frame.wire_length, slot);
+            // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
+            if frame.link == Link::Ethernet {
+                record(bank, staggered, &context, Link::Ethernet, &frame.bytes, frame.wire_length, slot);
+            } else {
+                record_other_link(bank, staggered, &context, &frame, slot);
+            }
             if exact && keys.len() >= KEYS {
                 flush(bank_index, self.truth.as_deref(), keys);
             }
@@ -105,6 +108,23 @@ impl<P: Port> Worker<P> {
         flush(bank_index, self.truth.as_deref(), &mut self.keys);
         received
     }
+}
+
+/// The settings, with what `SPECIALISED` stands for as constants.
+#[inline(always)]
+fn specialised<const SPECIALISED: usize>(mut settings: Settings) -> Settings {
+    if let Some((key, hash)) = const { SPECIAL[SPECIALISED] } {
+        settings.cardinality.mode = Mode::Windowed;
+        settings.cardinality.key = key;
+        settings.cardinality.hash = hash;
+    }
+    settings
+}
+
+#[cold]
+#[inline(never)]
+fn record_other_link(bank: &mut Bank, staggered: &mut Staggered, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
+    record(bank, staggered, context, frame.link, &frame.bytes, frame.wire_length, slot);
 }
 
 const KEYS: usize = 1024;

@@ -77,12 +77,23 @@ impl Precision {
     #[inline(always)]
     #[must_use]
     pub const fn split(self, hash: u32) -> (usize, u8) {
-        let index = hash.wrapping_shr(self.rank_bits());
-        // The bit below the rank stops the count when all rank bits are zero.
-        let sentinel = 1_u32.wrapping_shl(self.bits().wrapping_sub(1));
-        let level = (hash.wrapping_shl(self.bits()) | sentinel).leading_zeros().wrapping_add(1);
-        (index as usize, level as u8)
+        let (index, rank) = self.divide(hash);
+        (index, level(rank))
     }
+
+    /// Register index of a hash, and its rank bits left-aligned above a bit that stops the count if all of them are zero.
+    #[inline(always)]
+    const fn divide(self, hash: u32) -> (usize, u32) {
+        let index = hash.wrapping_shr(self.rank_bits());
+        let sentinel = 1_u32.wrapping_shl(self.bits().wrapping_sub(1));
+        (index as usize, hash.wrapping_shl(self.bits()) | sentinel)
+    }
+}
+
+/// Leading zeros plus one.
+#[inline(always)]
+const fn level(rank: u32) -> u8 {
+    rank.leading_zeros().wrapping_add(1) as u8
 }
 
 /// Whether the measurement runs, and over which time.
@@ -129,13 +140,14 @@ impl Cardinality {
     /// Raises the register of a hash to the hash's level.
     #[inline(always)]
     pub fn update(&mut self, hash: u32, precision: Precision) {
-        let (index, level) = precision.split(hash);
+        let (index, rank) = precision.divide(hash);
         // `p` is at most 16, which the mask lets the compiler know.
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let register = &mut self.registers[index & (MAX_REGISTERS - 1)];
-        // A branch that is rarely taken costs less than a store for every packet.
-        if level > *register {
-            *register = level;
+        // A rank with more leading zeros than the register's level less one is below 2^(32 - level). Most packets raise
+        // nothing, and for them a shift is cheaper than counting zeros, which BPF has no instruction for, and than a store.
+        if u64::from(rank).wrapping_shr(32_u32.wrapping_sub(u32::from(*register))) == 0 {
+            *register = level(rank);
         }
     }
 

@@ -69,7 +69,9 @@ impl Shared {
             return Claim::Nothing(Received::Idle);
         }
         *next += batch;
-        Claim::Packets(first..*next, self.gate.begin(self.profile.timestamp(*next - 1)))
+        let mut busy = self.gate.begin();
+        busy.last = Some(self.profile.timestamp(*next - 1));
+        Claim::Packets(first..*next, busy)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Capture files: pcap and pcapng, from a file or a pipe.
 //!
-//! Workers read chunks of the file side by side. Where a record starts is only known once the one before it was walked, so
-//! the short walk over record headers goes from chunk to chunk in turn, and the work on the packets is done in parallel.
+//! Workers read chunks of the file side by side. Where a record starts is only known once those before it were passed, so that
+//! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel.
 
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{Record, Step, Walker, link_type};
+use crate::capture::{Stop, Walker, link_type};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
@@ -12,6 +12,7 @@ use flowgauge_core::Link;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,7 +105,7 @@ struct Shared {
     input: Input,
     path: PathBuf,
     gate: Arc<Gate>,
-    /// Number of the chunk whose records may be walked.
+    /// Number of the chunk that may be walked.
     turn: AtomicU64,
     alone: bool,
     walk: Mutex<Walk>,
@@ -137,7 +138,17 @@ impl Source for Shared {
     }
 
     fn warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.walk().warnings)
+        let ended = self.gate.has_ended();
+        let mut walk = self.walk();
+        let mut warnings = std::mem::take(&mut walk.warnings);
+        if ended {
+            let path = self.path.display();
+            warnings.extend(std::mem::take(&mut walk.unsupported).into_iter().map(|(link_type, packets)| {
+                let name = link_type::name(link_type);
+                format!("{path}: {packets} packets of link type {link_type} ({name}), which is not understood, count as non-IP")
+            }));
+        }
+        warnings
     }
 
     fn progress(&self) -> Option<(u64, u64)> {
@@ -154,47 +165,54 @@ pub struct PcapPort {
     chunk: Chunk,
 }
 
-/// A chunk in the making: read, then walked in turn, perhaps in several steps when the gate stops it.
+/// A chunk of the file: read, then walked in turn, perhaps in several steps when the gate stops it.
 #[derive(Default)]
 struct Chunk {
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// Its number, once it was read.
     index: Option<u64>,
     length: usize,
-    /// Where the walk stands.
+    /// Up to where it was walked.
     position: usize,
     /// A record that began in the chunk before.
     spill: Vec<u8>,
-    /// Records that may be counted.
-    records: Vec<Located>,
-    /// A record that was walked and found to lie beyond the gate's limit.
-    held: Option<Located>,
 }
 
-#[derive(Clone, Copy)]
-struct Located {
-    record: Record,
-    spilled: bool,
+/// Room for a chunk, at a page boundary: the kernel copies to one almost twice as fast.
+struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
 }
 
-impl Chunk {
-    fn frame(&self, located: &Located) -> Frame<'_> {
-        let Record { start, captured, wire, timestamp, link, .. } = located.record;
-        let source = if located.spilled { &self.spill[..] } else { &self.buffer[..self.length] };
-        let bytes = source.get(start as usize..start as usize + captured as usize).unwrap_or_default();
-        Frame { bytes, wire_length: wire, timestamp, link }
+const PAGE: usize = 4096;
+
+impl Default for Buffer {
+    fn default() -> Self {
+        let bytes = vec![0; CHUNK + PAGE];
+        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
+        Buffer { bytes, start }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + CHUNK]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + CHUNK]
     }
 }
 
 impl Port for PcapPort {
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let Self { shared, chunk } = self;
-        let index = match chunk.index {
-            Some(index) => index,
-            None => match read_chunk(shared, chunk) {
-                Some(index) => index,
-                None => return Received::Ended,
-            },
+        let Some(index) = chunk.index.or_else(|| read_chunk(shared, chunk)) else {
+            return Received::Ended;
         };
         let mut spins = 0;
         while shared.turn.load(Ordering::Acquire) != index {
@@ -208,21 +226,21 @@ impl Port for PcapPort {
         if walk.ended {
             return Received::Ended;
         }
-        let outcome = walk_chunk(shared, &mut walk, chunk);
-        let busy = chunk.records.iter().map(|located| located.record.timestamp).max().map(|last| shared.gate.begin(last));
+        let mut reader = walk.walker.clone();
+        chunk.spill.clear();
+        let (outcome, passed) = walk_chunk(shared, &mut walk, chunk);
+        let passed = &chunk.buffer[passed];
+        let idle = passed.is_empty() && chunk.spill.is_empty();
+        let mut busy = shared.gate.begin();
         match outcome {
-            Outcome::Blocked { next, limit } => {
-                if busy.is_none() {
-                    shared.gate.block(next, limit);
-                }
-            }
+            Outcome::Blocked { next, limit } if idle => shared.gate.block(next, limit),
+            Outcome::Blocked { .. } => {}
             Outcome::Done => {
                 chunk.index = None;
                 shared.turn.store(index + 1, Ordering::Release);
             }
             Outcome::Ended => {
                 walk.ended = true;
-                warn_unsupported(shared, &mut walk);
                 shared.gate.end();
             }
         }
@@ -230,25 +248,37 @@ impl Port for PcapPort {
         if !shared.alone && !matches!(outcome, Outcome::Blocked { .. }) {
             shared.gate.wake();
         }
-        if busy.is_none() {
+        if idle {
             return match outcome {
                 Outcome::Blocked { .. } => Received::Idle,
                 Outcome::Done => Received::Frames,
                 Outcome::Ended => Received::Ended,
             };
         }
-        chunk.records.iter().for_each(|located| sink(chunk.frame(located)));
-        chunk.records.clear();
+        let mut last = None;
+        let mut unsupported = BTreeMap::new();
+        for bytes in [&chunk.spill, passed] {
+            reader.packets_in(bytes, |record, bytes| {
+                last = last.max(Some(record.timestamp));
+                if record.link == Link::Unsupported {
+                    *unsupported.entry(record.interface).or_insert(0) += 1;
+                }
+                sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link: record.link });
+            });
+        }
+        busy.last = last;
+        if !unsupported.is_empty() {
+            shared.walk().note(unsupported, &reader);
+        }
         Received::Frames
     }
 }
 
-/// Reads the next chunk; `None` if that fails or nothing is left.
+/// Reads the next chunk; gives its number, or `None` if nothing is left.
 fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Option<u64> {
     if shared.walk().ended {
         return None;
     }
-    chunk.buffer.resize(CHUNK, 0);
     let (index, read) = shared.input.read(&mut chunk.buffer);
     chunk.length = match read {
         Ok(length) => length,
@@ -272,64 +302,48 @@ enum Outcome {
     Ended,
 }
 
-/// Walks over the records of a chunk, up to the gate's limit, and collects those that may be counted.
-fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> Outcome {
-    let mut limit = None;
-    let mut admit = |located: Located, first: &mut Option<u64>, chunk: &mut Chunk| {
-        let timestamp = located.record.timestamp;
-        let first = *first.get_or_insert(timestamp);
-        let limit = *limit.get_or_insert_with(|| shared.gate.limit(first));
-        if timestamp < limit {
-            chunk.records.push(located);
-            Ok(())
-        } else {
-            chunk.held = Some(located);
-            Err(Outcome::Blocked { next: timestamp, limit })
-        }
-    };
-    if let Some(held) = chunk.held.take()
-        && let Err(blocked) = admit(held, &mut walk.first_timestamp, chunk)
-    {
-        return blocked;
-    }
+/// Walks over a chunk up to the gate's limit. Gives the part of the chunk whose records may be counted; before them comes the
+/// record that began in the chunk before, which is then in `spill`.
+fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, Range<usize>) {
+    let mut limit = walk.first_timestamp.map(|first| shared.gate.limit(first));
+    let mut start = chunk.position;
     loop {
-        let spilled = !walk.carry.is_empty();
         let unread = &chunk.buffer[chunk.position..chunk.length];
-        let step = if spilled { walk.walker.next(&walk.carry) } else { walk.walker.next(unread) };
-        match step {
-            Step::Packet { record, consumed } => {
-                if spilled {
-                    // The carry was filled to exactly this record.
-                    std::mem::swap(&mut chunk.spill, &mut walk.carry);
-                    walk.carry.clear();
-                } else {
-                    chunk.position += consumed;
-                }
-                let record =
-                    Record { start: record.start + if spilled { 0 } else { (chunk.position - consumed) as u32 }, ..record };
-                if record.link == Link::Unsupported {
-                    note_unsupported(walk, &record);
-                }
-                if let Err(blocked) = admit(Located { record, spilled }, &mut walk.first_timestamp, chunk) {
-                    return blocked;
-                }
+        let carried = !walk.carry.is_empty();
+        // Until the first packet is known, stop at any.
+        let (passed, stop) = walk.walker.pass(if carried { &walk.carry } else { unread }, limit.unwrap_or(0));
+        if carried {
+            let rest = walk.carry.split_off(passed);
+            chunk.spill.append(&mut walk.carry);
+            walk.carry = rest;
+            start = chunk.position;
+            if walk.carry.is_empty() {
+                continue;
             }
-            Step::Skip { consumed } if spilled => {
-                walk.carry.drain(..consumed);
+        } else {
+            chunk.position += passed;
+        }
+        let passed = start..chunk.position;
+        match (stop, limit) {
+            (Stop::Limit { next }, None) => {
+                walk.first_timestamp = Some(next);
+                limit = Some(shared.gate.limit(next));
             }
-            Step::Skip { consumed } => chunk.position += consumed,
-            Step::NeedMore { at_least } => {
-                let missing = if spilled { at_least.saturating_sub(walk.carry.len()).max(1) } else { usize::MAX };
+            (Stop::Limit { next }, Some(limit)) => return (Outcome::Blocked { next, limit }, passed),
+            (Stop::NeedMore { at_least }, _) => {
+                let unread = &chunk.buffer[chunk.position..chunk.length];
+                let missing = if carried { at_least.saturating_sub(walk.carry.len()).max(1) } else { usize::MAX };
                 let taken = missing.min(unread.len());
                 walk.carry.extend_from_slice(&unread[..taken]);
                 chunk.position += taken;
                 if taken < missing {
-                    return if chunk.length < CHUNK { end(shared, walk) } else { Outcome::Done };
+                    let outcome = if chunk.length < CHUNK { end(shared, walk) } else { Outcome::Done };
+                    return (outcome, passed);
                 }
             }
-            Step::Damaged(damage) => {
+            (Stop::Damaged(damage), _) => {
                 walk.warnings.push(format!("{}: {damage}", shared.path.display()));
-                return Outcome::Ended;
+                return (Outcome::Ended, passed);
             }
         }
     }
@@ -343,17 +357,12 @@ fn end(shared: &Shared, walk: &mut Walk) -> Outcome {
     Outcome::Ended
 }
 
-fn warn_unsupported(shared: &Shared, walk: &mut Walk) {
-    for (link_type, packets) in std::mem::take(&mut walk.unsupported) {
-        let name = link_type::name(link_type);
-        let path = shared.path.display();
-        walk.warnings
-            .push(format!("{path}: {packets} packets of link type {link_type} ({name}), which is not understood, count as non-IP"));
+impl Walk {
+    /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets` are by interface of `reader`.
+    fn note(&mut self, packets: BTreeMap<u32, u64>, reader: &Walker) {
+        for (interface, packets) in packets {
+            let link_type = reader.interfaces().get(interface as usize).map_or(u16::MAX, |interface| interface.link_type);
+            *self.unsupported.entry(link_type).or_default() += packets;
+        }
     }
-}
-
-/// Frames that nobody can parse are counted as non-IP; that must not go unnoticed.
-fn note_unsupported(walk: &mut Walk, record: &Record) {
-    let link_type = walk.walker.interfaces().get(record.interface as usize).map(|interface| interface.link_type);
-    *walk.unsupported.entry(link_type.unwrap_or(u16::MAX)).or_default() += 1;
 }
