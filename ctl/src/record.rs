@@ -145,6 +145,9 @@ impl Cardinality {
             }
             estimate => (estimate?, wanted),
         };
+        // Until a whole window has passed, there is only this part of one to count flows in.
+        let part = (2.0 * lived / m as f64).min(1.0);
+        let estimate = Estimate { value: estimate.value * part, low: estimate.low * part, high: estimate.high * part };
         let truth = snapshot.truth.map(|truth| truth.window);
         Ok(Some(Cardinality { key: settings.key, estimate, estimator: estimator.name(), truth, hash: snapshot.hash, levels }))
     }

@@ -116,3 +116,10 @@ proptest! {
         prop_assert!(left.levels(p, now).eq(all.levels(p, now)));
     }
 }
+
+#[test]
+fn a_cores_state_is_under_a_mebibyte_and_has_no_padding() {
+    let bank = size_of::<flowgauge_core::Counters>() + size_of::<Cardinality>();
+    assert_eq!(size_of::<flowgauge_core::State>(), 2 * bank + size_of::<Staggered>());
+    assert!(size_of::<flowgauge_core::State>() <= 1 << 20);
+}

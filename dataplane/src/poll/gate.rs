@@ -103,6 +103,16 @@ impl Gate {
         }
     }
 
+    /// The time in the trace: the limit, or just behind the last packet if there are no more. `None` unless the pace is
+    /// [`Pace::Trace`].
+    #[must_use]
+    pub fn trace_time(&self) -> Option<u64> {
+        let progress = self.progress();
+        let end = progress.last.map_or(0, |last| last.saturating_add(1));
+        let now = if progress.ended { progress.limit.min(end) } else { progress.limit };
+        (self.pace == Pace::Trace).then_some(now)
+    }
+
     /// Whether all packets there are were counted.
     #[must_use]
     pub fn has_ended(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::snapshot::{Snapshot, Truth};
 use crate::tables::Tables;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{BANKS, Bank, HashIdentity, HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::{BANKS, Bank, HashIdentity, HashMode, KeyKind, Precision, Settings, Tabulation};
 use handoff::{Reader, Writer, handoff};
 use port::{Port, Ports, Source};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-type Body = Box<dyn FnOnce(Arc<flowgauge_core::Tabulation>) + Send>;
+type Body = Box<dyn FnOnce(Arc<Tabulation>) + Send>;
 
 /// The poll-mode backend.
 pub struct Poll {
@@ -189,11 +189,20 @@ impl Dataplane for Poll {
             return Err(Error::AlreadyStarted { target: target() });
         }
         let cardinality = self.options.settings.cardinality;
+        let misfit = |table, problem| Error::Table { target: target(), table, problem };
         if tables.hash.mode != cardinality.hash {
             let problem = format!("tables are for {}, settings for {}", tables.hash.mode.name(), cardinality.hash.name());
-            return Err(Error::Table { target: target(), table: "tabulation", problem });
+            return Err(misfit("tabulation", problem));
         }
-        tables.check_rank(cardinality.precision).map_err(|problem| Error::Table { target: target(), table: "rank", problem })?;
+        // Whoever merges sketches goes by the identity, so it must be that of the hash that will be computed.
+        let hash = HashIdentity::new(cardinality.hash, tables.hash.seed);
+        if tables.hash != hash {
+            return Err(misfit("tabulation", format!("tables are for {:?}, {hash:?} is computed", tables.hash)));
+        }
+        if cardinality.hash == HashMode::Tabulated && tables.tabulation != Tabulation::from_seed(hash.seed) {
+            return Err(misfit("tabulation", format!("words are not those of seed {}", hash.seed)));
+        }
+        tables.check_rank(cardinality.precision).map_err(|problem| misfit("rank", problem))?;
         let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in self.bodies.drain(..).enumerate() {
             let tabulation = Arc::clone(&tabulation);

@@ -49,8 +49,7 @@ impl<P: Port> Worker<P> {
         let receive = self.receiver();
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
-            let now = || (self.gate.pace() == Pace::Trace).then(|| self.gate.limit(0));
-            self.writer.serve(|bank| truth.map(|truth| truth.count(bank, now())));
+            self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
             if receive(&mut self) != Received::Frames {
                 thread::park_timeout(if self.gate.pace() == Pace::Trace { IDLE_TRACE } else { IDLE_LIVE });
             }

@@ -4,7 +4,7 @@ mod frames;
 mod memory;
 mod pcap;
 
-pub use frames::{Injector, frames};
+pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
 pub use pcap::{pcap, pcap_reader};
 
