@@ -1,6 +1,6 @@
 //! Flow keys: which packets belong to one flow.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Word};
 use crate::hash::Crc32;
 use crate::parse::{Packet, Transport, transport};
 
@@ -60,12 +60,9 @@ impl KeyKind {
     pub fn extract<F: Frame>(self, frame: &F, packet: &Packet) -> FlowKey {
         let mut key = FlowKey::default();
         match (self, packet) {
-            (KeyKind::Src, Packet::V4 { src, .. }) => key.push(src),
-            (KeyKind::Dst, Packet::V4 { dst, .. }) => key.push(dst),
-            (_, Packet::V4 { src, dst, .. }) => {
-                key.push(src);
-                key.push(dst);
-            }
+            (KeyKind::Src, Packet::V4 { src, .. }) => key.push(&[*src]),
+            (KeyKind::Dst, Packet::V4 { dst, .. }) => key.push(&[*dst]),
+            (_, Packet::V4 { src, dst, .. }) => key.push(&[*src, *dst]),
             (KeyKind::Src, Packet::V6 { src, .. }) => key.push(src),
             (KeyKind::Dst, Packet::V6 { dst, .. }) => key.push(dst),
             (_, Packet::V6 { src, dst, .. }) => {
@@ -75,17 +72,17 @@ impl KeyKind {
         }
         if self == KeyKind::FiveTuple {
             let Transport { protocol, ports } = transport(frame, packet);
-            key.push(&ports);
-            key.push(&[protocol]);
+            key.push(&[ports]);
+            key.push_bytes(&[protocol]);
         }
         key
     }
 }
 
 #[inline(always)]
-fn words(crc: Crc32, address: &[u8; 16]) -> Crc32 {
-    let (words, _) = address.as_chunks::<4>();
-    words.iter().fold(crc, |crc, &word| crc.word(word))
+fn words(crc: Crc32, address: &[Word; 4]) -> Crc32 {
+    let [w0, w1, w2, w3] = *address;
+    crc.word(w0).word(w1).word(w2).word(w3)
 }
 
 /// Length of the longest key: an IPv6 five-tuple.
@@ -105,7 +102,11 @@ impl Default for FlowKey {
 }
 
 impl FlowKey {
-    fn push(&mut self, field: &[u8]) {
+    fn push(&mut self, field: &[Word]) {
+        field.iter().for_each(|word| self.push_bytes(&word.to_ne_bytes()));
+    }
+
+    fn push_bytes(&mut self, field: &[u8]) {
         for (slot, byte) in self.bytes.iter_mut().skip(usize::from(self.length)).zip(field) {
             *slot = *byte;
             self.length = self.length.wrapping_add(1);

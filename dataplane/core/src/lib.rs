@@ -28,8 +28,8 @@ pub mod state;
 
 pub use cardinality::{Cardinality, Precision};
 pub use counters::Counters;
-pub use frame::Frame;
+pub use frame::{Frame, Word};
 pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use key::{FlowKey, KeyKind};
 pub use link::Link;
-pub use state::{BANKS, Bank, Context, Settings, State};
+pub use state::{BANKS, Bank, Context, Core, Settings, State};

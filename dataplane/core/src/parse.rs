@@ -4,7 +4,7 @@
 //! cut-off transport header or an unknown extension header leaves the ports at zero, so that a packet's class never depends
 //! on the key in use. Encapsulations (MPLS, PPPoE, tunnels) are not opened: the outermost network header counts.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Word};
 use crate::link::Link;
 
 /// 802.1Q, 802.1ad and 0x9100 tags skipped in front of the network header; a frame with more is non-IP.
@@ -44,10 +44,10 @@ pub enum Reject {
 pub enum Packet {
     /// IPv4.
     V4 {
-        /// Source address, network order.
-        src: [u8; 4],
-        /// Destination address, network order.
-        dst: [u8; 4],
+        /// Source address.
+        src: Word,
+        /// Destination address.
+        dst: Word,
         /// Protocol number.
         protocol: u8,
         /// Offset of the transport header in the frame; `None` in a fragment that is not the first.
@@ -55,10 +55,10 @@ pub enum Packet {
     },
     /// IPv6.
     V6 {
-        /// Source address, network order.
-        src: [u8; 16],
-        /// Destination address, network order.
-        dst: [u8; 16],
+        /// Source address.
+        src: [Word; 4],
+        /// Destination address.
+        dst: [Word; 4],
         /// Next header of the fixed header: a transport protocol or the first extension header.
         next_header: u8,
         /// Offset behind the fixed header.
@@ -71,8 +71,8 @@ pub enum Packet {
 pub struct Transport {
     /// Protocol number of the transport header, or of the last header that could be read.
     pub protocol: u8,
-    /// Source and destination port, network order; zero for other protocols, later fragments and cut-off headers.
-    pub ports: [u8; 4],
+    /// Source and destination port; zero for other protocols, later fragments and cut-off headers.
+    pub ports: Word,
 }
 
 /// Finds and checks the network header of a frame.
@@ -85,24 +85,27 @@ pub fn network<F: Frame>(frame: &F, link: Link) -> Result<Packet, Reject> {
         Link::Ethernet => behind_ethertype(frame, 12),
         Link::LinuxSll => behind_ethertype(frame, 14),
         Link::LinuxSll2 => {
-            let [high, low] = frame.load(0).ok_or(Reject::Truncated)?;
-            ethertype(frame, u16::from_be_bytes([high, low]), 20)
+            let protocol = frame.number(0).ok_or(Reject::Truncated)?;
+            ethertype(frame, protocol, 20)
         }
-        Link::Ip => {
-            let [first] = frame.load(0).ok_or(Reject::Truncated)?;
-            match first >> 4 {
-                4 => ipv4(frame, 0),
-                6 => ipv6(frame, 0),
-                _ => Err(Reject::BadHeader),
-            }
-        }
+        Link::Ip => match first_byte(frame).ok_or(Reject::Truncated)? >> 4 {
+            4 => ipv4(frame, 0),
+            6 => ipv6(frame, 0),
+            _ => Err(Reject::BadHeader),
+        },
         // The family is in the byte order of the machine that captured: of the four bytes, one end is zero.
-        Link::Null => match frame.load(0).ok_or(Reject::Truncated)? {
-            [family, 0, 0, 0] | [0, 0, 0, family] => address_family(frame, family),
+        Link::Null => match frame.words(0).ok_or(Reject::Truncated)?.map(Word::to_ne_bytes) {
+            [[family, 0, 0, 0] | [0, 0, 0, family]] => address_family(frame, family),
             _ => Err(Reject::NonIp),
         },
         Link::Unsupported => Err(Reject::NonIp),
     }
+}
+
+#[inline(always)]
+fn first_byte<F: Frame>(frame: &F) -> Option<u8> {
+    let [[first, ..]] = frame.words(0)?.map(Word::to_ne_bytes);
+    Some(first)
 }
 
 #[inline(always)]
@@ -118,8 +121,8 @@ fn address_family<F: Frame>(frame: &F, family: u8) -> Result<Packet, Reject> {
 /// Reads the EtherType at `offset`, which the payload (or a VLAN tag) follows.
 #[inline(always)]
 fn behind_ethertype<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
-    let [high, low] = frame.load(offset).ok_or(Reject::Truncated)?;
-    ethertype(frame, u16::from_be_bytes([high, low]), offset.wrapping_add(2))
+    let first = frame.number(offset).ok_or(Reject::Truncated)?;
+    ethertype(frame, first, offset.wrapping_add(2))
 }
 
 #[inline(always)]
@@ -129,8 +132,7 @@ fn ethertype<F: Frame>(frame: &F, mut ethertype: u16, mut offset: usize) -> Resu
         if tags == MAX_VLAN_TAGS {
             return Err(Reject::NonIp);
         }
-        let [_, _, high, low] = frame.load(offset).ok_or(Reject::Truncated)?;
-        ethertype = u16::from_be_bytes([high, low]);
+        ethertype = frame.number(offset.wrapping_add(2)).ok_or(Reject::Truncated)?;
         offset = offset.wrapping_add(4);
         tags = tags.wrapping_add(1);
     }
@@ -148,29 +150,10 @@ fn is_vlan(ethertype: u16) -> bool {
 
 #[inline(always)]
 fn ipv4<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
-    let header: [u8; 20] = frame.load(offset).ok_or(Reject::Truncated)?;
-    let [
-        version_ihl,
-        _,
-        length_high,
-        length_low,
-        _,
-        _,
-        fragment_high,
-        fragment_low,
-        _,
-        protocol,
-        _,
-        _,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-    ] = header;
+    let [start, fragmentation, ttl_protocol, src, dst] = frame.words(offset).ok_or(Reject::Truncated)?;
+    let [version_ihl, _, length_high, length_low] = start.to_ne_bytes();
+    let [_, _, fragment_high, fragment_low] = fragmentation.to_ne_bytes();
+    let [_, protocol, _, _] = ttl_protocol.to_ne_bytes();
     let header_length = usize::from(version_ihl & 0x0f).wrapping_mul(4);
     let total_length = usize::from(u16::from_be_bytes([length_high, length_low]));
     if version_ihl >> 4 != 4 || header_length < 20 {
@@ -181,23 +164,18 @@ fn ipv4<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
         return Err(Reject::BadHeader);
     }
     let first_fragment = fragment_high & 0x1f == 0 && fragment_low == 0;
-    Ok(Packet::V4 {
-        src: [s0, s1, s2, s3],
-        dst: [d0, d1, d2, d3],
-        protocol,
-        transport: first_fragment.then_some(offset.wrapping_add(header_length)),
-    })
+    Ok(Packet::V4 { src, dst, protocol, transport: first_fragment.then_some(offset.wrapping_add(header_length)) })
 }
 
 #[inline(always)]
 fn ipv6<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
-    let [version, _, _, _, _, _, next_header, _] = frame.load(offset).ok_or(Reject::Truncated)?;
-    let src = frame.load(offset.wrapping_add(8)).ok_or(Reject::Truncated)?;
-    let dst = frame.load(offset.wrapping_add(24)).ok_or(Reject::Truncated)?;
+    let [start, length_next, s0, s1, s2, s3, d0, d1, d2, d3] = frame.words(offset).ok_or(Reject::Truncated)?;
+    let [version, ..] = start.to_ne_bytes();
+    let [_, _, next_header, _] = length_next.to_ne_bytes();
     if version >> 4 != 6 {
         return Err(Reject::BadHeader);
     }
-    Ok(Packet::V6 { src, dst, next_header, payload: offset.wrapping_add(40) })
+    Ok(Packet::V6 { src: [s0, s1, s2, s3], dst: [d0, d1, d2, d3], next_header, payload: offset.wrapping_add(40) })
 }
 
 /// Protocol and ports, following IPv6 extension headers.
@@ -205,7 +183,7 @@ fn ipv6<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
 pub fn transport<F: Frame>(frame: &F, packet: &Packet) -> Transport {
     match *packet {
         Packet::V4 { protocol, transport: Some(offset), .. } => ports(frame, protocol, offset),
-        Packet::V4 { protocol, transport: None, .. } => Transport { protocol, ports: [0; 4] },
+        Packet::V4 { protocol, transport: None, .. } => Transport { protocol, ports: 0 },
         Packet::V6 { next_header, payload, .. } => behind_extensions(frame, next_header, payload),
     }
 }
@@ -220,11 +198,12 @@ fn behind_extensions<F: Frame>(frame: &F, mut protocol: u8, mut offset: usize) -
             AUTHENTICATION => 4,
             _ => return ports(frame, protocol, offset),
         };
-        let Some([next, length, fragment_high, fragment_low]) = frame.load(offset) else {
+        let Some([start]) = frame.words(offset) else {
             break;
         };
+        let [next, length, fragment_high, fragment_low] = start.to_ne_bytes();
         if protocol == FRAGMENT && (fragment_high != 0 || fragment_low & 0xf8 != 0) {
-            return Transport { protocol: next, ports: [0; 4] };
+            return Transport { protocol: next, ports: 0 };
         }
         // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all others in 64-bit words
         // less one; the fragment header is always 8 bytes long.
@@ -232,14 +211,14 @@ fn behind_extensions<F: Frame>(frame: &F, mut protocol: u8, mut offset: usize) -
         protocol = next;
         headers = headers.wrapping_add(1);
     }
-    Transport { protocol, ports: [0; 4] }
+    Transport { protocol, ports: 0 }
 }
 
 #[inline(always)]
 fn ports<F: Frame>(frame: &F, protocol: u8, offset: usize) -> Transport {
     let ports = match protocol {
-        TCP | UDP | SCTP | UDP_LITE => frame.load(offset).unwrap_or([0; 4]),
-        _ => [0; 4],
+        TCP | UDP | SCTP | UDP_LITE => frame.words(offset).map_or(0, |[ports]| ports),
+        _ => 0,
     };
     Transport { protocol, ports }
 }

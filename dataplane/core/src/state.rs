@@ -28,6 +28,11 @@ pub struct Context<'a> {
     pub tabulation: &'a Tabulation,
 }
 
+impl Settings {
+    /// As [`Default`], for statics.
+    pub const DEFAULT: Settings = Settings { cardinality: cardinality::Settings::DEFAULT };
+}
+
 impl Context<'_> {
     /// The hash of a packet's key.
     #[inline(always)]
@@ -100,6 +105,19 @@ impl State {
         let bank = &mut self.banks[bank & (BANKS - 1)];
         record(bank, &mut self.staggered, context, link, frame, wire_length, slot);
     }
+}
+
+/// A core's state together with what its reader tells it: one element of the array that the kernel's programs share with user
+/// space.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Core {
+    /// Index of the bank to count in.
+    pub bank: u32,
+    /// Current slot of staggered registers.
+    pub slot: u32,
+    /// What is counted.
+    pub state: State,
 }
 
 /// Counts one frame in a bank that is not held together with the rest of its state.

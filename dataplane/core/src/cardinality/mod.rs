@@ -24,11 +24,13 @@ pub struct Precision(u8);
 impl Default for Precision {
     /// 2048 registers, as in the thesis.
     fn default() -> Self {
-        Precision(11)
+        Self::DEFAULT
     }
 }
 
 impl Precision {
+    /// 2048 registers.
+    pub const DEFAULT: Precision = Precision(11);
     /// 16 registers.
     pub const MIN: Precision = Precision(4);
     /// 65,536 registers.
@@ -121,6 +123,12 @@ pub struct Settings {
     pub hash: HashMode,
     /// How many registers are used.
     pub precision: Precision,
+}
+
+impl Settings {
+    /// As [`Default`], for statics: windowed, by source, tabulated, 2048 registers.
+    pub const DEFAULT: Settings =
+        Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: HashMode::Tabulated, precision: Precision::DEFAULT };
 }
 
 /// One bank of registers; the first `m` are in use.

@@ -25,7 +25,7 @@ impl Tabulation {
 
     /// Tables with given words, as read back from a device.
     #[must_use]
-    pub fn from_tables(tables: [[u32; 256]; 4]) -> Self {
+    pub const fn from_tables(tables: [[u32; 256]; 4]) -> Self {
         Tabulation { tables }
     }
 

@@ -1,0 +1,107 @@
+//! The programs that count in the kernel: thin wrappers around `flowgauge_core`.
+//!
+//! Settings are read-only globals, so that the verifier drops what is switched off. Each CPU owns one element of an array that user
+//! space maps into its memory: nothing is copied, locked or looked up by key.
+#![no_std]
+#![no_main]
+
+use aya_ebpf::bindings::xdp_action;
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use aya_ebpf::macros::{map, xdp};
+use aya_ebpf::maps::Array;
+use aya_ebpf::programs::XdpContext;
+use core::hint::black_box;
+use flowgauge_core::{Context, Core, Frame, Link, Settings, Tabulation, Word};
+
+const MMAPABLE: u32 = 1 << 10;
+
+#[unsafe(no_mangle)]
+static SETTINGS: Settings = Settings::DEFAULT;
+/// What becomes of a packet that was counted.
+#[unsafe(no_mangle)]
+static VERDICT: u32 = xdp_action::XDP_PASS;
+
+/// The tables of the tabulated hash.
+#[unsafe(no_mangle)]
+static TABULATION: Tabulation = Tabulation::from_tables([[0; 256]; 4]);
+
+/// One element a CPU; user space sets their number.
+#[map]
+static CORES: Array<Core> = Array::with_max_entries(1, MMAPABLE);
+
+/// The bytes from `data` up to `end`: the verifier follows comparisons of pointers with `end`, not lengths.
+struct Window {
+    data: usize,
+    end: usize,
+}
+
+/// Where headers end at the latest: eight IPv6 extension headers of the longest kind behind all VLAN tags. A bound that the
+/// verifier can carry through pointer arithmetic.
+const FURTHEST: usize = 1 << 15;
+
+impl Window {
+    #[inline(always)]
+    fn at(&self, offset: usize, length: usize) -> Option<usize> {
+        let offset = offset & (FURTHEST - 1);
+        let start = self.data + offset;
+        (start + length <= self.end).then_some(start)
+    }
+}
+
+impl Frame for Window {
+    #[inline(always)]
+    fn number(&self, offset: usize) -> Option<u16> {
+        // SAFETY: the bytes lie between `data` and `end`, which the kernel guarantees to be readable.
+        self.at(offset, 2).map(|start| u16::from_be(unsafe { *(start as *const u16) }))
+    }
+
+    #[inline(always)]
+    fn words<const N: usize>(&self, offset: usize) -> Option<[Word; N]> {
+        // SAFETY: as above.
+        self.at(offset, 4 * N).map(|start| unsafe { *(start as *const [u32; N]) })
+    }
+}
+
+#[inline(always)]
+fn count(frame: &Window, wire_length: u32) {
+    // SAFETY: a helper without conditions.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(core) = CORES.get_ptr_mut(cpu) else { return };
+    // SAFETY: XDP and TC programs are not preempted by others on their CPU, which alone owns this element; user space
+    // touches only the bank that is not active.
+    let Core { bank, slot, state } = unsafe { &mut *core };
+    // SAFETY: user space stores whole words at any time.
+    let (bank, slot) = unsafe { ((&raw const *bank).read_volatile(), (&raw const *slot).read_volatile()) };
+    // SAFETY: volatile, because the loader writes other settings into the object.
+    let settings = unsafe { (&raw const SETTINGS).read_volatile() };
+    // SAFETY: a static. Hidden from the compiler, which would put its zeros in place of the words that the loader writes.
+    let tabulation = unsafe { &*black_box(&raw const TABULATION) };
+    let context = Context { settings, tabulation };
+    state.record(bank as usize, &context, Link::Ethernet, frame, wire_length, slot);
+}
+
+/// Ingress.
+#[xdp]
+pub fn flowgauge_xdp(ctx: XdpContext) -> u32 {
+    let frame = Window { data: ctx.data(), end: ctx.data_end() };
+    count(&frame, (frame.end - frame.data) as u32);
+    // SAFETY: as above.
+    unsafe { (&raw const VERDICT).read_volatile() }
+}
+
+/// Does nothing but decide: what benchmarks compare with.
+#[xdp]
+pub fn flowgauge_empty(_ctx: XdpContext) -> u32 {
+    // SAFETY: as above.
+    unsafe { (&raw const VERDICT).read_volatile() }
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
