@@ -1,1 +1,13 @@
-//! Benchmarks.
+//! Benchmarks and paper reproductions.
+//!
+//! - [`whll`]: the accuracy tables and figures of the W-HLL thesis (chapter 4);
+//! - [`report`]: reports with tables and plots, for every reproduction;
+//! - [`parallel`] and [`statistics`]: repeated experiments, and what they have in common.
+
+mod error;
+pub mod parallel;
+pub mod report;
+pub mod statistics;
+pub mod whll;
+
+pub use error::ReproduceError;

@@ -1,0 +1,400 @@
+//! Plots as inline SVG.
+//!
+//! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot follows the page into the dark.
+
+use super::html::escape;
+use std::fmt::Write;
+
+/// How numbers become places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal distances for equal differences.
+    Linear,
+    /// Equal distances for equal ratios; the range must be positive.
+    Logarithmic,
+}
+
+/// One direction of a plot.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    label: String,
+    scale: Scale,
+    low: f64,
+    high: f64,
+}
+
+impl Axis {
+    /// A linear axis.
+    #[must_use]
+    pub fn linear(label: &str, low: f64, high: f64) -> Self {
+        Axis { label: label.to_owned(), scale: Scale::Linear, low, high }
+    }
+
+    /// A logarithmic axis from `low`, which is positive.
+    #[must_use]
+    pub fn logarithmic(label: &str, low: f64, high: f64) -> Self {
+        Axis { scale: Scale::Logarithmic, ..Axis::linear(label, low, high) }
+    }
+
+    /// Where a value is, from 0 to 1 within the range.
+    fn place(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
+        }
+    }
+
+    /// Values with a label.
+    fn ticks(&self) -> Vec<f64> {
+        let inside = |value: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.place(*value));
+        match self.scale {
+            Scale::Linear => {
+                let step = round_step((self.high - self.low) / TICKS);
+                let (first, last) = ((self.low / step).ceil() as i64, (self.high / step).floor() as i64);
+                (first..=last).map(|k| k as f64 * step).collect()
+            }
+            Scale::Logarithmic => {
+                let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+                decades.map(|decade| 10_f64.powi(decade)).filter(inside).collect()
+            }
+        }
+    }
+
+    /// Values with a fainter line and no label.
+    fn minor_ticks(&self) -> Vec<f64> {
+        if self.scale == Scale::Linear {
+            return Vec::new();
+        }
+        let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+        let values = decades.flat_map(|decade| (2..10).map(move |digit| f64::from(digit) * 10_f64.powi(decade)));
+        values.filter(|value| (0.0..=1.0).contains(&self.place(*value))).collect()
+    }
+}
+
+/// About how many labels a linear axis has.
+const TICKS: f64 = 5.5;
+
+/// The number of the form 1, 2 or 5 times a power of ten that is next above.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
+    steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(10.0 * power)
+}
+
+/// A colour of the page's palette.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Blue.
+    First,
+    /// Orange.
+    Second,
+    /// Green.
+    Third,
+    /// Text colour, faint.
+    Neutral,
+}
+
+impl Tone {
+    fn class(self) -> &'static str {
+        match self {
+            Tone::First => "tone-1",
+            Tone::Second => "tone-2",
+            Tone::Third => "tone-3",
+            Tone::Neutral => "tone-0",
+        }
+    }
+}
+
+/// How a layer is drawn.
+#[derive(Clone, Debug)]
+enum Mark {
+    Points { diameter: f64, points: Vec<(f64, f64)> },
+    Line { dashed: bool, points: Vec<(f64, f64)> },
+    Band { edges: Vec<(f64, f64, f64)> },
+}
+
+#[derive(Clone, Debug)]
+struct Layer {
+    name: String,
+    tone: Tone,
+    mark: Mark,
+}
+
+/// A plot: layers over each other, the first at the bottom. A layer with a name is in the legend.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    title: String,
+    x: Axis,
+    y: Axis,
+    width: f64,
+    height: f64,
+    layers: Vec<Layer>,
+}
+
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 26.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 48.0;
+/// Height of a line of the legend.
+const LEGEND: f64 = 18.0;
+/// Width of a character of the legend: an estimate on the safe side, as nobody measures text without scripts.
+const CHARACTER: f64 = 6.3;
+
+impl Chart {
+    /// An empty plot, `width` by `height` pixels where there is room.
+    #[must_use]
+    pub fn new(title: &str, x: Axis, y: Axis, (width, height): (f64, f64)) -> Self {
+        Chart { title: title.to_owned(), x, y, width, height, layers: Vec::new() }
+    }
+
+    /// Dots of this diameter, in pixels.
+    #[must_use]
+    pub fn points(self, name: &str, tone: Tone, diameter: f64, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        self.layer(name, tone, Mark::Points { diameter, points: points.into_iter().collect() })
+    }
+
+    /// A line through points.
+    #[must_use]
+    pub fn line(self, name: &str, tone: Tone, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        self.layer(name, tone, Mark::Line { dashed: false, points: points.into_iter().collect() })
+    }
+
+    /// A dashed line through points.
+    #[must_use]
+    pub fn dashed(self, name: &str, tone: Tone, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        self.layer(name, tone, Mark::Line { dashed: true, points: points.into_iter().collect() })
+    }
+
+    /// An area between two lines, given as `(x, low, high)`.
+    #[must_use]
+    pub fn band(self, name: &str, tone: Tone, edges: impl IntoIterator<Item = (f64, f64, f64)>) -> Self {
+        self.layer(name, tone, Mark::Band { edges: edges.into_iter().collect() })
+    }
+
+    fn layer(mut self, name: &str, tone: Tone, mark: Mark) -> Self {
+        self.layers.push(Layer { name: name.to_owned(), tone, mark });
+        self
+    }
+
+    /// The plot as an SVG element.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let (legend, lines) = self.legend();
+        let top = TOP + LEGEND * lines;
+        let (plot_width, plot_height) = (self.width - LEFT - RIGHT, self.height - TOP - BOTTOM);
+        let total = self.height + LEGEND * lines;
+        let mut svg = format!(
+            "<svg class=\"chart\" viewBox=\"0 0 {} {total}\" role=\"img\" aria-label=\"{title}\">\
+             <text class=\"title\" x=\"{LEFT}\" y=\"18\">{title}</text>{legend}",
+            self.width,
+            title = escape(&self.title)
+        );
+        let frame = Frame { x: &self.x, y: &self.y, width: plot_width, height: plot_height };
+        svg += &frame.axes(top);
+        // A nested element clips what leaves the plot, without an id that another plot on the page might have too.
+        svg += &format!(
+            "<svg x=\"{LEFT}\" y=\"{top}\" width=\"{plot_width}\" height=\"{plot_height}\" viewBox=\"0 0 {plot_width} {plot_height}\">"
+        );
+        for layer in &self.layers {
+            svg += &frame.draw(layer);
+        }
+        svg += "</svg></svg>";
+        svg
+    }
+
+    /// The named layers, and how many lines they take.
+    fn legend(&self) -> (String, f64) {
+        let mut text = String::new();
+        let (mut x, mut lines) = (LEFT, 0.0);
+        for layer in self.layers.iter().filter(|layer| !layer.name.is_empty()) {
+            let width = 22.0 + CHARACTER * layer.name.chars().count() as f64 + 14.0;
+            if lines == 0.0 || x + width > self.width {
+                x = LEFT;
+                lines += 1.0;
+            }
+            let y = TOP - 8.0 + LEGEND * (lines - 1.0);
+            let class = layer.tone.class();
+            text += &match layer.mark {
+                Mark::Points { .. } => {
+                    format!("<path class=\"dots {class}\" stroke-width=\"7\" d=\"M{:.1} {:.1}h0\"/>", x + 9.0, y + 4.0)
+                }
+                Mark::Line { dashed, .. } => {
+                    let dashed = if dashed { " dashed" } else { "" };
+                    format!("<path class=\"line {class}{dashed}\" d=\"M{x:.1} {:.1}h18\"/>", y + 4.0)
+                }
+                Mark::Band { .. } => format!("<path class=\"band {class}\" d=\"M{x:.1} {:.1}h18v10h-18z\"/>", y - 1.0),
+            };
+            text += &format!("<text class=\"legend\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 24.0, y + 8.0, escape(&layer.name));
+            x += width;
+        }
+        (text, lines)
+    }
+}
+
+/// The plot's inside, in pixels.
+struct Frame<'a> {
+    x: &'a Axis,
+    y: &'a Axis,
+    width: f64,
+    height: f64,
+}
+
+impl Frame<'_> {
+    fn horizontal(&self, value: f64) -> f64 {
+        self.x.place(value) * self.width
+    }
+
+    fn vertical(&self, value: f64) -> f64 {
+        (1.0 - self.y.place(value)) * self.height
+    }
+
+    /// A place, if it is one: the logarithm of what is not positive is nowhere. Far outside places are kept near, where a
+    /// viewer's arithmetic holds.
+    fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        let (x, y) = (self.horizontal(x), self.vertical(y));
+        (x.is_finite() && y.is_finite()).then(|| (x.clamp(-1e4, 1e4), y.clamp(-1e4, 1e4)))
+    }
+
+    /// Grid, ticks and labels, with the plot's upper edge at `top`.
+    fn axes(&self, top: f64) -> String {
+        let (width, height) = (self.width, self.height);
+        let (bottom, right) = (top + height, LEFT + width);
+        let mut grid = String::new();
+        let mut minor = String::new();
+        let mut labels = String::new();
+        // Writing to a string cannot fail.
+        for x in self.x.minor_ticks() {
+            let _ = write!(minor, "M{:.1} {top:.1}v{height:.1}", LEFT + self.horizontal(x));
+        }
+        for y in self.y.minor_ticks() {
+            let _ = write!(minor, "M{LEFT} {:.1}h{width:.1}", top + self.vertical(y));
+        }
+        for x in self.x.ticks() {
+            let place = LEFT + self.horizontal(x);
+            let _ = write!(grid, "M{place:.1} {top:.1}v{height:.1}");
+            let _ = write!(labels, "<text class=\"tick x\" x=\"{place:.1}\" y=\"{:.1}\">{}</text>", bottom + 17.0, number(x));
+        }
+        for y in self.y.ticks() {
+            let place = top + self.vertical(y);
+            let _ = write!(grid, "M{LEFT} {place:.1}h{width:.1}");
+            let _ = write!(labels, "<text class=\"tick y\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT - 8.0, place + 4.0, number(y));
+        }
+        let (centre, middle) = ((LEFT + right) / 2.0, top + height / 2.0);
+        format!(
+            "<path class=\"minor\" d=\"{minor}\"/><path class=\"grid\" d=\"{grid}\"/>\
+             <path class=\"axis\" d=\"M{LEFT} {top:.1}V{bottom:.1}H{right:.1}\"/>{labels}\
+             <text class=\"label\" x=\"{centre:.1}\" y=\"{:.1}\">{}</text>\
+             <text class=\"label\" transform=\"translate(14 {middle:.1}) rotate(-90)\">{}</text>",
+            bottom + 38.0,
+            escape(&self.x.label),
+            escape(&self.y.label)
+        )
+    }
+
+    fn draw(&self, layer: &Layer) -> String {
+        let class = layer.tone.class();
+        match &layer.mark {
+            // Subpaths of no length with round ends: a dot in a dozen bytes.
+            Mark::Points { diameter, points } => {
+                let mut path = String::with_capacity(points.len() * 14);
+                for (x, y) in points.iter().filter_map(|&point| self.place(point)) {
+                    let _ = write!(path, "M{x:.1} {y:.1}h0");
+                }
+                format!("<path class=\"dots {class}\" stroke-width=\"{diameter}\" d=\"{path}\"/>")
+            }
+            Mark::Line { dashed, points } => {
+                let dashed = if *dashed { " dashed" } else { "" };
+                format!("<path class=\"line {class}{dashed}\" d=\"{}\"/>", self.path(points.iter().copied()))
+            }
+            Mark::Band { edges } => {
+                let upper = edges.iter().map(|&(x, _, high)| (x, high));
+                let lower = edges.iter().rev().map(|&(x, low, _)| (x, low));
+                format!("<path class=\"band {class}\" d=\"{}z\"/>", self.path(upper.chain(lower)))
+            }
+        }
+    }
+
+    fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
+        let mut path = String::new();
+        for (x, y) in points.filter_map(|point| self.place(point)) {
+            let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' });
+        }
+        path
+    }
+}
+
+/// A number as on an axis: thousands apart, a true minus, no digits that say nothing.
+fn number(value: f64) -> String {
+    let text = format!("{:.10}", value.abs());
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let (whole, fraction) = text.split_once('.').map_or((text, String::new()), |(whole, rest)| (whole, format!(".{rest}")));
+    let sign = if value < 0.0 && text != "0" { "\u{2212}" } else { "" };
+    format!("{sign}{}{fraction}", thousands(whole))
+}
+
+/// Digits with commas between thousands.
+pub(crate) fn thousands(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers_in_range() {
+        assert_eq!(Axis::linear("", 0.0, 500.0).ticks(), [0.0, 100.0, 200.0, 300.0, 400.0, 500.0]);
+        assert_eq!(Axis::linear("", -5.0, 5.0).ticks(), [-4.0, -2.0, 0.0, 2.0, 4.0]);
+        assert_eq!(Axis::logarithmic("", 1.0, 10_000.0).ticks(), [1.0, 10.0, 100.0, 1_000.0, 10_000.0]);
+        assert_eq!(Axis::logarithmic("", 1.0, 10.0).minor_ticks(), [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        assert_eq!(Axis::logarithmic("", 3.0, 40.0).ticks(), [10.0]);
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        let numbers = [0.0, -0.0, 10_000.0, 1_234_567.0, -2.5, 0.05, 500.0].map(number);
+        assert_eq!(numbers, ["0", "0", "10,000", "1,234,567", "\u{2212}2.5", "0.05", "500"]);
+    }
+
+    #[test]
+    fn marks_stand_where_they_belong() {
+        let (x, y) = (Axis::linear("x", 0.0, 10.0), Axis::logarithmic("y", 1.0, 100.0));
+        let frame = Frame { x: &x, y: &y, width: 100.0, height: 200.0 };
+        assert_eq!(frame.place((0.0, 1.0)), Some((0.0, 200.0)));
+        assert_eq!(frame.place((5.0, 10.0)), Some((50.0, 100.0)));
+        assert_eq!(frame.place((5.0, 1e-300)), Some((50.0, 1e4)));
+        assert_eq!([0.0, -1.0].map(|y| frame.place((5.0, y))), [None; 2]);
+        assert_eq!(frame.path([(0.0, 100.0), (5.0, 0.5_f64.ln()), (10.0, 100.0)].into_iter()), "M0.0 0.0L100.0 0.0");
+    }
+
+    #[test]
+    fn a_chart_is_well_formed_and_escapes_its_words() {
+        let chart = Chart::new("a < b", Axis::linear("x & y", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0))
+            .band("band", Tone::Neutral, [(0.0, 0.2, 0.4), (1.0, 0.2, 0.4)])
+            .points("dots", Tone::First, 3.0, [(0.5, 0.5)])
+            .dashed("", Tone::Second, [(0.0, 0.0), (1.0, 1.0)]);
+        let svg = chart.svg();
+        assert!(svg.contains("a &lt; b") && svg.contains("x &amp; y") && !svg.contains("NaN"));
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+        assert_eq!(svg.matches("class=\"legend\"").count(), 2);
+        assert_eq!(svg.matches("h0\"").count(), 2);
+    }
+
+    #[test]
+    fn a_long_legend_takes_more_lines() {
+        let chart = |names: &[&str]| {
+            let chart = Chart::new("", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0));
+            names.iter().fold(chart, |chart, name| chart.line(name, Tone::First, [])).legend().1
+        };
+        assert_eq!(chart(&[]), 0.0);
+        assert_eq!(chart(&["one", "two"]), 1.0);
+        assert_eq!(chart(&["registers read 20 ms later", "registers of the same instant"]), 2.0);
+    }
+}

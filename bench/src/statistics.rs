@@ -1,0 +1,81 @@
+//! What repeated experiments have in common.
+
+/// How a figure varies from one repetition to the next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation of one repetition (n - 1 in the denominator); 0 for a single one.
+    pub deviation: f64,
+    /// The smallest.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+    /// Repetitions.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of these values; `None` for no values.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mean = mean(values)?;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { 0.0 };
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Some(Spread { mean, deviation, low, high, count: values.len() })
+    }
+
+    /// Standard error of the mean.
+    #[must_use]
+    pub fn standard_error(&self) -> f64 {
+        self.deviation / (self.count as f64).sqrt()
+    }
+}
+
+/// Arithmetic mean; `None` for no values.
+#[must_use]
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The middle value, or the mean of the two in the middle; `None` for no values.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len().is_multiple_of(2) { sorted.get(middle - 1).map(|lower| (lower + upper) / 2.0) } else { Some(upper) }
+}
+
+/// Root of the mean square; `None` for no values.
+#[must_use]
+pub fn root_mean_square(values: &[f64]) -> Option<f64> {
+    let squares: Vec<f64> = values.iter().map(|value| value * value).collect();
+    mean(&squares).map(f64::sqrt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_of_known_values() {
+        let spread = Spread::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!((spread.mean, spread.low, spread.high, spread.count), (5.0, 2.0, 9.0, 8));
+        assert!((spread.deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert!((spread.standard_error() - (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Spread::of(&[3.0]).unwrap().deviation, 0.0);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn medians_and_mean_squares() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+        assert_eq!(root_mean_square(&[3.0, -4.0]), Some(12.5_f64.sqrt()));
+    }
+}

@@ -1,0 +1,220 @@
+//! The accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the W-HLL thesis.
+//!
+//! Every figure comes from the software that a user runs: a poll-mode dataplane with its two banks, fed from memory in trace
+//! time, and the controller's schedule of Poisson reads and exact rotations. Only the *read skew* is put in from outside. The
+//! thesis reads the packet counter, which is its ground truth, and then 2048 registers one after another, while packets go
+//! on arriving (§4.2.4); a snapshot here belongs to one instant. So each experiment reads twice, at the instant and a while
+//! later, and both are held against the counter of the first.
+
+mod experiment;
+mod figures;
+mod page;
+mod summary;
+#[cfg(test)]
+mod tests;
+pub mod thesis;
+
+pub use experiment::{Estimates, Experiment, Read, Reading, Run, Traffic};
+
+use crate::error::ReproduceError;
+use crate::parallel::{self, Progress};
+use crate::report::{Directory, Table};
+use crate::statistics::{self, Spread};
+use flowgauge_core::HashMode;
+use flowgauge_ctl::estimate::cardinality::Estimator;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+use std::time::Duration;
+use thesis::{CONFIGURATIONS, Configuration, DURATION};
+
+/// About what the thesis' switch has: with 20 ms, short windows come to the errors that it printed.
+pub const READ_SKEW: Duration = Duration::from_millis(20);
+
+/// Repetitions of every experiment.
+pub const SEEDS: u64 = 10;
+
+/// Repetitions for a look in passing.
+pub const QUICK_SEEDS: u64 = 2;
+
+/// Many long windows, for the error as a function of the number of flows.
+const SWEEP: Configuration = Configuration { read: Duration::from_secs(2), reset: Duration::from_secs(100) };
+const SWEEP_DURATION: Duration = Duration::from_secs(13_200);
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Repetitions of every experiment, with seeds 1, 2, …; half as many of those in the place of the campus trace, which have
+    /// 38 times the packets.
+    pub seeds: u64,
+    /// How long after the packet counter registers are read in the skewed readings; zero for none of those.
+    pub read_skew: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { seeds: SEEDS, read_skew: READ_SKEW }
+    }
+}
+
+/// One figure of the tables: everything but the seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What is counted.
+    pub traffic: Traffic,
+    /// How addresses are hashed.
+    pub hash: HashMode,
+    /// When reads happen and windows end.
+    pub configuration: Configuration,
+    /// Which registers are held against the ground truth.
+    pub reading: Reading,
+    /// How registers become numbers.
+    pub estimator: Estimator,
+}
+
+/// The errors of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// Mean absolute relative error, in percent (equation 4.2).
+    pub average: f64,
+    /// Median absolute relative error, in percent.
+    pub median: f64,
+    /// Mean relative error, in percent: the bias.
+    pub bias: f64,
+    /// Reads with something to count.
+    pub samples: usize,
+    /// Most flows at any read.
+    pub max_cardinality: u64,
+}
+
+impl Errors {
+    /// The errors of a run; `None` if nothing was read.
+    #[must_use]
+    pub fn of(run: &Run, reading: Reading, estimator: Estimator) -> Option<Self> {
+        let signed: Vec<f64> = run.reads.iter().filter_map(|read| read.error(reading, estimator)).collect();
+        let absolute: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+        Some(Errors {
+            average: statistics::mean(&absolute)?,
+            median: statistics::median(&absolute)?,
+            bias: statistics::mean(&signed)?,
+            samples: signed.len(),
+            max_cardinality: run.reads.iter().map(|read| read.truth).max()?,
+        })
+    }
+}
+
+/// The errors of a case over all seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Accuracy {
+    /// Mean absolute relative error, in percent.
+    pub average: Spread,
+    /// Median absolute relative error, in percent.
+    pub median: Spread,
+    /// Reads.
+    pub samples: Spread,
+    /// Most flows at any read of any seed.
+    pub max_cardinality: u64,
+}
+
+/// Everything measured.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    options: Options,
+    runs: Vec<(Experiment, Run)>,
+    /// Long runs for the error as a function of the number of flows.
+    sweep: Vec<(Experiment, Run)>,
+}
+
+/// Runs all experiments, as many at a time as there are processors. Progress is in packets counted.
+///
+/// # Errors
+/// Whatever a dataplane fails with.
+pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+    // The trace's stand-in comes first: its experiments are the longest.
+    let traffic = [Traffic::Bursty, Traffic::Unique, Traffic::Sequential];
+    let mut experiments: Vec<Experiment> =
+        traffic.into_iter().flat_map(|traffic| experiments(options, traffic, &HashMode::ALL)).collect();
+    let tables = experiments.len();
+    experiments.extend((1..=options.seeds).map(|seed| Experiment {
+        traffic: Traffic::Unique,
+        hash: HashMode::Tabulated,
+        configuration: SWEEP,
+        duration: SWEEP_DURATION,
+        read_skew: Duration::ZERO,
+        seed,
+    }));
+    let mut runs = execute(experiments, progress)?;
+    let sweep = runs.split_off(tables);
+    Ok(Findings { options: *options, runs, sweep })
+}
+
+/// The experiments behind the tables for this traffic.
+fn experiments(options: &Options, traffic: Traffic, hashes: &[HashMode]) -> Vec<Experiment> {
+    let Options { seeds, read_skew } = *options;
+    let seeds = if traffic == Traffic::Bursty { seeds.div_ceil(2) } else { seeds };
+    let per_hash = |hash| {
+        CONFIGURATIONS.into_iter().flat_map(move |configuration| {
+            (1..=seeds).map(move |seed| Experiment { traffic, hash, configuration, duration: DURATION, read_skew, seed })
+        })
+    };
+    hashes.iter().copied().flat_map(per_hash).collect()
+}
+
+fn execute(experiments: Vec<Experiment>, progress: &Progress<'_>) -> Result<Vec<(Experiment, Run)>, ReproduceError> {
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let runs = parallel::run(&experiments, threads, Experiment::packets, progress, Experiment::run)?;
+    Ok(experiments.into_iter().zip(runs).collect())
+}
+
+impl Findings {
+    /// What was asked for.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// The readings there are.
+    #[must_use]
+    pub fn readings(&self) -> &'static [Reading] {
+        if self.options.read_skew.is_zero() { &[Reading::Instant] } else { &[Reading::Skewed, Reading::Instant] }
+    }
+
+    /// The runs of all seeds with this traffic, hash and configuration.
+    pub fn runs(&self, traffic: Traffic, hash: HashMode, configuration: Configuration) -> impl Iterator<Item = &Run> {
+        let wanted = move |run: &&Experiment| run.traffic == traffic && run.hash == hash && run.configuration == configuration;
+        self.runs.iter().filter(move |(experiment, _)| wanted(&experiment)).map(|(_, run)| run)
+    }
+
+    /// The errors of a case; `None` if it was not run.
+    #[must_use]
+    pub fn accuracy(&self, case: &Case) -> Option<Accuracy> {
+        let runs = self.runs(case.traffic, case.hash, case.configuration);
+        let errors: Vec<Errors> = runs.filter_map(|run| Errors::of(run, case.reading, case.estimator)).collect();
+        let spread = |figure: fn(&Errors) -> f64| Spread::of(&errors.iter().map(figure).collect::<Vec<_>>());
+        Some(Accuracy {
+            average: spread(|errors| errors.average)?,
+            median: spread(|errors| errors.median)?,
+            samples: spread(|errors| errors.samples as f64)?,
+            max_cardinality: errors.iter().map(|errors| errors.max_cardinality).max()?,
+        })
+    }
+
+    /// The two tables of the thesis with our figures beside its own, for a terminal.
+    #[must_use]
+    pub fn tables(&self) -> [Table; 2] {
+        [page::thesis_table(self, Traffic::Unique), page::thesis_table(self, Traffic::Bursty)]
+    }
+
+    /// Writes `index.html`, `summary.csv` and `reads.csv` into a directory, which is made if need be; files with these names
+    /// are replaced and all others left alone. Gives the path of the page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write("summary.csv", |file| summary::summary(self, file))?;
+        directory.write("reads.csv", |file| summary::reads(self, file))?;
+        let page = page::page(self);
+        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+    }
+}
