@@ -5,7 +5,7 @@
 //! limit follows the clock, and an open gate has none.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::thread::{self, Thread};
 use std::time::Instant;
 
 /// What moves the limit.
@@ -198,6 +198,10 @@ impl Drop for Busy<'_> {
         let mut progress = self.gate.progress();
         progress.last = progress.last.max(self.last);
         progress.busy -= 1;
+        if thread::panicking() {
+            // Before anyone takes this batch for counted.
+            progress.broken_off.get_or_insert(Advance::Failed);
+        }
         if progress.busy == 0 {
             drop(progress);
             self.gate.changed.notify_all();

@@ -266,8 +266,10 @@ impl Dataplane for Poll {
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
+        // Asked first, so that no warning comes after the end.
+        let ended = self.gate.has_ended();
         let mut events: Vec<Event> = self.source.warnings().into_iter().map(Event::Warning).collect();
-        if !self.end_reported && self.gate.has_ended() {
+        if !self.end_reported && ended {
             self.end_reported = true;
             events.push(Event::TrafficEnded);
         }

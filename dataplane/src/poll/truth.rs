@@ -38,7 +38,9 @@ impl ExactFlows {
             Flows::Staggered { last_seen, now } => {
                 for (key, timestamp) in batch.drain(..) {
                     *now = (*now).max(timestamp);
-                    last_seen.insert(key, timestamp);
+                    // Workers are not equally far.
+                    let latest = last_seen.entry(key).or_insert(timestamp);
+                    *latest = (*latest).max(timestamp);
                 }
             }
         }

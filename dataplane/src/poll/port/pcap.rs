@@ -71,8 +71,9 @@ enum Input {
 }
 
 impl Input {
-    /// Reads the next chunk into `buffer`; gives its number and length. Only the last chunk is shorter than [`CHUNK`].
-    fn read(&self, buffer: &mut [u8]) -> (u64, io::Result<usize>) {
+    /// Reads the next chunk into `buffer`; gives its number and length, and why it ends early if that is no end of the file.
+    /// Only the last chunk is shorter than [`CHUNK`].
+    fn read(&self, buffer: &mut [u8]) -> (u64, (usize, Option<io::Error>)) {
         match self {
             Input::File { file, next, .. } => {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -88,17 +89,17 @@ impl Input {
     }
 }
 
-fn fill(buffer: &mut [u8], mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>) -> io::Result<usize> {
+fn fill(buffer: &mut [u8], mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while filled < buffer.len() {
         match read(&mut buffer[filled..], filled) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (filled, Some(error)),
         }
     }
-    Ok(filled)
+    (filled, None)
 }
 
 struct Shared {
@@ -172,6 +173,8 @@ struct Chunk {
     /// Its number, once it was read.
     index: Option<u64>,
     length: usize,
+    /// Why it could not be read further.
+    failure: Option<io::Error>,
     /// Up to where it was walked.
     position: usize,
     /// A record that began in the chunk before.
@@ -279,15 +282,10 @@ fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Option<u64> {
     if shared.walk().ended {
         return None;
     }
-    let (index, read) = shared.input.read(&mut chunk.buffer);
-    chunk.length = match read {
-        Ok(length) => length,
-        Err(error) => {
-            shared.walk().warnings.push(format!("{}: cannot read on: {error}", shared.path.display()));
-            0
-        }
-    };
+    let (index, (length, failure)) = shared.input.read(&mut chunk.buffer);
     chunk.index = Some(index);
+    chunk.length = length;
+    chunk.failure = failure;
     chunk.position = 0;
     Some(index)
 }
@@ -337,7 +335,7 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
                 walk.carry.extend_from_slice(&unread[..taken]);
                 chunk.position += taken;
                 if taken < missing {
-                    let outcome = if chunk.length < CHUNK { end(shared, walk) } else { Outcome::Done };
+                    let outcome = if chunk.length < CHUNK { end(shared, walk, chunk) } else { Outcome::Done };
                     return (outcome, passed);
                 }
             }
@@ -350,10 +348,12 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
 }
 
 /// The file ends where the walk stands.
-fn end(shared: &Shared, walk: &mut Walk) -> Outcome {
-    if let Err(damage) = walk.walker.finish(&walk.carry) {
-        walk.warnings.push(format!("{}: {damage}", shared.path.display()));
-    }
+fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> Outcome {
+    let problem = match chunk.failure.take() {
+        Some(error) => Some(format!("cannot read on: {error}")),
+        None => walk.walker.finish(&walk.carry).err().map(|damage| damage.to_string()),
+    };
+    walk.warnings.extend(problem.map(|problem| format!("{}: {problem}", shared.path.display())));
     Outcome::Ended
 }
 

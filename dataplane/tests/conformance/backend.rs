@@ -1,0 +1,179 @@
+//! What a backend brings to the suite.
+
+use crate::model::Model;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Precision, Settings};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+/// A way to make dataplanes of one kind.
+pub trait Backend {
+    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, with a line
+    /// `skipped: needs …`.
+    fn open(&self, setup: &Setup) -> Option<Rig>;
+
+    /// Of these frames those that can come to this backend, as they would come. Only captures have other link layers than
+    /// Ethernet and frames that are shorter than they were on the wire, and most interfaces refuse very short frames.
+    fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
+
+    /// A dataplane that will count these frames, sorted by timestamp, in the time of their timestamps; `None` likewise.
+    fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
+}
+
+/// How to count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    pub settings: Settings,
+    /// Exact counts as well; a backend without them just has none in its snapshots.
+    pub truth: bool,
+    /// Length of a slot of staggered registers, in nanoseconds; 0 for whatever is usual.
+    pub slot_ns: u64,
+}
+
+impl Setup {
+    pub fn with(change: impl FnOnce(&mut flowgauge_core::cardinality::Settings)) -> Self {
+        let mut setup = Setup::default();
+        change(&mut setup.settings.cardinality);
+        setup
+    }
+
+    pub fn precision(&self) -> Precision {
+        self.settings.cardinality.precision
+    }
+
+    pub fn tables(&self) -> Tables {
+        Tables::new(&self.settings, SEED)
+    }
+
+    pub fn model(&self) -> Model {
+        Model::new(&self.settings, SEED)
+    }
+}
+
+/// Seed of the tables.
+pub const SEED: u64 = 1;
+
+/// A dataplane that counts what its feeder feeds.
+pub struct Rig {
+    pub dataplane: Box<dyn Dataplane>,
+    pub feeder: Arc<dyn Feeder>,
+}
+
+/// The way into a dataplane. No frame may get lost on it: a feeder goes no faster than the dataplane counts.
+pub trait Feeder: Send + Sync {
+    /// Hands over frames, in order; they may be counted later.
+    fn send(&self, frames: Arc<[OwnedFrame]>);
+
+    /// Hands over frames. Once it returns, they and all that were sent before are in the answer to the dataplane's next call.
+    fn feed(&self, frames: Arc<[OwnedFrame]>);
+}
+
+/// A dataplane in trace time.
+pub struct Replay {
+    pub dataplane: Box<dyn Dataplane>,
+    /// Returns when every frame with a timestamp before the given one was counted, and no other.
+    pub advance: Box<dyn Fn(u64)>,
+}
+
+/// A dataplane with its tables installed, ready to count; `None` if the backend cannot be opened or cannot count this.
+pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
+    let mut rig = backend.open(setup)?;
+    if !can(rig.dataplane.capabilities(), &setup.settings) {
+        return None;
+    }
+    rig.dataplane.install(&setup.tables()).unwrap();
+    Some(rig)
+}
+
+fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
+    let cardinality = &settings.cardinality;
+    let needs = [
+        (capabilities.keys.contains(&cardinality.key), format!("key {}", cardinality.key.name())),
+        (capabilities.hashes.contains(&cardinality.hash), format!("hash {}", cardinality.hash.name())),
+        (capabilities.precision.contains(&cardinality.precision), format!("{} registers", cardinality.precision.registers())),
+        (cardinality.mode != Mode::Staggered || capabilities.staggered, "staggered registers".to_owned()),
+    ];
+    for (_, need) in needs.iter().filter(|(can, _)| !can) {
+        println!("skipped: needs {need}, which {} has not", capabilities.backend);
+    }
+    needs.iter().all(|(can, _)| *can)
+}
+
+/// Whether packets are counted in the order in which they are fed, and samples are cuts through that order.
+pub fn counts_in_order(capabilities: &Capabilities) -> bool {
+    capabilities.workers == 1 && capabilities.atomic_snapshots
+}
+
+impl Rig {
+    pub fn feed(&self, frames: impl Into<Arc<[OwnedFrame]>>) {
+        self.feeder.feed(frames.into());
+    }
+
+    pub fn rotate(&mut self) -> Snapshot {
+        self.dataplane.rotate().unwrap()
+    }
+
+    pub fn sample(&mut self) -> Snapshot {
+        self.dataplane.sample().unwrap()
+    }
+}
+
+/// Packets that come while the dataplane is asked.
+pub struct Traffic {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<u64>,
+}
+
+impl Traffic {
+    /// Feeds `frames(0..a)`, `frames(a..b)`, … from another thread, in batches of all sizes up to 100.
+    pub fn start(feeder: &Arc<dyn Feeder>, frames: impl Fn(std::ops::Range<u64>) -> Arc<[OwnedFrame]> + Send + 'static) -> Self {
+        let (feeder, stop) = (Arc::clone(feeder), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let sender = thread::spawn(move || {
+            let mut sent = 0;
+            for batch in 0_u64.. {
+                let size = 1 + batch * 37 % 100;
+                let stopping = stopped.load(Ordering::Relaxed);
+                // Now and then the sender waits, so that there are idle workers as well as busy ones, and no endless queue.
+                if stopping || batch % 16 == 15 {
+                    feeder.feed(frames(sent..sent + size));
+                } else {
+                    feeder.send(frames(sent..sent + size));
+                }
+                sent += size;
+                if stopping {
+                    break;
+                }
+            }
+            sent
+        });
+        Traffic { stop, sender }
+    }
+
+    /// Ends the traffic; gives the number of packets, all of which are counted by the next call.
+    pub fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sender.join().unwrap()
+    }
+}
+
+/// Asserts that a snapshot holds exactly what it should.
+#[track_caller]
+pub fn assert_same(snapshot: &Snapshot, expected: &crate::model::Expected, precision: Precision, what: &str) {
+    assert_eq!(snapshot.bank.counters, expected.counters, "counters: {what}");
+    if snapshot.packets_before == snapshot.packets_after {
+        assert_eq!(snapshot.packets_after, expected.packets(), "packet counter: {what}");
+    }
+    assert_levels(snapshot.bank.cardinality.levels(precision), &expected.levels, what);
+}
+
+#[track_caller]
+pub fn assert_levels(levels: &[u8], expected: &[u8], what: &str) {
+    assert_eq!(levels.len(), expected.len(), "number of registers: {what}");
+    if let Some(index) = (0..levels.len()).find(|&index| levels[index] != expected[index]) {
+        panic!("register {index} is {} and not {}: {what}", levels[index], expected[index]);
+    }
+}

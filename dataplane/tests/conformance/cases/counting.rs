@@ -1,0 +1,78 @@
+//! Counters and registers, bit by bit, of frames of every kind.
+
+use crate::backend::{Backend, Setup, assert_same, start};
+use crate::frames::{cut_everywhere, from_source, kinds, other_links, random};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{HashMode, KeyKind, Precision};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+
+/// Gives each frame a window of its own, so that no frame can hide behind another of the same flow.
+fn check_each(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
+    let Some(mut rig) = start(backend, setup) else { return };
+    let (model, key) = (setup.model(), setup.settings.cardinality.key.name());
+    for frame in frames {
+        rig.feed([frame.clone()]);
+        assert_same(&rig.rotate(), &model.expect([frame]), setup.precision(), &format!("{key}, {frame:02x?}"));
+    }
+}
+
+/// Feeds frames and compares; if something differs, feeds them one by one to name the first that does.
+fn check(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
+    let Some(mut rig) = start(backend, setup) else { return };
+    let cardinality = setup.settings.cardinality;
+    let what = format!("{}, {}, {} registers", cardinality.key.name(), cardinality.hash.name(), cardinality.precision.registers());
+    let model = setup.model();
+    let expected = model.expect(frames);
+    rig.feed(frames);
+    let window = rig.rotate();
+    if window.bank.counters == expected.counters && window.bank.cardinality.levels(setup.precision()) == expected.levels {
+        return;
+    }
+    check_each(backend, setup, frames);
+    assert_same(&window, &expected, setup.precision(), &what);
+}
+
+pub fn every_key_hash_and_precision(backend: &dyn Backend) {
+    let frames = backend.possible([random(1, 3000), kinds()].concat());
+    for key in KeyKind::ALL {
+        for hash in HashMode::ALL {
+            for p in [4, 8, 11, 16] {
+                let setup = Setup::with(|cardinality| {
+                    (cardinality.key, cardinality.hash) = (key, hash);
+                    cardinality.precision = Precision::new(p).unwrap();
+                });
+                check(backend, &setup, &frames);
+            }
+        }
+    }
+}
+
+pub fn every_beginning_of_every_kind(backend: &dyn Backend) {
+    let frames = backend.possible([kinds(), cut_everywhere(&kinds())].concat());
+    check_each(backend, &Setup::with(|cardinality| cardinality.key = KeyKind::FiveTuple), &frames);
+}
+
+pub fn every_link_layer(backend: &dyn Backend) {
+    let frames = backend.possible([other_links(), cut_everywhere(&other_links())].concat());
+    if frames.is_empty() {
+        println!("skipped: needs captures, which alone have other link layers than Ethernet");
+        return;
+    }
+    check_each(backend, &Setup::with(|cardinality| cardinality.key = KeyKind::FiveTuple), &frames);
+}
+
+/// A capture may hold less of a frame than there was.
+pub fn length_on_the_wire(backend: &dyn Backend) {
+    let cut = [60, 61, 1514, 9018, 65_549].map(|wire_length| OwnedFrame { wire_length, ..from_source([10, 0, 0, 1]) });
+    check(backend, &Setup::default(), &backend.possible(cut.to_vec()));
+}
+
+pub fn cardinality_off(backend: &dyn Backend) {
+    let setup = Setup::with(|cardinality| cardinality.mode = Mode::Off);
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let frames = backend.possible(random(2, 500));
+    rig.feed(&frames[..]);
+    let mut expected = setup.model().expect(&frames);
+    expected.levels.fill(0);
+    assert_same(&rig.rotate(), &expected, setup.precision(), "counters without registers");
+}

@@ -1,0 +1,131 @@
+//! Windows: what is in them, and that nothing falls between them.
+
+use crate::backend::{Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, start};
+use crate::frames::{random, unique, uniques};
+use crate::model::Expected;
+use flowgauge_core::{Counters, HashMode, Precision};
+use flowgauge_dataplane::Snapshot;
+
+pub fn windows_are_separate(backend: &dyn Backend) {
+    let setup = Setup::default();
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let model = setup.model();
+    let nothing = Expected::nothing(setup.precision());
+    assert_same(&rig.sample(), &nothing, setup.precision(), "at first");
+    for round in 0..6 {
+        let frames = backend.possible(random(100 + round, 300));
+        rig.feed(&frames[..]);
+        let window = rig.rotate();
+        assert_same(&window, &model.expect(&frames), setup.precision(), "a window");
+        assert_eq!(window.hash, setup.tables().hash);
+        // An odd number of rotations here and there, so that windows come in either bank after either bank.
+        for _ in 0..round % 3 {
+            assert_same(&rig.sample(), &nothing, setup.precision(), "a sample of an empty window");
+            assert_same(&rig.rotate(), &nothing, setup.precision(), "an empty window");
+        }
+    }
+}
+
+fn sum(counters: &mut Counters, window: &Counters) {
+    counters.bytes += window.bytes;
+    counters.ipv4 += window.ipv4;
+    counters.ipv6 += window.ipv6;
+    counters.non_ip += window.non_ip;
+    counters.truncated += window.truncated;
+    counters.bad_header += window.bad_header;
+}
+
+/// Every packet has a source of its own, so registers tell which packets they have seen.
+pub fn ten_thousand_rotations_lose_nothing(backend: &dyn Backend) {
+    let setup = Setup::with(|cardinality| cardinality.precision = Precision::new(13).unwrap());
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let mut total = Expected::nothing(setup.precision());
+    let mut add = |window: Snapshot| {
+        sum(&mut total.counters, &window.bank.counters);
+        for (all, level) in total.levels.iter_mut().zip(window.bank.cardinality.levels(setup.precision())) {
+            *all = (*all).max(*level);
+        }
+        u64::from(window.packets_after > 0)
+    };
+    let traffic = Traffic::start(&rig.feeder, uniques);
+    let (mut rotations, mut filled) = (0, 0);
+    // However the threads are scheduled, some rotations must meet packets.
+    while rotations < 10_000 || filled < 1000 {
+        filled += add(rig.rotate());
+        rotations += 1;
+    }
+    let sent = traffic.stop();
+    add(rig.rotate());
+    assert_eq!(rig.dataplane.losses().unwrap().total(), 0, "the feeder must not go faster than the dataplane");
+    let expected = setup.model().expect((0..sent).map(unique));
+    assert_eq!(total.counters, expected.counters, "{sent} packets sent, {filled} windows with packets");
+    assert_levels(&total.levels, &expected.levels, "union of all windows");
+    println!("{rotations} rotations, {filled} of them with packets, {sent} packets");
+}
+
+/// Where packets are counted in order, a snapshot with `n` packets must hold the registers of exactly the next `n` packets.
+pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
+    // The CRC of an address is a bijection: no two packets look alike.
+    let setup = Setup::with(|cardinality| cardinality.hash = HashMode::Crc32);
+    let Some(mut rig) = start(backend, &setup) else { return };
+    if !counts_in_order(rig.dataplane.capabilities()) {
+        println!("skipped: needs one worker with atomic snapshots");
+        return;
+    }
+    let traffic = Traffic::start(&rig.feeder, uniques);
+    // Checked afterwards: traffic would run far ahead of a slow model.
+    let seen = |snapshot: Snapshot| Expected {
+        counters: snapshot.bank.counters,
+        levels: snapshot.bank.cardinality.levels(setup.precision()).to_vec(),
+    };
+    let (mut windows, mut fresh) = (Vec::new(), 0);
+    while windows.len() < 1000 || fresh < 500 {
+        let window = [seen(rig.sample()), seen(rig.sample()), seen(rig.sample()), seen(rig.rotate())];
+        fresh += window.windows(2).filter(|pair| pair[0].packets() < pair[1].packets()).count();
+        windows.push(window.to_vec());
+    }
+    let sent = traffic.stop();
+    windows.push(vec![seen(rig.rotate())]);
+
+    let model = setup.model();
+    let mut counted = 0;
+    for snapshots in &windows {
+        let mut expected = Expected::nothing(setup.precision());
+        for seen in snapshots {
+            let more = counted + expected.packets()..counted + seen.packets();
+            more.for_each(|number| expected.add(&model.effect(&unique(number))));
+            assert_eq!(seen.counters, expected.counters);
+            assert_levels(&seen.levels, &expected.levels, "registers that belong to the counter");
+        }
+        counted += expected.packets();
+    }
+    assert_eq!(counted, sent);
+    println!(
+        "{} windows of four snapshots, {fresh} snapshots with packets that the one before had not, {sent} packets",
+        windows.len()
+    );
+}
+
+/// As every packet is a flow of its own, the exact counts add up like the packets do.
+pub fn exact_counts_under_traffic(backend: &dyn Backend) {
+    let setup = Setup { truth: true, ..Setup::default() };
+    let Some(mut rig) = start(backend, &setup) else { return };
+    if rig.sample().truth.is_none() {
+        println!("skipped: needs exact counts");
+        return;
+    }
+    let traffic = Traffic::start(&rig.feeder, uniques);
+    let mut counted = 0;
+    let mut check = |window: Snapshot| {
+        counted += window.packets_after;
+        let truth = window.truth.unwrap();
+        assert_eq!((truth.window, truth.total), (window.packets_after, counted));
+        counted
+    };
+    for _ in 0..1000 {
+        check(rig.rotate());
+    }
+    let sent = traffic.stop();
+    assert_eq!(check(rig.rotate()), sent);
+    println!("1001 rotations, {sent} packets");
+}

@@ -1,0 +1,59 @@
+//! Samples: the window so far, left as it is.
+
+use crate::backend::{Backend, Setup, Traffic, assert_same, start};
+use crate::frames::{random, uniques};
+use flowgauge_dataplane::Snapshot;
+
+pub fn a_sample_changes_nothing(backend: &dyn Backend) {
+    let setup = Setup::default();
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let model = setup.model();
+    for round in 0..4 {
+        let frames = backend.possible(random(200 + round, 400));
+        let mut fed = 0;
+        for part in frames.chunks(100) {
+            rig.feed(part);
+            fed += part.len();
+            let expected = model.expect(&frames[..fed]);
+            for _ in 0..=fed / 100 {
+                assert_same(&rig.sample(), &expected, setup.precision(), "a sample");
+            }
+        }
+        assert_same(&rig.rotate(), &model.expect(&frames), setup.precision(), "the window that was sampled");
+    }
+}
+
+/// Never less than the sample before, never more than the window in the end, in any counter and any register.
+pub fn samples_grow_within_their_window(backend: &dyn Backend) {
+    let setup = Setup::default();
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let grows = |earlier: &Snapshot, later: &Snapshot| {
+        assert!(earlier.packets_before <= earlier.packets_after);
+        assert!(earlier.packets_after <= later.packets_before);
+        let values = |snapshot: &Snapshot| {
+            let counters = snapshot.bank.counters;
+            [counters.bytes, counters.ipv4, counters.ipv6, counters.non_ip, counters.truncated, counters.bad_header]
+        };
+        assert!(values(earlier).iter().zip(values(later)).all(|(earlier, later)| *earlier <= later));
+        let levels = |snapshot: &Snapshot| snapshot.bank.cardinality.levels(setup.precision()).to_vec();
+        assert!(levels(earlier).iter().zip(levels(later)).all(|(earlier, later)| *earlier <= later));
+    };
+    let traffic = Traffic::start(&rig.feeder, uniques);
+    let (mut counted, mut rotations, mut grown) = (0, 0, 0);
+    while rotations < 500 || grown < 100 {
+        let mut last = rig.sample();
+        for _ in 0..4 {
+            let sample = rig.sample();
+            grows(&last, &sample);
+            grown += u64::from(last.packets_after < sample.packets_after);
+            last = sample;
+        }
+        let window = rig.rotate();
+        grows(&last, &window);
+        counted += window.packets_after;
+        rotations += 1;
+    }
+    let sent = traffic.stop();
+    counted += rig.rotate().packets_after;
+    assert_eq!(counted, sent);
+}

@@ -1,0 +1,92 @@
+//! Staggered registers: of each, what came since its round began.
+
+use crate::backend::{Backend, Setup, assert_levels, start};
+use crate::frames::{from_source, random, unique};
+use crate::model::{Effect, Expected, Model};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{HashMode, Precision};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use std::collections::HashSet;
+
+/// A slot that does not end while the test runs makes staggered registers plain ones, which rotations leave alone.
+pub fn within_one_slot(backend: &dyn Backend) {
+    let mut setup = Setup::with(|cardinality| cardinality.mode = Mode::Staggered);
+    setup.slot_ns = u64::MAX;
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let model = setup.model();
+    let mut fed = Vec::new();
+    for round in 0..4 {
+        let frames = backend.possible(random(300 + round, 200));
+        rig.feed(&frames[..]);
+        fed.extend(frames.iter().cloned());
+        let sample = rig.sample();
+        let levels: Vec<u8> = sample.staggered.unwrap().levels(setup.precision(), 0).collect();
+        assert_levels(&levels, &model.expect(&fed).levels, "staggered registers");
+        assert_levels(sample.bank.cardinality.levels(setup.precision()), &vec![0; levels.len()], "windowed registers");
+        assert_eq!(rig.rotate().bank.counters, model.expect(&frames).counters);
+    }
+}
+
+const SLOT_NS: u64 = 1000;
+
+/// What register `j` must be in `slot`: the highest level since slot `slot - (slot - j) mod m`.
+fn last_round(model: &Model, frames: &[OwnedFrame], slot: u64) -> Vec<u8> {
+    let m = model.precision.registers() as u64;
+    let mut levels = Expected::nothing(model.precision).levels;
+    for frame in frames {
+        let Effect { register: Some((index, level)), .. } = model.effect(frame) else { continue };
+        let age = (slot + m - index as u64 % m) % m;
+        if slot - frame.timestamp / SLOT_NS <= age {
+            levels[index] = levels[index].max(level);
+        }
+    }
+    levels
+}
+
+pub fn last_round_in_trace_time(backend: &dyn Backend) {
+    for (p, hash) in [(4, HashMode::Crc32), (6, HashMode::Tabulated)] {
+        let mut setup = Setup { slot_ns: SLOT_NS, truth: true, ..Setup::with(|cardinality| cardinality.mode = Mode::Staggered) };
+        setup.settings.cardinality.precision = Precision::new(p).unwrap();
+        setup.settings.cardinality.hash = hash;
+        let m = setup.precision().registers() as u64;
+        let packets = 1500;
+        // Starts in the middle of a round; some flows return, some slots stay empty.
+        let at = |number: u64| 1_000_000_000_000 + number * number % 7 + number * SLOT_NS * m * 6 / packets;
+        let timed = |number: u64| {
+            let frame = if number.is_multiple_of(3) { from_source([10, 0, 0, (number / 3 % 50) as u8]) } else { unique(number) };
+            OwnedFrame { timestamp: at(number), ..frame }
+        };
+        let mut frames: Vec<OwnedFrame> = (0..packets).map(timed).collect();
+        frames.sort_by_key(|frame| frame.timestamp);
+        let Some(mut replay) = backend.replay(&setup, &frames) else { return };
+        if !replay.dataplane.capabilities().staggered {
+            println!("skipped: needs staggered registers");
+            return;
+        }
+        replay.dataplane.install(&setup.tables()).unwrap();
+        let model = setup.model();
+        let (mut limit, mut windows) = (at(0) - SLOT_NS, 0);
+        let step = SLOT_NS * m * 6 / 90 + 1;
+        // On past the last packet, until every register has started afresh.
+        while limit < at(packets) + 2 * m * SLOT_NS {
+            limit += step;
+            (replay.advance)(limit);
+            let before = &frames[..frames.partition_point(|frame| frame.timestamp < limit)];
+            let slot = limit / SLOT_NS;
+            let sample = replay.dataplane.sample().unwrap();
+            let levels: Vec<u8> = sample.staggered.unwrap().levels(setup.precision(), slot as u32).collect();
+            assert_levels(&levels, &last_round(&model, before, slot), "staggered registers");
+            if let Some(truth) = sample.truth {
+                // Time stands still behind the last packet.
+                let now = limit.min(frames[frames.len() - 1].timestamp + 1);
+                let covered = before.iter().filter(|frame| frame.timestamp >= now - SLOT_NS * m / 2);
+                let flows: HashSet<&[u8]> = covered.map(|frame| &frame.bytes[26..30]).collect();
+                assert_eq!(truth.window, flows.len() as u64, "flows in the time that registers cover");
+            }
+            if limit % 5 == 0 {
+                windows += replay.dataplane.rotate().unwrap().packets_after;
+            }
+        }
+        assert_eq!(windows + replay.dataplane.rotate().unwrap().packets_after, packets);
+    }
+}

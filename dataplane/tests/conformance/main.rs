@@ -1,0 +1,59 @@
+//! One suite that every backend must pass.
+//!
+//! A case knows nothing of a backend but the [`Dataplane`](flowgauge_dataplane::Dataplane) trait and a way to feed frames, and
+//! compares what comes out with a [model](model) that is written from the definitions. It reads the backend's capabilities and
+//! skips only what the backend says it cannot do; what it skips it prints.
+//!
+//! To add a backend, implement [`backend::Backend`] for it and add one line to `conformance!` below. To add a case, write
+//! `pub fn case(backend: &dyn Backend)` in a module of `cases` and add its name to the list in `cases!`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
+
+mod backend;
+mod cases;
+mod frames;
+mod model;
+mod poll;
+
+macro_rules! conformance {
+    ($($name:ident: $backend:expr),* $(,)?) => {
+        $(mod $name {
+            use super::*;
+            cases! { $backend }
+        })*
+    };
+}
+
+macro_rules! cases {
+    ($backend:expr) => {
+        group! { $backend, vectors: address_10_0_0_1, every_level_of_every_precision, all_zero_rank_bits_of_both_hashes }
+        group! { $backend, counting: every_key_hash_and_precision, every_beginning_of_every_kind, every_link_layer,
+        length_on_the_wire, cardinality_off }
+        group! { $backend, rotation: windows_are_separate, ten_thousand_rotations_lose_nothing,
+        registers_belong_to_the_counter, exact_counts_under_traffic }
+        group! { $backend, sampling: a_sample_changes_nothing, samples_grow_within_their_window }
+        group! { $backend, lifecycle: capabilities_make_sense, nothing_before_install, wrong_tables_are_refused,
+        tables_are_installed_once, no_losses_at_first }
+        group! { $backend, truth: windows_and_total_for_every_key }
+        group! { $backend, staggered: within_one_slot, last_round_in_trace_time }
+        group! { $backend, middleware: faults_neither_lose_nor_double, a_failed_sample_is_no_zero, recorder_writes_what_it_saw,
+        wrappers_compose }
+    };
+}
+
+macro_rules! group {
+    ($backend:expr, $group:ident: $($case:ident),* $(,)?) => {
+        mod $group {
+            use super::*;
+            $(#[test]
+            fn $case() {
+                crate::cases::$group::$case(&$backend);
+            })*
+        }
+    };
+}
+
+conformance! {
+    poll_one_worker: poll::Workers(1),
+    poll_two_workers: poll::Workers(2),
+}

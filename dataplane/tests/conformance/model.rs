@@ -1,0 +1,279 @@
+//! What a dataplane must answer: written from the definitions, slowly, and sharing no code with what is under test.
+
+use flowgauge_core::{Counters, HashMode, KeyKind, Link, Precision, Settings};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use std::borrow::Borrow;
+use std::collections::HashSet;
+
+/// CRC-32 with polynomial 0x790900f3, bits in and out reflected, initial value and final XOR all ones.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let mut remainder = u32::MAX;
+    for byte in bytes {
+        for bit in 0..8 {
+            let feedback = (remainder >> 31) ^ u32::from(byte >> bit & 1);
+            remainder = remainder << 1 ^ if feedback == 1 { 0x7909_00f3 } else { 0 };
+        }
+    }
+    !remainder.reverse_bits()
+}
+
+/// The four bytes with a given CRC: the register run backwards.
+pub fn bytes_with_crc32(crc: u32) -> [u8; 4] {
+    let mut remainder = (!crc).reverse_bits();
+    let mut message = u32::MAX;
+    for _ in 0..32 {
+        // The polynomial ends in a one, which tells whether it was added.
+        let added = remainder & 1;
+        remainder = (remainder ^ if added == 1 { 0x7909_00f3 } else { 0 }) >> 1 | added << 31;
+    }
+    message ^= remainder;
+    message.reverse_bits().to_le_bytes()
+}
+
+/// Tabulation words of a seed: the upper halves of successive SplitMix64 outputs.
+pub fn tabulation(seed: u64) -> [[u32; 256]; 4] {
+    let mut tables = [[0; 256]; 4];
+    let mut steps = 0_u64;
+    for table in &mut tables {
+        for word in table {
+            steps += 1;
+            let mut z = seed.wrapping_add(steps.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            *word = ((z ^ z >> 31) >> 32) as u32;
+        }
+    }
+    tables
+}
+
+/// Register and level of a hash: the upper `p` bits, and the zeros that lead the lower `32 - p` plus one.
+pub fn register(hash: u32, precision: Precision) -> (usize, u8) {
+    let rank_bits = 32 - precision.bits();
+    let index = (hash >> rank_bits) as usize;
+    let zeros = (0..rank_bits).rev().take_while(|bit| hash >> bit & 1 == 0).count();
+    (index, zeros as u8 + 1)
+}
+
+/// How frames become flows and flows become registers.
+#[derive(Clone)]
+pub struct Model {
+    pub key: KeyKind,
+    pub hash: HashMode,
+    pub precision: Precision,
+    tables: [[u32; 256]; 4],
+}
+
+impl Model {
+    pub fn new(settings: &Settings, seed: u64) -> Self {
+        let cardinality = settings.cardinality;
+        Model { key: cardinality.key, hash: cardinality.hash, precision: cardinality.precision, tables: tabulation(seed) }
+    }
+
+    pub fn hash(&self, key: &[u8]) -> u32 {
+        let crc = crc32(key);
+        match self.hash {
+            HashMode::Crc32 => crc,
+            HashMode::Tabulated => {
+                (0..4).fold(0, |hash, table| hash ^ self.tables[table][(crc >> (24 - 8 * table) & 0xff) as usize])
+            }
+        }
+    }
+
+    /// What one frame does.
+    pub fn effect(&self, frame: &OwnedFrame) -> Effect {
+        let verdict = verdict(frame, self.key);
+        let register = match &verdict {
+            Verdict::V4(key) | Verdict::V6(key) => Some(register(self.hash(key), self.precision)),
+            _ => None,
+        };
+        Effect { bytes: u64::from(frame.wire_length), verdict, register }
+    }
+
+    /// What these frames do together.
+    pub fn expect<F: Borrow<OwnedFrame>>(&self, frames: impl IntoIterator<Item = F>) -> Expected {
+        let mut expected = Expected::nothing(self.precision);
+        frames.into_iter().for_each(|frame| expected.add(&self.effect(frame.borrow())));
+        expected
+    }
+
+    /// The distinct keys of these frames.
+    pub fn flows<F: Borrow<OwnedFrame>>(&self, frames: impl IntoIterator<Item = F>) -> HashSet<Vec<u8>> {
+        let key = |frame: F| match verdict(frame.borrow(), self.key) {
+            Verdict::V4(key) | Verdict::V6(key) => Some(key),
+            _ => None,
+        };
+        frames.into_iter().filter_map(key).collect()
+    }
+}
+
+/// What one frame does.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    pub bytes: u64,
+    pub verdict: Verdict,
+    pub register: Option<(usize, u8)>,
+}
+
+/// Counters and registers of a set of frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    pub counters: Counters,
+    pub levels: Vec<u8>,
+}
+
+impl Expected {
+    pub fn nothing(precision: Precision) -> Self {
+        Expected { counters: Counters::default(), levels: vec![0; 1 << precision.bits()] }
+    }
+
+    pub fn add(&mut self, effect: &Effect) {
+        let counters = &mut self.counters;
+        counters.bytes += effect.bytes;
+        *match &effect.verdict {
+            Verdict::V4(_) => &mut counters.ipv4,
+            Verdict::V6(_) => &mut counters.ipv6,
+            Verdict::NonIp => &mut counters.non_ip,
+            Verdict::Truncated => &mut counters.truncated,
+            Verdict::BadHeader => &mut counters.bad_header,
+        } += 1;
+        if let Some((index, level)) = effect.register {
+            self.levels[index] = self.levels[index].max(level);
+        }
+    }
+
+    pub fn packets(&self) -> u64 {
+        let Counters { ipv4, ipv6, non_ip, truncated, bad_header, .. } = self.counters;
+        ipv4 + ipv6 + non_ip + truncated + bad_header
+    }
+}
+
+/// The class of a frame, and its key if it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    V4(Vec<u8>),
+    V6(Vec<u8>),
+    NonIp,
+    Truncated,
+    BadHeader,
+}
+
+/// The class of a frame and its key.
+pub fn verdict(frame: &OwnedFrame, key: KeyKind) -> Verdict {
+    network(frame, key).unwrap_or_else(|rejected| rejected)
+}
+
+/// Cuts off the first `count` bytes.
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Verdict> {
+    let (taken, left) = rest.split_at_checked(count).ok_or(Verdict::Truncated)?;
+    *rest = left;
+    Ok(taken)
+}
+
+fn number(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte))
+}
+
+fn network(frame: &OwnedFrame, key: KeyKind) -> Result<Verdict, Verdict> {
+    let mut rest = &frame.bytes[..];
+    match frame.link {
+        Link::Ethernet => {
+            take(&mut rest, 12)?;
+            let ethertype = number(take(&mut rest, 2)?);
+            behind_tags(ethertype, rest, key)
+        }
+        Link::LinuxSll => {
+            take(&mut rest, 14)?;
+            let protocol = number(take(&mut rest, 2)?);
+            behind_tags(protocol, rest, key)
+        }
+        Link::LinuxSll2 => {
+            let protocol = number(take(&mut rest, 2)?);
+            behind_tags(protocol, rest.get(18..).unwrap_or_default(), key)
+        }
+        // Without its first word it is cut off, whatever version it claims.
+        Link::Ip => match rest.first_chunk::<4>().ok_or(Verdict::Truncated)?[0] >> 4 {
+            4 => ipv4(rest, key),
+            6 => ipv6(rest, key),
+            _ => Err(Verdict::BadHeader),
+        },
+        Link::Null => {
+            let family = take(&mut rest, 4)?;
+            let family = number(family).min(number(&[family[3], family[2], family[1], family[0]]));
+            match family {
+                2 => ipv4(rest, key),
+                10 | 23 | 24 | 28 | 30 => ipv6(rest, key),
+                _ => Err(Verdict::NonIp),
+            }
+        }
+        Link::Unsupported => Err(Verdict::NonIp),
+    }
+}
+
+fn behind_tags(mut ethertype: usize, mut rest: &[u8], key: KeyKind) -> Result<Verdict, Verdict> {
+    let mut tags = 0;
+    while [0x8100, 0x88a8, 0x9100].contains(&ethertype) {
+        tags += 1;
+        if tags > 4 {
+            return Err(Verdict::NonIp);
+        }
+        let tag = take(&mut rest, 4)?;
+        ethertype = number(&tag[2..]);
+    }
+    match ethertype {
+        0x0800 => ipv4(rest, key),
+        0x86dd => ipv6(rest, key),
+        _ => Err(Verdict::NonIp),
+    }
+}
+
+fn ipv4(packet: &[u8], key: KeyKind) -> Result<Verdict, Verdict> {
+    let header = packet.get(..20).ok_or(Verdict::Truncated)?;
+    let header_length = usize::from(header[0] & 0xf) * 4;
+    let total_length = number(&header[2..4]);
+    if header[0] >> 4 != 4 || header_length < 20 || (total_length != 0 && total_length < header_length) {
+        return Err(Verdict::BadHeader);
+    }
+    let later_fragment = number(&header[6..8]) & 0x1fff != 0;
+    let transport = if later_fragment { &[] } else { packet.get(header_length..).unwrap_or_default() };
+    Ok(Verdict::V4(key_bytes(key, &header[12..16], &header[16..20], header[9], transport)))
+}
+
+fn ipv6(packet: &[u8], key: KeyKind) -> Result<Verdict, Verdict> {
+    let header = packet.get(..40).ok_or(Verdict::Truncated)?;
+    if header[0] >> 4 != 6 {
+        return Err(Verdict::BadHeader);
+    }
+    let (protocol, transport) = behind_extensions(header[6], &packet[40..]);
+    Ok(Verdict::V6(key_bytes(key, &header[8..24], &header[24..40], protocol, transport)))
+}
+
+fn behind_extensions(mut protocol: u8, mut rest: &[u8]) -> (u8, &[u8]) {
+    for _ in 0..8 {
+        if ![0, 43, 44, 51, 60, 135, 139, 140].contains(&protocol) {
+            return (protocol, rest);
+        }
+        let Some(header) = rest.get(..4) else { return (protocol, &[]) };
+        let length = match protocol {
+            44 => 8,
+            51 => (usize::from(header[1]) + 2) * 4,
+            _ => (usize::from(header[1]) + 1) * 8,
+        };
+        if protocol == 44 && number(&header[2..4]) >> 3 != 0 {
+            return (header[0], &[]);
+        }
+        protocol = header[0];
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    (protocol, &[])
+}
+
+fn key_bytes(key: KeyKind, src: &[u8], dst: &[u8], protocol: u8, transport: &[u8]) -> Vec<u8> {
+    let has_ports = [6, 17, 132, 136].contains(&protocol);
+    let ports = transport.get(..4).filter(|_| has_ports).unwrap_or(&[0; 4]);
+    match key {
+        KeyKind::Src => src.to_vec(),
+        KeyKind::Dst => dst.to_vec(),
+        KeyKind::SrcDst => [src, dst].concat(),
+        KeyKind::FiveTuple => [src, dst, ports, &[protocol]].concat(),
+    }
+}

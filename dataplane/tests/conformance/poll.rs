@@ -1,0 +1,54 @@
+//! The poll-mode backend: frames come through its injector, replays from a capture.
+
+use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use flowgauge_core::Link;
+use flowgauge_dataplane::Poll;
+use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use flowgauge_dataplane::poll::port::{Injector, OwnedFrame, frames, pcap_reader};
+use flowgauge_dataplane::poll::{Advance, Options, Pace};
+use std::io::Cursor;
+use std::sync::Arc;
+
+pub struct Workers(pub usize);
+
+impl Backend for Workers {
+    fn open(&self, setup: &Setup) -> Option<Rig> {
+        let (injector, ports) = frames(self.0);
+        Some(Rig { dataplane: Box::new(Poll::new(ports, options(setup))), feeder: Arc::new(injector) })
+    }
+
+    fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
+        frames
+    }
+
+    fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
+        assert!(frames.iter().all(|frame| frame.link == Link::Ethernet), "the capture made here is of Ethernet");
+        let packet = |frame: &OwnedFrame| Packet { wire: frame.wire_length, ..Packet::new(frame.timestamp, frame.bytes.clone()) };
+        let packets: Vec<Packet> = frames.iter().map(packet).collect();
+        let file = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
+        let poll = Poll::new(pcap_reader(Cursor::new(file), "replay", self.0, Pace::Trace), options(setup));
+        let gate = poll.gate();
+        let advance = move |limit| {
+            let stands = gate.advance(limit);
+            assert!(matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }), "{stands:?}");
+        };
+        Some(Replay { dataplane: Box::new(poll), advance: Box::new(advance) })
+    }
+}
+
+fn options(setup: &Setup) -> Options {
+    let usual = Options::default();
+    let slot_ns = if setup.slot_ns == 0 { usual.slot_ns } else { setup.slot_ns };
+    Options { settings: setup.settings, truth: setup.truth, slot_ns, ..usual }
+}
+
+impl Feeder for Injector {
+    fn send(&self, frames: Arc<[OwnedFrame]>) {
+        Injector::send(self, frames);
+    }
+
+    // Workers take batches in order and answer between two batches: once the last one is counted, none can be missing.
+    fn feed(&self, frames: Arc<[OwnedFrame]>) {
+        Injector::feed(self, frames);
+    }
+}

@@ -1,0 +1,171 @@
+//! Middleware around a dataplane that does as it is told.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_core::{Bank, HashIdentity, HashMode, Precision, Settings};
+use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
+use flowgauge_dataplane::{Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables};
+use std::io::{self, Write};
+
+/// Numbers its answers, so that it shows which one was delivered.
+struct Numbered {
+    capabilities: Capabilities,
+    samples: u64,
+    rotations: u64,
+    /// Rotations that time out before each one that works.
+    slow: u64,
+    left: u64,
+}
+
+impl Numbered {
+    fn new(slow: u64) -> Self {
+        let (_, ports) = flowgauge_dataplane::poll::port::frames(1);
+        let capabilities = Poll::new(ports, Default::default()).capabilities().clone();
+        Numbered { capabilities, samples: 0, rotations: 0, slow, left: slow }
+    }
+}
+
+fn snapshot(packets: u64) -> Snapshot {
+    let mut bank = Box::new(Bank::new());
+    bank.counters.ipv4 = packets;
+    let hash = HashIdentity::new(HashMode::Crc32, 0);
+    Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None }
+}
+
+impl Dataplane for Numbered {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn install(&mut self, _: &Tables) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        self.samples += 1;
+        Ok(snapshot(self.samples))
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        if self.left > 0 {
+            self.left -= 1;
+            let target = "numbered".to_owned();
+            return Err(Error::Timeout { operation: "rotate", target, worker: 0, waited: Default::default() });
+        }
+        self.left = self.slow;
+        self.rotations += 1;
+        Ok(snapshot(self.rotations))
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        Ok(vec![Event::TrafficEnded])
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        let mut losses = Losses::default();
+        losses.add(LossCause::Capture, 3);
+        Ok(losses)
+    }
+}
+
+fn outcome(result: Result<Snapshot, Error>) -> Option<u64> {
+    result.ok().map(|snapshot| snapshot.packets_after)
+}
+
+#[test]
+fn every_window_is_delivered_once_and_in_order() {
+    for slow in [0, 1, 3] {
+        let faults = Faults { request_lost: 0.3, answer_lost: 0.3 };
+        let mut dataplane = FaultInjector::new(Numbered::new(slow), faults, 5);
+        let mut delivered = Vec::new();
+        while delivered.len() < 300 {
+            delivered.extend(outcome(dataplane.rotate()));
+        }
+        assert_eq!(delivered, (1..=300).collect::<Vec<_>>(), "{slow} rotations time out before each");
+    }
+}
+
+/// The answer that was lost is of no use later: the state has changed.
+#[test]
+fn a_sample_is_never_an_older_one() {
+    let mut dataplane = FaultInjector::new(Numbered::new(0), Faults { request_lost: 0.0, answer_lost: 0.5 }, 6);
+    for call in 1..=300 {
+        assert!(outcome(dataplane.sample()).is_none_or(|number| number == call));
+    }
+    assert_eq!(dataplane.inner_mut().samples, 300);
+}
+
+#[test]
+fn faults_depend_on_the_seed_alone() {
+    let run = |seed| {
+        let mut dataplane = FaultInjector::new(Numbered::new(0), Faults { request_lost: 0.2, answer_lost: 0.2 }, seed);
+        let calls: Vec<_> = (0..200).map(|_| (outcome(dataplane.rotate()), dataplane.losses().is_ok())).collect();
+        (calls, dataplane.injected())
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn no_and_certain_faults() {
+    let mut sound = FaultInjector::new(Numbered::new(0), Faults::default(), 7);
+    assert!((0..100).all(|_| sound.rotate().is_ok() && sound.sample().is_ok() && sound.events().is_ok()));
+    assert_eq!(sound.injected(), 0);
+    let mut broken = FaultInjector::new(Numbered::new(0), Faults { request_lost: 1.0, answer_lost: 0.0 }, 8);
+    assert!((0..100).all(|_| broken.rotate().is_err() && broken.losses().is_err()));
+    assert!(broken.install(&Tables::new(&Settings::default(), 1)).is_err());
+    assert_eq!((broken.injected(), broken.inner_mut().rotations), (201, 0));
+}
+
+/// Takes so many bytes, then no more.
+struct Full {
+    written: Vec<u8>,
+    room: usize,
+    refused: usize,
+}
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.written.len() + bytes.len() > self.room {
+            self.refused += 1;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.written.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_log_that_is_full_does_not_stop_the_measurement() {
+    let full = Full { written: Vec::new(), room: 10_000, refused: 0 };
+    let mut dataplane = Recorder::new(Numbered::new(0), full, Precision::default());
+    for number in 1..=100 {
+        assert_eq!(outcome(dataplane.rotate()), Some(number));
+    }
+    let (_, log) = dataplane.into_parts();
+    assert!(!log.written.is_empty());
+    assert_eq!(log.refused, 1, "nothing is written behind a gap");
+}
+
+#[test]
+fn a_record_has_errors_losses_and_events() {
+    let mut dataplane = Recorder::new(Numbered::new(1), Vec::new(), Precision::MIN);
+    assert!(dataplane.rotate().is_err());
+    dataplane.rotate().unwrap();
+    dataplane.losses().unwrap();
+    dataplane.events().unwrap();
+    let (_, log) = dataplane.into_parts();
+    let lines: Vec<serde_json::Value> =
+        std::str::from_utf8(&log).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let calls: Vec<_> = lines.iter().map(|line| line["call"].as_str().unwrap()).collect();
+    assert_eq!(calls, ["rotate", "rotate", "losses", "events"]);
+    assert_eq!(lines[0]["outcome"]["transient"], true);
+    assert!(lines[0]["outcome"]["error"].as_str().unwrap().contains("numbered"));
+    assert_eq!(lines[1]["outcome"]["ok"]["registers"], "00".repeat(16));
+    assert_eq!(lines[1]["outcome"]["ok"]["packets_after"], 1);
+    assert_eq!(lines[2]["outcome"]["ok"], serde_json::json!([{ "capture": 3 }]));
+    assert_eq!(lines[3]["outcome"]["ok"], serde_json::json!(["TrafficEnded"]));
+}

@@ -1,0 +1,351 @@
+//! Captures in trace time: the same windows to the bit, whoever reads them in whatever way.
+
+use crate::model::{Expected, Model};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Link, Settings};
+use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant};
+use flowgauge_dataplane::capture::{Resolution, Step, Walker};
+use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
+use flowgauge_dataplane::poll::{Advance, Options, Pace};
+use flowgauge_dataplane::{Dataplane, Event, Poll, Tables, Truth};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashSet;
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+pub const CHUNK: usize = 256 * 1024;
+pub const SEED: u64 = 1;
+
+pub fn started(mut poll: Poll, settings: &Settings) -> Poll {
+    poll.install(&Tables::new(settings, SEED)).unwrap();
+    poll
+}
+
+pub fn counting(truth: bool) -> Options {
+    Options { truth, ..Options::default() }
+}
+
+pub fn model() -> Model {
+    Model::new(&Settings::default(), SEED)
+}
+
+/// An IPv4 frame of `length` bytes, at least 38.
+pub fn frame(source: u32, length: usize) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 24, 0, 1, 0, 0, 64, 17, 0, 0]);
+    frame.extend(source.to_be_bytes());
+    frame.extend([192, 0, 2, 7, 0, 1, 0, 2]);
+    frame.resize(length, source as u8);
+    frame
+}
+
+/// Several MiB of packets in whole microseconds: many small ones, some with the same timestamp, some as long as several chunks.
+fn packets(seed: u64, count: usize) -> Vec<Packet> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut timestamp = 1_700_000_000_000_000_000;
+    let packet = |number| {
+        timestamp += [0, 1000, 7000, 1_000_000][rng.random_range(0..4)];
+        let length = match number % 700 {
+            350 => rng.random_range(200_000..=262_144),
+            _ if rng.random_bool(0.3) => 1514,
+            _ => rng.random_range(38..200),
+        };
+        // About a third of the sources come again.
+        let source = rng.random_range(0..count as u32).wrapping_mul(0x9e37_79b1);
+        Packet { wire: (length + number % 5) as u32, ..Packet::new(timestamp, frame(source, length)) }
+    };
+    (0..count).map(packet).collect()
+}
+
+fn owned(packet: &Packet) -> OwnedFrame {
+    let Packet { timestamp, wire, frame, .. } = packet.clone();
+    OwnedFrame { bytes: frame, wire_length: wire, timestamp, link: Link::Ethernet }
+}
+
+fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
+    let pcap = |variant, big_endian| build::pcap(&PcapOptions { variant, big_endian, ..PcapOptions::default() }, packets);
+    let mut spread = packets.to_vec();
+    for (number, packet) in spread.iter_mut().enumerate() {
+        packet.interface = (number % 2) as u32;
+        packet.block = if number % 11 == 0 { PacketBlock::Obsolete } else { PacketBlock::Enhanced };
+    }
+    let nanoseconds = InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..InterfaceOptions::default() };
+    let options = PcapNgOptions {
+        interfaces: vec![InterfaceOptions { drops: Some(5), ..InterfaceOptions::default() }, nanoseconds],
+        comment: "a comment".to_owned(),
+        // One block that is longer than a chunk, and more at its beginning than a walker wants to see at once.
+        extra: [(3, 20), (packets.len() / 2, 3 * CHUNK), (packets.len(), 8)]
+            .map(|(before, length)| build::ExtraBlock { before, block_type: 0x0bad, body: vec![7; length] })
+            .to_vec(),
+        ..PcapNgOptions::default()
+    };
+    vec![
+        ("pcap", pcap(PcapVariant::Microseconds, false)),
+        ("pcap, nanoseconds, big-endian", pcap(PcapVariant::Nanoseconds, true)),
+        ("pcap, modified", pcap(PcapVariant::Modified, false)),
+        ("pcapng", build::pcapng(&options, &spread)),
+        ("pcapng, big-endian", build::pcapng(&PcapNgOptions { big_endian: true, ..options }, &spread)),
+    ]
+}
+
+/// Hands out what it reads in pieces of awkward lengths, and is interrupted now and then.
+pub struct ShortReads<R> {
+    inner: R,
+    reads: usize,
+}
+
+impl<R> ShortReads<R> {
+    pub fn new(inner: R) -> Self {
+        ShortReads { inner, reads: 0 }
+    }
+}
+
+impl<R: Read> Read for ShortReads<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reads += 1;
+        if self.reads.is_multiple_of(13) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let most = [1, 4096, 7, 65_536, 100_003][self.reads % 5].min(buffer.len());
+        self.inner.read(&mut buffer[..most])
+    }
+}
+
+/// A file that is gone when the test is.
+pub struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    pub fn new(name: &str, content: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("flowgauge-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).unwrap();
+        TemporaryFile(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Window {
+    expected: Expected,
+    truth: Option<Truth>,
+}
+
+/// Replays with a rotation at each limit and one at the end.
+fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
+    let gate = poll.gate();
+    let precision = Settings::default().cardinality.precision;
+    let mut windows = Vec::new();
+    for limit in limits.iter().copied().chain([u64::MAX]) {
+        let stands = gate.advance(limit);
+        assert!(matches!(stands, Advance::Reached { .. } | Advance::Ended { .. }), "{stands:?}");
+        let snapshot = poll.rotate().unwrap();
+        let levels = snapshot.bank.cardinality.levels(precision).to_vec();
+        windows.push(Window { expected: Expected { counters: snapshot.bank.counters, levels }, truth: snapshot.truth });
+    }
+    let events = poll.events().unwrap();
+    assert_eq!(poll.events().unwrap(), [], "each event comes once");
+    (windows, events)
+}
+
+/// What these windows must be.
+fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
+    let model = model();
+    let mut rest = packets;
+    let mut total: HashSet<Vec<u8>> = HashSet::new();
+    let mut window = |limit| {
+        let (frames, later) = rest.split_at(rest.partition_point(|packet| packet.timestamp < limit));
+        rest = later;
+        let frames: Vec<OwnedFrame> = frames.iter().map(owned).collect();
+        let flows = model.flows(&frames);
+        total.extend(flows.iter().cloned());
+        let truth = truth.then_some(Truth { window: flows.len() as u64, total: total.len() as u64 });
+        Window { expected: model.expect(&frames), truth }
+    };
+    limits.iter().copied().chain([u64::MAX]).map(&mut window).collect()
+}
+
+#[track_caller]
+fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
+    assert_eq!(windows.len(), expected.len());
+    for (index, (window, expected)) in windows.iter().zip(expected).enumerate() {
+        assert_eq!(window.expected.counters, expected.expected.counters, "window {index} of {what}");
+        assert_eq!(window.truth, expected.truth, "window {index} of {what}");
+        assert!(window.expected.levels == expected.expected.levels, "registers of window {index} of {what}");
+    }
+}
+
+/// Limits that fall on timestamps, just behind them, into gaps, several into one chunk and none into others.
+fn limits(packets: &[Packet]) -> Vec<u64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let mut limits: Vec<u64> = (0..60)
+        .map(|number| packets[rng.random_range(0..packets.len())].timestamp + [0, 1, 500][number % 3])
+        .filter(|limit| !(packets[1000].timestamp..packets[2000].timestamp).contains(limit))
+        .collect();
+    limits.extend(packets[400..440].iter().map(|packet| packet.timestamp));
+    limits.push(packets[0].timestamp);
+    limits.sort_unstable();
+    limits
+}
+
+#[test]
+fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
+    let packets = packets(1, 5000);
+    let limits = limits(&packets);
+    for (format, bytes) in formats(&packets) {
+        assert!(bytes.len() > 12 * CHUNK, "{} bytes of {format}", bytes.len());
+        let file = TemporaryFile::new(&format!("windows-{}", format.replace([' ', ','], "-")), &bytes);
+        for workers in 1..=3 {
+            let truth = workers != 2;
+            let expected = windows(&packets, &limits, truth);
+            let sources = [
+                ("a file", pcap(file.path(), workers, Pace::Trace).unwrap()),
+                ("a pipe", pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace)),
+                ("short reads", pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace)),
+            ];
+            for (source, ports) in sources {
+                let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
+                let drops = if format.starts_with("pcapng") { 5 } else { 0 };
+                let source_state = poll.source();
+                let (windows, events) = replay(poll, &limits);
+                let what = format!("{format} from {source} with {workers} workers");
+                assert_same(&windows, &expected, &what);
+                assert_eq!(events, [Event::TrafficEnded], "{what}");
+                assert_eq!(source_state.losses().total(), drops, "{what}");
+            }
+        }
+    }
+}
+
+/// The end of the file at, before and behind the end of a chunk.
+#[test]
+fn files_that_end_where_a_chunk_does() {
+    for length in [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 16, 3 * CHUNK + 15] {
+        let mut packets = Vec::new();
+        let mut left = length - 24;
+        while left > 0 {
+            let captured = if left > 4000 { 1000 } else { left - 16 };
+            packets.push(Packet::new(1000 * packets.len() as u64, frame(packets.len() as u32, captured)));
+            left -= 16 + captured;
+        }
+        let bytes = build::pcap(&PcapOptions::default(), &packets);
+        assert_eq!(bytes.len(), length);
+        let limits = [packets[packets.len() / 2].timestamp, packets[packets.len() - 1].timestamp];
+        let expected = windows(&packets, &limits, false);
+        for workers in 1..=3 {
+            let file = TemporaryFile::new(&format!("end-{workers}-{length}"), &bytes);
+            for ports in [
+                pcap(file.path(), workers, Pace::Trace).unwrap(),
+                pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace),
+            ] {
+                let poll = started(Poll::new(ports, counting(false)), &Settings::default());
+                let (windows, events) = replay(poll, &limits);
+                assert_same(&windows, &expected, &format!("{length} bytes, {workers} workers"));
+                assert_eq!(events, [Event::TrafficEnded]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_capture_without_packets_ends_at_once() {
+    let bytes = build::pcap(&PcapOptions::default(), &[]);
+    for workers in 1..=2 {
+        let ports = pcap_reader(Cursor::new(bytes.clone()), "empty", workers, Pace::Trace);
+        let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+        assert_eq!(poll.gate().advance(0), Advance::Ended { last: None });
+        assert_eq!(poll.events().unwrap(), [Event::TrafficEnded]);
+        assert_eq!(poll.rotate().unwrap().packets_after, 0);
+    }
+}
+
+#[test]
+fn the_gate_tells_the_next_and_the_last_timestamp() {
+    let packets = packets(2, 3000);
+    let bytes = build::pcap(&PcapOptions::default(), &packets);
+    for workers in 1..=3 {
+        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace);
+        let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+        let gate = poll.gate();
+        assert_eq!(gate.advance(0), Advance::Reached { next: packets[0].timestamp });
+        assert_eq!(gate.advance(packets[0].timestamp), Advance::Reached { next: packets[0].timestamp });
+        for number in (1..packets.len()).step_by(97) {
+            let limit = packets[number].timestamp + 1;
+            let before = packets.partition_point(|packet| packet.timestamp < limit);
+            assert_eq!(gate.advance(limit), Advance::Reached { next: packets[before].timestamp });
+            // Going back is no going back.
+            assert_eq!(gate.advance(5), Advance::Reached { next: packets[before].timestamp });
+            assert_eq!(poll.sample().unwrap().packets_after, before as u64);
+        }
+        assert_eq!(gate.advance(u64::MAX), Advance::Ended { last: Some(packets[packets.len() - 1].timestamp) });
+        assert_eq!(poll.sample().unwrap().packets_after, packets.len() as u64);
+    }
+}
+
+/// Flows that come again in another chunk, which another worker reads, are as recent as their latest packet.
+#[test]
+fn staggered_registers_and_truth_do_not_depend_on_workers() {
+    let packets = packets(3, 5000);
+    let bytes = build::pcap(&PcapOptions::default(), &packets);
+    let mut settings = Settings::default();
+    settings.cardinality.mode = Mode::Staggered;
+    let (first, last) = (packets[0].timestamp, packets[packets.len() - 1].timestamp);
+    let m = settings.cardinality.precision.registers() as u64;
+    let slot_ns = (last - first) / (3 * m);
+    let run = |workers| {
+        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace);
+        let mut poll = started(Poll::new(ports, Options { settings, slot_ns, truth: true, ..Options::default() }), &settings);
+        let gate = poll.gate();
+        let mut step = |number| {
+            let limit = first + (last - first) * number / 20;
+            gate.advance(limit);
+            let sample = poll.sample().unwrap();
+            let levels: Vec<u8> =
+                sample.staggered.unwrap().levels(settings.cardinality.precision, (limit / slot_ns) as u32).collect();
+            let covered = |packet: &&Packet| packet.timestamp < limit && packet.timestamp >= limit - slot_ns * m / 2;
+            let flows = model().flows(packets.iter().filter(covered).map(owned)).len() as u64;
+            assert_eq!(sample.truth.unwrap().window, flows, "{workers} workers, step {number}");
+            levels
+        };
+        (1..20).map(&mut step).collect::<Vec<_>>()
+    };
+    let alone = run(1);
+    assert!(alone.iter().flatten().any(|&level| level > 0));
+    for workers in [2, 3, 2, 3] {
+        assert!(run(workers) == alone, "{workers} workers");
+    }
+}
+
+/// The packets of a capture, and what is wrong with it, as the walker sees them.
+pub fn walk(bytes: &[u8]) -> (Vec<(OwnedFrame, u16)>, Option<String>) {
+    let mut walker = Walker::new();
+    let mut unread = bytes;
+    let mut frames = Vec::new();
+    let end = loop {
+        match walker.next(unread) {
+            Step::Packet { record, consumed } => {
+                let link_type = walker.interfaces()[record.interface as usize].link_type;
+                let frame = OwnedFrame {
+                    bytes: record.frame(unread).to_vec(),
+                    wire_length: record.wire,
+                    timestamp: record.timestamp,
+                    link: record.link,
+                };
+                frames.push((frame, link_type));
+                unread = &unread[consumed..];
+            }
+            Step::Skip { consumed } => unread = &unread[consumed..],
+            Step::NeedMore { .. } => break walker.finish(unread),
+            Step::Damaged(damage) => break Err(damage),
+        }
+    };
+    (frames, end.err().map(|damage| damage.to_string()))
+}

@@ -1,0 +1,174 @@
+//! Captures that are cut, overwritten or no captures: what can be read is counted, and the rest is reported once.
+
+use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk};
+use flowgauge_core::{Link, Settings};
+use flowgauge_dataplane::capture::build::{self, Packet, PcapNgOptions, PcapOptions};
+use flowgauge_dataplane::capture::link_type;
+use flowgauge_dataplane::poll::port::{pcap, pcap_reader};
+use flowgauge_dataplane::poll::{Advance, Pace};
+use flowgauge_dataplane::{Dataplane, Error, Event, Poll};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashSet;
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+
+fn packets() -> Vec<Packet> {
+    (0..1500).map(|number: u32| Packet::new(u64::from(number) * 1000, frame(number, 38 + (number as usize * 7) % 1400))).collect()
+}
+
+/// Counts a whole capture; gives the snapshot's counters and registers, and the events.
+fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
+    let ports = pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace);
+    let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+    let stands = poll.gate().advance(u64::MAX);
+    assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
+    let window = poll.rotate().unwrap();
+    let levels = window.bank.cardinality.levels(Settings::default().cardinality.precision).to_vec();
+    (crate::model::Expected { counters: window.bank.counters, levels }, poll.events().unwrap())
+}
+
+/// Compares with the walker; gives whether there was damage.
+fn check(bytes: &[u8], what: &str) -> bool {
+    let (frames, damage) = walk(bytes);
+    let expected = model().expect(frames.iter().map(|(frame, _)| frame));
+    let unsupported: HashSet<u16> =
+        frames.iter().filter(|(frame, _)| frame.link == Link::Unsupported).map(|&(_, link_type)| link_type).collect();
+    for workers in 1..=3 {
+        let (counted, events) = count(bytes, workers);
+        assert_eq!(counted, expected, "{what}, {workers} workers");
+        let (end, warnings) = events.split_last().unwrap();
+        assert_eq!(*end, Event::TrafficEnded, "{what}");
+        let expected_warnings = usize::from(damage.is_some()) + unsupported.len();
+        assert_eq!(warnings.len(), expected_warnings, "{what}, {workers} workers: {warnings:?}, damage {damage:?}");
+        if let Some(damage) = &damage {
+            assert!(matches!(&warnings[0], Event::Warning(line) if *line == format!("damaged: {damage}")), "{warnings:?}");
+        }
+    }
+    damage.is_some()
+}
+
+#[test]
+fn damaged_captures_count_up_to_the_damage() {
+    let packets = packets();
+    let captures =
+        [("pcap", build::pcap(&PcapOptions::default(), &packets)), ("pcapng", build::pcapng(&PcapNgOptions::default(), &packets))];
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let (mut damaged, mut skipped) = (0, 0);
+    for (format, whole) in captures {
+        assert!(whole.len() > 4 * CHUNK);
+        assert!(!check(&whole, format), "the whole capture");
+        for number in 0..24 {
+            let at = rng.random_range(0..whole.len());
+            let mut bytes = whole.clone();
+            let mut garbage = vec![0; rng.random_range(1..400)];
+            rng.fill_bytes(&mut garbage);
+            let what = match number % 4 {
+                0 => {
+                    bytes.truncate(at);
+                    "cut"
+                }
+                1 => {
+                    bytes.extend(&garbage);
+                    "garbage behind"
+                }
+                2 => {
+                    bytes[at] ^= 1 << rng.random_range(0..8);
+                    "one bit"
+                }
+                _ => {
+                    let end = (at + garbage.len()).min(bytes.len());
+                    bytes[at..end].copy_from_slice(&garbage[..end - at]);
+                    "overwritten"
+                }
+            };
+            // No limit lies behind the end of time, so such a packet and those after it never come.
+            if walk(&bytes).0.iter().any(|(frame, _)| frame.timestamp == u64::MAX) {
+                skipped += 1;
+                continue;
+            }
+            damaged += usize::from(check(&bytes, &format!("{format}, {what} at {at}, number {number}")));
+        }
+    }
+    assert!(damaged > 15 && skipped < 5, "{damaged} of 48 were damage, {skipped} skipped");
+}
+
+#[test]
+fn cuts_around_the_ends_of_chunks() {
+    let packets = packets();
+    for whole in [build::pcap(&PcapOptions::default(), &packets), build::pcapng(&PcapNgOptions::default(), &packets)] {
+        for at in [0, 1, 3, 4, 15, 16, 23, 24, 25, 40, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK] {
+            check(&whole[..at], &format!("cut at {at}"));
+        }
+    }
+}
+
+#[test]
+fn frames_of_an_unknown_link_type_are_reported_once() {
+    let packets: Vec<Packet> = packets().into_iter().take(1000).collect();
+    let network = u32::from(link_type::ETHERNET) + 104;
+    let bytes = build::pcap(&PcapOptions { network, ..PcapOptions::default() }, &packets);
+    for workers in 1..=2 {
+        let (counted, events) = count(&bytes, workers);
+        assert_eq!((counted.counters.non_ip, counted.packets()), (1000, 1000));
+        let [Event::Warning(line), Event::TrafficEnded] = &events[..] else { panic!("{events:?}") };
+        assert!(line.contains("1000 packets of link type 105 (IEEE802_11)"), "{line}");
+    }
+}
+
+#[test]
+fn what_is_no_capture_is_a_warning() {
+    for (content, hint) in
+        [(&b""[..], "empty"), (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", "gunzip"), (b"some text, no packets", "text")]
+    {
+        let file = TemporaryFile::new(&format!("no-capture-{hint}"), content);
+        let ports = pcap(file.path(), 2, Pace::Trace).unwrap();
+        let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+        assert_eq!(poll.gate().advance(u64::MAX), Advance::Ended { last: None });
+        let events = poll.events().unwrap();
+        let [Event::Warning(line), Event::TrafficEnded] = &events[..] else { panic!("{events:?}") };
+        assert!(line.contains(hint) && line.contains(&file.path().display().to_string()), "{line}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_opened_are_errors() {
+    for (path, kind) in
+        [(std::env::temp_dir(), io::ErrorKind::IsADirectory), ("/nowhere/at/all.pcap".into(), io::ErrorKind::NotFound)]
+    {
+        match pcap(&path, 1, Pace::Trace).err() {
+            Some(Error::File { operation: "open", path: named, source }) => {
+                assert_eq!((named.as_path(), source.kind()), (path.as_path() as &Path, kind));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Breaks off inside a chunk, for good.
+struct Breaking(Cursor<Vec<u8>>);
+
+impl Read for Breaking {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 => Err(io::Error::other("the disk is gone")),
+            read => Ok(read),
+        }
+    }
+}
+
+#[test]
+fn what_was_read_before_an_error_is_counted_and_the_error_reported_once() {
+    let whole = build::pcap(&PcapOptions::default(), &packets());
+    for at in [10, 5000, CHUNK + 70_000, 2 * CHUNK] {
+        let (frames, _) = walk(&whole[..at]);
+        for workers in 1..=3 {
+            let ports = pcap_reader(Breaking(Cursor::new(whole[..at].to_vec())), "disk", workers, Pace::Trace);
+            let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+            poll.gate().advance(u64::MAX);
+            assert_eq!(poll.rotate().unwrap().packets_after, frames.len() as u64, "error at {at}, {workers} workers");
+            let warning = Event::Warning("disk: cannot read on: the disk is gone".to_owned());
+            assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded], "error at {at}, {workers} workers");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The poll-mode backend beyond what every backend must do: captures, generated traffic, and workers that stall or die.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
+
+mod capture;
+mod damage;
+mod generated;
+#[path = "../conformance/model.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite, which uses the rest")]
+mod model;
+mod reports;
+mod workers;

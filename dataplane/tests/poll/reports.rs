@@ -1,0 +1,72 @@
+//! What the backend tells of its own accord.
+
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::{Frame, OwnedFrame, Port, Ports, Received, Source, frames};
+use flowgauge_dataplane::poll::{Gate, Options, Pace};
+use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Silent;
+
+impl Port for Silent {
+    fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
+        Received::Idle
+    }
+}
+
+/// Finds something wrong with the end of the traffic, just after it was asked for warnings.
+struct EndsBadly {
+    gate: Arc<Gate>,
+    asked: AtomicUsize,
+}
+
+impl Source for EndsBadly {
+    fn warnings(&self) -> Vec<String> {
+        match self.asked.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                self.gate.end();
+                Vec::new()
+            }
+            1 => vec!["the end is damaged".to_owned()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[test]
+fn no_warning_comes_after_the_end() {
+    let gate = Arc::new(Gate::new(Pace::Trace));
+    let source = Arc::new(EndsBadly { gate: Arc::clone(&gate), asked: AtomicUsize::new(0) });
+    let mut poll = Poll::new(Ports { ports: vec![Silent], source, gate, interface: "silent".to_owned() }, Options::default());
+    assert_eq!(poll.events().unwrap(), []);
+    let warning = Event::Warning("the end is damaged".to_owned());
+    assert_eq!(poll.events().unwrap(), [warning, Event::TrafficEnded]);
+    assert_eq!(poll.events().unwrap(), []);
+}
+
+#[test]
+fn injected_traffic_ends_with_its_injector() {
+    for workers in 1..=2 {
+        let (injector, ports) = frames(workers);
+        let mut poll = Poll::new(ports, Options::default());
+        // Sent before anyone counts, counted once someone does.
+        injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);
+        poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        injector.send(vec![OwnedFrame::ethernet(vec![0; 60]); 1000]);
+        drop(injector);
+        while poll.events().unwrap() != [Event::TrafficEnded] {
+            std::thread::yield_now();
+        }
+        assert_eq!(poll.rotate().unwrap().packets_after, 2000);
+    }
+}
+
+#[test]
+fn feeding_a_backend_that_is_gone_does_not_hang() {
+    let (injector, ports) = frames(2);
+    let poll = Poll::new(ports, Options::default());
+    injector.send(vec![OwnedFrame::ethernet(vec![0; 60])]);
+    drop(poll);
+    injector.feed(vec![OwnedFrame::ethernet(vec![0; 60])]);
+}

@@ -1,0 +1,285 @@
+//! Workers that stall or die, made to by ports that do so on demand.
+
+use crate::capture::frame;
+use flowgauge_core::{Link, Settings};
+use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received, Source};
+use flowgauge_dataplane::poll::{Advance, Gate, Options, Pace};
+use flowgauge_dataplane::{Dataplane, Error, Poll, Snapshot, Tables};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+/// How long a call waits for a worker that will not answer. It is always the first, so that however slow this machine is, no
+/// other is found wanting before.
+const DEADLINE: Duration = Duration::from_millis(100);
+
+/// What a port does when it is asked for frames.
+enum Order {
+    /// Hands over frames.
+    Frames(u32),
+    /// Hands over frames, says that it is stuck, waits to be released, and hands over more.
+    Stall { before: u32, stuck: Sender<()>, release: Receiver<()>, after: u32 },
+    /// Hands over frames and panics.
+    Panic(u32),
+    /// Begins a batch, says that the traffic ends, panics, and is not gone before it is released.
+    PanicInLastBatch { release: Receiver<()> },
+}
+
+struct Obedient {
+    orders: Receiver<(Order, Sender<()>)>,
+    gate: Arc<Gate>,
+}
+
+/// Waits when it is dropped.
+struct Lingering<'a>(&'a Receiver<()>);
+
+impl Drop for Lingering<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.recv();
+    }
+}
+
+impl Port for Obedient {
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let (order, done) = match self.orders.try_recv() {
+            Ok(order) => order,
+            Err(TryRecvError::Empty) => return Received::Idle,
+            Err(TryRecvError::Disconnected) => return Received::Ended,
+        };
+        let mut hand_over = |frames| {
+            for source in 0..frames {
+                let bytes = frame(source, 60);
+                sink(Frame { bytes: &bytes, wire_length: 60, timestamp: 0, link: Link::Ethernet });
+            }
+        };
+        match order {
+            Order::Frames(frames) => hand_over(frames),
+            Order::Stall { before, stuck, release, after } => {
+                hand_over(before);
+                stuck.send(()).unwrap();
+                // Released as well when the test fails and drops the other end.
+                let _ = release.recv();
+                hand_over(after);
+            }
+            Order::Panic(frames) => {
+                hand_over(frames);
+                panic!("as ordered");
+            }
+            Order::PanicInLastBatch { release } => {
+                let _lingering = Lingering(&release);
+                let _busy = self.gate.begin();
+                self.gate.end();
+                panic!("as ordered");
+            }
+        }
+        // Nobody waits for the end of a stall.
+        let _ = done.send(());
+        Received::Frames
+    }
+}
+
+struct Nothing;
+
+impl Source for Nothing {}
+
+struct Rig {
+    poll: Poll,
+    orders: Vec<Sender<(Order, Sender<()>)>>,
+    gate: Arc<Gate>,
+}
+
+impl Rig {
+    fn new(workers: usize, pace: Pace, deadline: Duration) -> Self {
+        let gate = Arc::new(Gate::new(pace));
+        let (orders, ports): (Vec<_>, Vec<_>) = (0..workers)
+            .map(|_| {
+                let (sender, orders) = channel();
+                (sender, Obedient { orders, gate: Arc::clone(&gate) })
+            })
+            .unzip();
+        let ports = Ports { ports, source: Arc::new(Nothing), gate: Arc::clone(&gate), interface: "obedient".to_owned() };
+        let mut poll = Poll::new(ports, Options { deadline, ..Options::default() });
+        poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        Rig { poll, orders, gate }
+    }
+
+    /// Gives an order and returns the receiver that hears when it was carried out.
+    fn order(&self, worker: usize, order: Order) -> Receiver<()> {
+        let (done, heard) = channel();
+        self.orders[worker].send((order, done)).unwrap();
+        self.gate.wake();
+        heard
+    }
+
+    fn feed(&self, worker: usize, frames: u32) {
+        self.order(worker, Order::Frames(frames)).recv().unwrap();
+    }
+
+    /// Makes a worker stall in the middle of a batch; dropping what is returned releases it.
+    fn stall(&self, worker: usize, before: u32, after: u32) -> Sender<()> {
+        let ((stuck, is_stuck), (release, released)) = (channel(), channel());
+        let _ = self.order(worker, Order::Stall { before, stuck, release: released, after });
+        is_stuck.recv().unwrap();
+        release
+    }
+}
+
+fn packets(snapshot: Snapshot) -> u64 {
+    snapshot.packets_after
+}
+
+fn assert_timeout(result: Result<Snapshot, Error>, stalled: usize) {
+    match result {
+        Err(error @ Error::Timeout { worker, waited, .. }) => {
+            assert_eq!((worker, waited), (stalled, DEADLINE));
+            assert!(error.is_transient());
+        }
+        Err(error) => panic!("{error}"),
+        Ok(snapshot) => panic!("{} packets from a worker that stalls", packets(snapshot)),
+    }
+}
+
+/// Repeats a call until the worker, which was released, has answered.
+fn persist(mut call: impl FnMut() -> Result<Snapshot, Error>) -> Snapshot {
+    loop {
+        match call() {
+            Ok(snapshot) => return snapshot,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_rotation_that_timed_out_is_finished_not_begun_again() {
+    for attempts in 1..=3 {
+        let mut rig = Rig::new(2, Pace::Open, DEADLINE);
+        rig.feed(0, 10);
+        rig.feed(1, 100);
+        let release = rig.stall(0, 3, 4);
+        for _ in 0..attempts {
+            assert_timeout(rig.poll.rotate(), 0);
+        }
+        // Between these two batches, if not before, the other worker leaves the old bank.
+        rig.feed(1, 0);
+        rig.feed(1, 1000);
+        drop(release);
+        assert_eq!(packets(persist(|| rig.poll.rotate())), 117, "{attempts} attempts failed");
+        rig.feed(1, 10_000);
+        assert_eq!(packets(persist(|| rig.poll.sample())), 11_000);
+        assert_eq!(packets(persist(|| rig.poll.rotate())), 11_000);
+        assert_eq!(packets(persist(|| rig.poll.rotate())), 0);
+    }
+}
+
+#[test]
+fn a_sample_that_timed_out_leaves_nothing_behind() {
+    let mut rig = Rig::new(2, Pace::Open, DEADLINE);
+    rig.feed(1, 10);
+    let release = rig.stall(0, 3, 4);
+    assert_timeout(rig.poll.sample(), 0);
+    assert_timeout(rig.poll.sample(), 0);
+    rig.feed(1, 100);
+    drop(release);
+    assert_eq!(packets(persist(|| rig.poll.sample())), 117, "not what the other worker copied for the failed call");
+    assert_eq!(packets(persist(|| rig.poll.rotate())), 117);
+}
+
+#[test]
+fn samples_and_rotations_that_time_out_in_turn() {
+    let mut rig = Rig::new(1, Pace::Open, DEADLINE);
+    rig.feed(0, 10);
+    let release = rig.stall(0, 3, 4);
+    assert_timeout(rig.poll.sample(), 0);
+    assert_timeout(rig.poll.rotate(), 0);
+    assert_timeout(rig.poll.sample(), 0);
+    assert_timeout(rig.poll.rotate(), 0);
+    assert_timeout(rig.poll.sample(), 0);
+    drop(release);
+    assert_eq!(packets(persist(|| rig.poll.sample())), 0, "the rotation was carried out, so this is of the next window");
+    rig.feed(0, 100);
+    assert_eq!(packets(persist(|| rig.poll.sample())), 100);
+    assert_eq!(packets(persist(|| rig.poll.rotate())), 17, "the rotation that had timed out");
+    assert_eq!(packets(persist(|| rig.poll.rotate())), 100);
+}
+
+fn assert_died(result: Result<Snapshot, Error>, dead: usize) {
+    match result {
+        Err(error @ Error::WorkerDied { worker, .. }) => {
+            assert_eq!(worker, dead);
+            assert!(!error.is_transient());
+        }
+        Err(error) => panic!("{error}"),
+        Ok(snapshot) => panic!("{} packets without those of the dead", packets(snapshot)),
+    }
+}
+
+#[test]
+fn a_dead_worker_is_an_error_and_never_a_smaller_count() {
+    for dead in 0..2 {
+        let mut rig = Rig::new(2, Pace::Open, Duration::from_secs(3600));
+        rig.feed(0, 10);
+        rig.feed(1, 10);
+        assert_eq!(packets(rig.poll.rotate().unwrap()), 20);
+        rig.feed(1 - dead, 10);
+        // The other end hangs up when the port is dropped, and is not told that the order was carried out.
+        assert!(rig.order(dead, Order::Panic(5)).recv().is_err());
+        for _ in 0..2 {
+            assert_died(rig.poll.sample(), dead);
+            assert_died(rig.poll.rotate(), dead);
+        }
+        assert_eq!(rig.poll.losses().unwrap().total(), 0);
+    }
+}
+
+#[test]
+fn a_worker_that_dies_during_a_rotation_ends_the_wait() {
+    let mut rig = Rig::new(1, Pace::Open, Duration::from_secs(3600));
+    rig.feed(0, 10);
+    let release = rig.stall(0, 1, 1);
+    let _heard = rig.order(0, Order::Panic(1));
+    let releaser = std::thread::spawn(move || drop(release));
+    // Served between the two orders or not at all; either way the call returns.
+    match rig.poll.rotate() {
+        Ok(window) => assert_eq!(packets(window), 12),
+        died => assert_died(died, 0),
+    }
+    releaser.join().unwrap();
+    assert_died(rig.poll.rotate(), 0);
+}
+
+#[test]
+fn a_dead_worker_ends_the_wait_for_traffic() {
+    let rig = Rig::new(2, Pace::Trace, DEADLINE);
+    let _heard = rig.order(1, Order::Panic(1));
+    assert_eq!(rig.gate.advance(1000), Advance::Failed);
+    assert_eq!(rig.gate.advance(2000), Advance::Failed, "now and from now on");
+}
+
+/// The batch is given up before the worker is gone: in between, it must not pass for counted.
+#[test]
+fn a_batch_that_died_is_not_taken_for_counted() {
+    let rig = Rig::new(1, Pace::Trace, DEADLINE);
+    let (release, released) = channel();
+    let _heard = rig.order(0, Order::PanicInLastBatch { release: released });
+    assert_eq!(rig.gate.advance(1000), Advance::Failed);
+    drop(release);
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_traffic() {
+    let rig = Rig::new(1, Pace::Trace, DEADLINE);
+    let gate = Arc::clone(&rig.gate);
+    let waiting = std::thread::spawn(move || gate.advance(1000));
+    rig.gate.interrupt();
+    assert_eq!(waiting.join().unwrap(), Advance::Interrupted);
+    assert_eq!(rig.gate.advance(2000), Advance::Interrupted);
+}
+
+#[test]
+fn dropping_the_backend_ends_its_workers() {
+    let rig = Rig::new(3, Pace::Trace, DEADLINE);
+    let Rig { poll, orders, gate } = rig;
+    drop(poll);
+    assert!(orders.iter().all(|orders| orders.send((Order::Frames(1), channel().0)).is_err()), "the ports are gone");
+    drop(gate);
+}
