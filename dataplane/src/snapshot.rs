@@ -26,6 +26,6 @@ pub struct Snapshot {
 pub struct Truth {
     /// Distinct flows in this window so far; with staggered registers, in the time they cover.
     pub window: u64,
-    /// Distinct flows since the start, up to the last closed window.
+    /// Distinct flows since the start, up to the last closed window; with staggered registers as `window`.
     pub total: u64,
 }

@@ -6,6 +6,9 @@ use flowgauge_core::Link;
 
 use super::{SECOND, link_type};
 
+/// The latest timestamp, in nanoseconds since 1970: below the limit that stands for no limit, so that every packet can be passed.
+const LATEST: u64 = u64::MAX - 1;
+
 /// The unit of an interface's timestamps: a second divided by 10 to the power, or by 2 to the power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
@@ -88,16 +91,16 @@ impl Interface {
         link_type::name(self.link_type)
     }
 
-    /// Nanoseconds since 1970 of a timestamp in the file, saturating at both ends of `u64`.
+    /// Nanoseconds since 1970 of a timestamp in the file, saturating at 0 and [`LATEST`].
     #[inline]
     pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {
         let since_offset = self.scale.nanoseconds(ticks);
         if self.offset_seconds == 0 {
-            return u64::try_from(since_offset).unwrap_or(u64::MAX);
+            return u64::try_from(since_offset).map_or(LATEST, |time| time.min(LATEST));
         }
         // Below 2^94 and above -2^93: neither the conversion nor the sum can wrap.
         let since_1970 = since_offset.cast_signed() + i128::from(self.offset_seconds) * i128::from(SECOND);
-        u64::try_from(since_1970.max(0)).unwrap_or(u64::MAX)
+        u64::try_from(since_1970.max(0)).map_or(LATEST, |time| time.min(LATEST))
     }
 }
 

@@ -27,11 +27,12 @@ pub(super) struct RecordLayout {
     /// Nanoseconds of one unit of a timestamp's fraction.
     fraction_unit: u32,
     link: Link,
+    link_type: u16,
 }
 
 impl Default for RecordLayout {
     fn default() -> Self {
-        Self { big_endian: false, header_length: RECORD_HEADER, fraction_unit: 1000, link: Link::Unsupported }
+        Self { big_endian: false, header_length: RECORD_HEADER, fraction_unit: 1000, link: Link::Unsupported, link_type: 0 }
     }
 }
 
@@ -48,7 +49,7 @@ impl RecordLayout {
                 MODIFIED => (MODIFIED_RECORD_HEADER, 1000),
                 _ => return None,
             };
-            Some(Self { big_endian, header_length, fraction_unit, link: Link::Unsupported })
+            Some(Self { big_endian, header_length, fraction_unit, link: Link::Unsupported, link_type: 0 })
         };
         of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
     }
@@ -76,6 +77,7 @@ impl RecordLayout {
             wire: original.max(captured),
             timestamp,
             link: self.link,
+            link_type: self.link_type,
             interface: 0,
         };
         Some((record, length))
@@ -145,7 +147,7 @@ impl PcapHeader {
         };
         let snaplen = u32_of([e, f, g, h]);
         Ok(Self {
-            layout: RecordLayout { link: link_type::link(link_type), ..layout },
+            layout: RecordLayout { link: link_type::link(link_type), link_type, ..layout },
             interface: Interface::new(None, link_type, snaplen, resolution, 0),
         })
     }

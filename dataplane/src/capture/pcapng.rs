@@ -116,8 +116,15 @@ impl Section {
         let interface = self.interfaces.get(id as usize)?;
         let ticks = u64::from(self.u32(high)) << 32 | u64::from(self.u32(low));
         let timestamp = interface.nanoseconds(ticks);
-        let record =
-            Record { start: 28, captured, wire: self.u32(original).max(captured), timestamp, link: interface.link, interface: id };
+        let record = Record {
+            start: 28,
+            captured,
+            wire: self.u32(original).max(captured),
+            timestamp,
+            link: interface.link,
+            link_type: interface.link_type,
+            interface: id,
+        };
         self.previous_timestamp = timestamp;
         Some((record, consumed))
     }
@@ -220,6 +227,7 @@ impl Walker {
             wire: fields.original.max(captured),
             timestamp,
             link: interface.link,
+            link_type: interface.link_type,
             interface: fields.interface,
         };
         self.section.previous_timestamp = timestamp;

@@ -83,7 +83,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 fn record(start: u32, captured: u32, wire: u32, timestamp: u64) -> Record {
-    Record { start, captured, wire, timestamp, link: Link::Ethernet, interface: 0 }
+    Record { start, captured, wire, timestamp, link: Link::Ethernet, link_type: link_type::ETHERNET, interface: 0 }
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn known_pcap_little_endian_nanoseconds_with_frame_check_sequence() {
          01000000 02000000 01000000 05000000 ee");
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let expected = Record { link: Link::LinuxSll, ..record(16, 1, 5, 1_000_000_002) };
+    let expected = Record { link: Link::LinuxSll, link_type: link_type::LINUX_SLL, ..record(16, 1, 5, 1_000_000_002) };
     assert_eq!(walk.packets, [(expected, vec![0xee])]);
     assert_eq!(walk.interfaces[0].link_type, 113);
     assert_eq!(walk.format, Some(Format::Pcap { nanoseconds: true, big_endian: false }));
@@ -127,7 +127,7 @@ fn known_pcap_big_endian() {
     let walked = walk(&microseconds);
     assert_eq!(walked.end, Ok(()));
     // The original length is below the captured one.
-    let expected = Record { link: Link::Ip, ..record(16, 2, 2, 1_000_002_000) };
+    let expected = Record { link: Link::Ip, link_type: link_type::RAW, ..record(16, 2, 2, 1_000_002_000) };
     assert_eq!(walked.packets, [(expected, vec![0x45, 0])]);
 
     let nanoseconds = hex("a1b23c4d 0002 0004 00000000 00000000 0000ffff 00000001
@@ -172,7 +172,7 @@ fn known_pcapng_little_endian() {
     .concat());
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let raw = |record: Record| Record { link: Link::Ip, interface: 1, ..record };
+    let raw = |record: Record| Record { link: Link::Ip, link_type: link_type::IPV4, interface: 1, ..record };
     assert_eq!(
         walk.packets,
         [
@@ -204,7 +204,7 @@ fn known_pcapng_sections_of_both_orders() {
     let file = hex(&[big, PCAPNG_LITTLE, little].concat());
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let cooked = |record: Record| Record { link: Link::LinuxSll2, ..record };
+    let cooked = |record: Record| Record { link: Link::LinuxSll2, link_type: link_type::LINUX_SLL2, ..record };
     assert_eq!(
         walk.packets,
         [
@@ -502,14 +502,14 @@ fn names_are_repaired() {
 #[test]
 fn timestamps_saturate() {
     let at = |resolution, offset_seconds, ticks| Interface::new(None, 1, 0, resolution, offset_seconds).nanoseconds(ticks);
-    assert_eq!(at(Resolution::PowerOf10(0), 0, u64::MAX), u64::MAX);
-    assert_eq!(at(Resolution::MICROSECONDS, 0, u64::MAX), u64::MAX);
-    assert_eq!(at(Resolution::NANOSECONDS, 0, u64::MAX), u64::MAX);
-    assert_eq!(at(Resolution::NANOSECONDS, 1, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::PowerOf10(0), 0, u64::MAX), u64::MAX - 1);
+    assert_eq!(at(Resolution::MICROSECONDS, 0, u64::MAX), u64::MAX - 1);
+    assert_eq!(at(Resolution::NANOSECONDS, 0, u64::MAX), u64::MAX - 1);
+    assert_eq!(at(Resolution::NANOSECONDS, 1, u64::MAX), u64::MAX - 1);
     assert_eq!(at(Resolution::NANOSECONDS, -1, u64::MAX), u64::MAX - SECOND);
     assert_eq!(at(Resolution::NANOSECONDS, -1, 5), 0);
-    assert_eq!(at(Resolution::PowerOf10(0), i64::MAX, u64::MAX), u64::MAX);
-    assert_eq!(at(Resolution::PowerOf10(0), i64::MIN, u64::MAX), u64::MAX);
+    assert_eq!(at(Resolution::PowerOf10(0), i64::MAX, u64::MAX), u64::MAX - 1);
+    assert_eq!(at(Resolution::PowerOf10(0), i64::MIN, u64::MAX), u64::MAX - 1);
     assert_eq!(at(Resolution::PowerOf10(127), i64::MIN, u64::MAX), 0);
     assert_eq!(at(Resolution::PowerOf10(28), 0, u64::MAX), 1);
     assert_eq!(at(Resolution::PowerOf10(29), 0, u64::MAX), 0);
@@ -534,7 +534,7 @@ fn the_writer_writes_what_the_walker_reads() {
     assert_eq!(file[..expected.len()], expected);
     let walk = walk(&file);
     assert_eq!(walk.end, Ok(()));
-    let raw = |record: Record| Record { link: Link::Ip, ..record };
+    let raw = |record: Record| Record { link: Link::Ip, link_type: link_type::RAW, ..record };
     assert_eq!(
         walk.packets,
         [

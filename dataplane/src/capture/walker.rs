@@ -123,6 +123,8 @@ pub struct Record {
     pub timestamp: u64,
     /// The link layer of the frame.
     pub link: Link,
+    /// The LINKTYPE_ value that the link layer comes from, see [`link_type`](super::link_type).
+    pub link_type: u16,
     /// The index of the packet's interface in [`Walker::interfaces`].
     pub interface: u32,
 }

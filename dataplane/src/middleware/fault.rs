@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 pub struct Faults {
     /// A call fails before it reaches the dataplane.
     pub request_lost: f64,
-    /// A call is carried out but its answer is lost; the repeated call gets that answer.
+    /// A call is carried out but its answer is lost. A repeated `rotate` gets that answer; a repeated `sample` takes a new one.
     pub answer_lost: f64,
 }
 

@@ -44,6 +44,13 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             let _ = write!(hex, "{level:02x}");
             hex
         });
+        let staggered = snapshot.staggered.as_ref().map(|staggered| {
+            staggered.words(self.precision).iter().fold(String::new(), |mut hex, word| {
+                // As above.
+                let _ = write!(hex, "{word:08x}");
+                hex
+            })
+        });
         json!({
             "packets_before": snapshot.packets_before,
             "packets_after": snapshot.packets_after,
@@ -53,7 +60,8 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             },
             "hash": hash(&snapshot.hash),
             "registers": registers,
-            "truth": snapshot.truth.map(|truth| truth.window),
+            "staggered": staggered,
+            "truth": snapshot.truth.map(|truth| json!({ "window": truth.window, "total": truth.total })),
         })
     }
 }

@@ -54,7 +54,7 @@ fn damaged_captures_count_up_to_the_damage() {
     let captures =
         [("pcap", build::pcap(&PcapOptions::default(), &packets)), ("pcapng", build::pcapng(&PcapNgOptions::default(), &packets))];
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let (mut damaged, mut skipped) = (0, 0);
+    let mut damaged = 0;
     for (format, whole) in captures {
         assert!(whole.len() > 4 * CHUNK);
         assert!(!check(&whole, format), "the whole capture");
@@ -82,15 +82,10 @@ fn damaged_captures_count_up_to_the_damage() {
                     "overwritten"
                 }
             };
-            // No limit lies behind the end of time, so such a packet and those after it never come.
-            if walk(&bytes).0.iter().any(|(frame, _)| frame.timestamp == u64::MAX) {
-                skipped += 1;
-                continue;
-            }
             damaged += usize::from(check(&bytes, &format!("{format}, {what} at {at}, number {number}")));
         }
     }
-    assert!(damaged > 15 && skipped < 5, "{damaged} of 48 were damage, {skipped} skipped");
+    assert!(damaged > 15, "{damaged} of 48 were damage");
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Staggered {
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let word = &mut self.words[index & (MAX_REGISTERS - 1)];
         let candidate = round.wrapping_shl(LEVEL_BITS) | u32::from(level);
-        if word.wrapping_shr(LEVEL_BITS) != round || candidate > *word {
+        if is_ahead(candidate, *word) {
             *word = candidate;
         }
     }
@@ -51,13 +51,17 @@ impl Staggered {
         })
     }
 
+    /// The `m` registers as they are kept: round in the upper 24 bits, level in the lower 8.
+    #[must_use]
+    pub fn words(&self, precision: Precision) -> &[u32] {
+        self.words.get(..precision.registers()).unwrap_or(&self.words)
+    }
+
     /// Union with the registers of another core: of two rounds the later, of one round the higher level.
     pub fn merge(&mut self, other: &Staggered, precision: Precision) {
         let pairs = self.words.iter_mut().zip(&other.words).take(precision.registers());
         for (mine, &theirs) in pairs {
-            let ahead = theirs.wrapping_sub(*mine);
-            // Rounds wrap, so "later" is the shorter way round; within a round this compares levels. Zero was never written.
-            if theirs != 0 && (*mine == 0 || ahead < 1 << 31) {
+            if theirs != 0 && is_ahead(theirs, *mine) {
                 *mine = theirs;
             }
         }
@@ -67,6 +71,13 @@ impl Staggered {
     pub fn clear(&mut self, precision: Precision) {
         self.words.iter_mut().take(precision.registers()).for_each(|word| *word = 0);
     }
+}
+
+/// Whether a word is of a later round than another, or of the same with a higher level. Rounds wrap, so that later is the shorter way
+/// round; zero was never written.
+#[inline(always)]
+fn is_ahead(word: u32, other: u32) -> bool {
+    other == 0 || word.wrapping_sub(other).wrapping_sub(1) < (1 << 31) - 1
 }
 
 impl Default for Staggered {

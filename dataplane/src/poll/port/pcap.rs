@@ -8,6 +8,7 @@ use crate::capture::{Stop, Walker, link_type};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
+use crossbeam::channel::{Receiver, TryRecvError, bounded};
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 const CHUNK: usize = 256 * 1024;
 /// How often a worker looks whether it is its turn before it goes to sleep.
@@ -33,26 +35,24 @@ pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, 
     if metadata.is_dir() {
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    let input =
-        if metadata.is_file() { Input::File { file, length: metadata.len(), next: AtomicU64::new(0) } } else { stream(file) };
-    Ok(ports(input, path.to_owned(), workers, pace))
+    if !metadata.is_file() {
+        return Ok(ports(|gate| stream(file, gate), path.to_owned(), workers, pace));
+    }
+    let input = Input::File { file, length: metadata.len(), next: AtomicU64::new(0) };
+    Ok(ports(|_| input, path.to_owned(), workers, pace))
 }
 
 /// Ports on a capture that arrives through a pipe.
 #[must_use]
 pub fn pcap_reader(reader: impl Read + Send + 'static, name: &str, workers: usize, pace: Pace) -> Ports<PcapPort> {
-    ports(stream(reader), name.into(), workers, pace)
+    ports(|gate| stream(reader, gate), name.into(), workers, pace)
 }
 
-fn stream(reader: impl Read + Send + 'static) -> Input {
-    Input::Stream(Mutex::new((Box::new(reader), 0)))
-}
-
-fn ports(input: Input, path: PathBuf, workers: usize, pace: Pace) -> Ports<PcapPort> {
+fn ports(input: impl FnOnce(&Arc<Gate>) -> Input, path: PathBuf, workers: usize, pace: Pace) -> Ports<PcapPort> {
     let gate = Arc::new(Gate::new(pace));
     let interface = path.display().to_string();
     let shared = Arc::new(Shared {
-        input,
+        input: input(&gate),
         path,
         gate: Arc::clone(&gate),
         turn: AtomicU64::new(0),
@@ -63,36 +63,93 @@ fn ports(input: Input, path: PathBuf, workers: usize, pace: Pace) -> Ports<PcapP
     Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
 }
 
-type StreamState = (Box<dyn Read + Send>, u64);
-
 enum Input {
     File { file: File, length: u64, next: AtomicU64 },
-    Stream(Mutex<StreamState>),
+    Stream(Mutex<Stream>),
+}
+
+/// A pipe. A thread of its own reads it, since a read may wait for ever, which a worker must not.
+struct Stream {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    next: u64,
+}
+
+/// Pieces of a pipe that may lie ready.
+const PIECES: usize = 4;
+
+fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
+    let (sender, pieces) = bounded(PIECES);
+    let (failed, gate) = (sender.clone(), Arc::clone(gate));
+    let read = move || {
+        loop {
+            let mut piece = vec![0; CHUNK];
+            let (piece, last) = match reader.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) => {
+                    piece.truncate(length);
+                    (Ok(piece), false)
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => (Err(error), true),
+            };
+            // Nobody receives any more once the ports are gone.
+            if sender.send(piece).is_err() || last {
+                break;
+            }
+            gate.wake();
+        }
+        drop(sender);
+        gate.wake();
+    };
+    if let Err(error) = thread::Builder::new().name("pipe-reader".to_owned()).spawn(read) {
+        // The channel is empty and has room.
+        let _ = failed.try_send(Err(error));
+    }
+    Input::Stream(Mutex::new(Stream { pieces, next: 0 }))
+}
+
+/// What was read of the input into a chunk.
+struct Piece {
+    index: u64,
+    length: usize,
+    /// Nothing follows.
+    last: bool,
+    /// Why nothing follows, if that is no end of the file.
+    failure: Option<io::Error>,
 }
 
 impl Input {
-    /// Reads the next chunk into `buffer`; gives its number and length, and why it ends early if that is no end of the file.
-    /// Only the last chunk is shorter than [`CHUNK`].
-    fn read(&self, buffer: &mut [u8]) -> (u64, (usize, Option<io::Error>)) {
+    /// Reads the next chunk into `buffer`; `None` if a pipe has nothing now.
+    fn read(&self, buffer: &mut [u8]) -> Option<Piece> {
         match self {
             Input::File { file, next, .. } => {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                (index, fill(buffer, |part, done| file.read_at(part, index * CHUNK as u64 + done as u64)))
+                let (length, failure) = read_at(file, index * CHUNK as u64, buffer);
+                Some(Piece { index, length, last: length < buffer.len(), failure })
             }
             Input::Stream(stream) => {
-                let (reader, next) = &mut *stream.lock().unwrap_or_else(PoisonError::into_inner);
-                let index = *next;
-                *next += 1;
-                (index, fill(buffer, |part, _| reader.read(part)))
+                let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+                let (length, last, failure) = match stream.pieces.try_recv() {
+                    Ok(Ok(piece)) => {
+                        buffer[..piece.len()].copy_from_slice(&piece);
+                        (piece.len(), false, None)
+                    }
+                    Ok(Err(error)) => (0, true, Some(error)),
+                    Err(TryRecvError::Disconnected) => (0, true, None),
+                    Err(TryRecvError::Empty) => return None,
+                };
+                stream.next += 1;
+                Some(Piece { index: stream.next - 1, length, last, failure })
             }
         }
     }
 }
 
-fn fill(buffer: &mut [u8], mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>) -> (usize, Option<io::Error>) {
+/// Fills `buffer` from `offset` on; less than all of it at the end of the file, or on an error.
+fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while filled < buffer.len() {
-        match read(&mut buffer[filled..], filled) {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -173,7 +230,9 @@ struct Chunk {
     /// Its number, once it was read.
     index: Option<u64>,
     length: usize,
-    /// Why it could not be read further.
+    /// Whether the file ends with it.
+    last: bool,
+    /// Why it does, if not in order.
     failure: Option<io::Error>,
     /// Up to where it was walked.
     position: usize,
@@ -214,8 +273,9 @@ impl DerefMut for Buffer {
 impl Port for PcapPort {
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let Self { shared, chunk } = self;
-        let Some(index) = chunk.index.or_else(|| read_chunk(shared, chunk)) else {
-            return Received::Ended;
+        let index = match chunk.index.map_or_else(|| read_chunk(shared, chunk), Ok) {
+            Ok(index) => index,
+            Err(nothing) => return nothing,
         };
         let mut spins = 0;
         while shared.turn.load(Ordering::Acquire) != index {
@@ -264,30 +324,31 @@ impl Port for PcapPort {
             reader.packets_in(bytes, |record, bytes| {
                 last = last.max(Some(record.timestamp));
                 if record.link == Link::Unsupported {
-                    *unsupported.entry(record.interface).or_insert(0) += 1;
+                    *unsupported.entry(record.link_type).or_insert(0) += 1;
                 }
                 sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link: record.link });
             });
         }
         busy.last = last;
         if !unsupported.is_empty() {
-            shared.walk().note(unsupported, &reader);
+            shared.walk().note(unsupported);
         }
         Received::Frames
     }
 }
 
-/// Reads the next chunk; gives its number, or `None` if nothing is left.
-fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Option<u64> {
+/// Reads the next chunk.
+fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
     if shared.walk().ended {
-        return None;
+        return Err(Received::Ended);
     }
-    let (index, (length, failure)) = shared.input.read(&mut chunk.buffer);
+    let Piece { index, length, last, failure } = shared.input.read(&mut chunk.buffer).ok_or(Received::Idle)?;
     chunk.index = Some(index);
     chunk.length = length;
+    chunk.last = last;
     chunk.failure = failure;
     chunk.position = 0;
-    Some(index)
+    Ok(index)
 }
 
 #[derive(Clone, Copy)]
@@ -335,7 +396,7 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
                 walk.carry.extend_from_slice(&unread[..taken]);
                 chunk.position += taken;
                 if taken < missing {
-                    let outcome = if chunk.length < CHUNK { end(shared, walk, chunk) } else { Outcome::Done };
+                    let outcome = if chunk.last { end(shared, walk, chunk) } else { Outcome::Done };
                     return (outcome, passed);
                 }
             }
@@ -358,10 +419,9 @@ fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> Outcome {
 }
 
 impl Walk {
-    /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets` are by interface of `reader`.
-    fn note(&mut self, packets: BTreeMap<u32, u64>, reader: &Walker) {
-        for (interface, packets) in packets {
-            let link_type = reader.interfaces().get(interface as usize).map_or(u16::MAX, |interface| interface.link_type);
+    /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets` are by link type.
+    fn note(&mut self, packets: BTreeMap<u16, u64>) {
+        for (link_type, packets) in packets {
             *self.unsupported.entry(link_type).or_default() += packets;
         }
     }

@@ -96,7 +96,8 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
         },
         "hash": { "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED },
         "registers": hex(snapshot.bank.cardinality.levels(setup.precision())),
-        "truth": snapshot.truth.map(|truth| truth.window),
+        "staggered": null,
+        "truth": snapshot.truth.map(|truth| serde_json::json!({ "window": truth.window, "total": truth.total })),
     })
 }
 
