@@ -16,6 +16,8 @@ const LATE: Duration = Duration::from_millis(1);
 const BACKLOG: u32 = 10;
 /// Empty windows in a row that are still published; a longer silence in a trace is skipped.
 const EMPTY_WINDOWS: u64 = 1000;
+/// The same without windows, in mean times between reads.
+const EMPTY_READS: u64 = 10_000;
 /// How long to wait before a failed call is repeated, at first; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// How often a failed call is repeated before the controller goes on without it.
@@ -161,7 +163,9 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             let due = self.schedule.peek();
             match self.wait(due)? {
                 Woken::Reached => {}
-                Woken::Interrupted | Woken::Ended { .. } => break,
+                Woken::Ended { .. } => break,
+                // In trace time packets were counted beyond the time reached last.
+                Woken::Interrupted => return self.finish(true, sink),
                 Woken::Failed => return Err(ControlError::TrafficFailed { interface: self.interface() }),
             }
             let Some(due) = due else { break };
@@ -177,7 +181,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 return self.conclude(sink);
             }
         }
-        self.finish(sink)
+        self.finish(false, sink)
     }
 
     /// Waits until something is due, looking after events meanwhile.
@@ -213,34 +217,43 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Ok(())
     }
 
-    /// Moves on to the window of the next packet when too many empty ones would come before it.
+    /// Moves on to the window of the next packet when too many empty ones would come before it; without windows, to the packet.
     fn skip_silence(&mut self) {
         let Some(next) = self.clock.next_packet() else { return };
+        if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
+            let reads = self.schedule.reads_until(next);
+            if reads > EMPTY_READS {
+                tracing::warn!("no packets for {reads} times the mean time between reads; these reads are left out");
+                self.schedule.skip_to(next);
+            }
+            return;
+        }
         let empty = self.schedule.windows_until(next);
         // Only between two windows: one that was begun is closed at its regular end.
         let between = self.summary.windows > 0 && self.clock.now() == self.window_start;
         if between && empty > EMPTY_WINDOWS {
-            let warning = format!("no packets for {empty} windows from window {}; they are left out", self.schedule.window());
-            tracing::warn!("{warning}");
+            let window = self.schedule.window();
+            tracing::warn!("no packets for {empty} windows from window {window}; they are left out");
             self.schedule.skip_to(next);
             self.window_start = self.schedule.window_start();
         }
     }
 
     fn read(&mut self, at: u64, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        let started = self.clock.now();
-        let late_ns = started.saturating_sub(at);
+        let overdue = self.clock.now().saturating_sub(at);
         let mean = self.plan.intervals.read_every.unwrap_or_default();
-        if late_ns > nanoseconds(mean.saturating_mul(BACKLOG)) {
+        if overdue > nanoseconds(mean.saturating_mul(BACKLOG)) {
             self.summary.missed_reads += 1;
             return Ok(());
         }
-        self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
         let Attempt::Done(snapshot, taken) = self.attempt("sample", D::sample)? else {
             self.summary.missed_reads += 1;
             tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
             return Ok(());
         };
+        // Late counts from the call that was answered: repeated calls delay a read as well.
+        let late_ns = taken.saturating_sub(at);
+        self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
         let record = self.sample(&snapshot, at, late_ns, taken)?;
         self.summary.samples += 1;
         sink.record(&record)?;
@@ -297,14 +310,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Ok(())
     }
 
-    /// Closes what is open and sums up.
-    fn finish(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+    /// Closes what is open and sums up. A window that has lasted no time is open only if it `may_hold_packets`.
+    fn finish(mut self, may_hold_packets: bool, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.look_after_events()?;
         if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
             self.finish_staggered(sink)?;
         } else {
             let open = self.clock.now() > self.window_start;
-            if open || self.summary.windows == 0 {
+            if open || may_hold_packets || self.summary.windows == 0 {
                 self.rotate(self.schedule.window(), false, sink)?;
             }
         }

@@ -68,14 +68,14 @@ impl Schedule {
         }
     }
 
-    /// What is due next. Without windows, reads or an end, nothing ever is.
+    /// What is due next; nothing without windows, reads or an end, nor at the end of what 64 bits of nanoseconds hold.
     #[must_use]
     pub fn peek(&self) -> Option<Due> {
         let read = self.reads.as_ref().map(|reads| Due { at: reads.next, action: Action::Read });
         let rotate = self.window_end().map(|at| Due { at, action: Action::Rotate { window: self.window } });
         let stop = self.stop.map(|at| Due { at, action: Action::Stop });
-        // `min_by_key` keeps the first of equals.
-        [read, rotate, stop].into_iter().flatten().min_by_key(|due| due.at)
+        // `min_by_key` keeps the first of equals. Times saturate at the end of the clock, where nothing is due: it would be forever.
+        [read, rotate, stop].into_iter().flatten().filter(|due| due.at < u64::MAX).min_by_key(|due| due.at)
     }
 
     /// Takes note that what was due next was done.
@@ -114,10 +114,16 @@ impl Schedule {
         }
     }
 
-    /// Leaves out everything due before the window that holds `time`.
+    /// Mean times between reads from the next read until `time`.
+    #[must_use]
+    pub fn reads_until(&self, time: u64) -> u64 {
+        self.reads.as_ref().map_or(0, |reads| (time.saturating_sub(reads.next) as f64 / reads.mean_ns.max(1.0)) as u64)
+    }
+
+    /// Leaves out everything due before the window that holds `time`, or without windows before `time`.
     pub fn skip_to(&mut self, time: u64) {
         self.window += self.windows_until(time);
-        let start = self.window_start();
+        let start = if self.window_ns.is_some() { self.window_start() } else { time };
         if let Some(reads) = &mut self.reads
             && reads.next < start
         {
@@ -229,5 +235,25 @@ mod tests {
         assert_eq!((skipped, schedule.window()), (3_153_600, 3_153_600));
         assert_eq!(schedule.window_start(), year);
         assert!(dues(&mut schedule).take(20).all(|due| due.at >= year && due.at < year + 40_000_000_000));
+    }
+
+    #[test]
+    fn without_windows_a_silence_leaves_out_reads() {
+        let mut schedule = Schedule::new(0, intervals(0, 1000), 3);
+        let year = 365 * 86_400 * 1_000_000_000_u64;
+        assert!((31_535_990..31_536_000).contains(&schedule.reads_until(year)), "{}", schedule.reads_until(year));
+        assert_eq!(schedule.windows_until(year), 0);
+        schedule.skip_to(year);
+        assert!(dues(&mut schedule).take(20).all(|due| due.at >= year && due.at < year + 60_000_000_000));
+    }
+
+    #[test]
+    fn nothing_is_due_at_the_end_of_the_clock() {
+        let start = u64::MAX - 25_000_000_000;
+        let mut schedule = Schedule::new(start, Intervals { duration: Some(Duration::MAX), ..intervals(10_000, 1000) }, 3);
+        let dues: Vec<Due> = dues(&mut schedule).take(1000).collect();
+        let windows = dues.iter().filter(|due| due.action != Action::Read).map(|due| due.at - start);
+        assert_eq!(windows.collect::<Vec<_>>(), [10_000_000_000, 20_000_000_000]);
+        assert!(dues.len() < 100, "{} are due in 25 s", dues.len());
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, Failu
     let text =
         std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
     toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        let line = error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
         Failure::Usage(format!("configuration {name}, line {line}: {}", error.message().replace('\n', " ")))
     })
 }

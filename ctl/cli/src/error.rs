@@ -15,7 +15,7 @@ pub(crate) enum Failure {
     /// It made sense and failed.
     #[error("{0}")]
     Failed(String),
-    /// Everything readable was counted, but a warning said that something is wrong with the input.
+    /// Everything readable was counted, but something is wrong with the input, as a warning in the log says.
     #[error("the results above are incomplete: {0}")]
     Incomplete(String),
     /// Whoever read the results has seen enough.
@@ -25,8 +25,11 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn report(self) -> ExitCode {
-        if !matches!(self, Failure::Closed) {
-            eprintln!("error: {self}");
+        match &self {
+            Failure::Closed => {}
+            // The log has said it already, and one line about it is enough.
+            Failure::Incomplete(_) if tracing::enabled!(tracing::Level::WARN) => {}
+            _ => eprintln!("error: {self}"),
         }
         match self {
             Failure::Usage(_) => ExitCode::from(2),
@@ -60,7 +63,7 @@ impl From<ControlError> for Failure {
 }
 
 /// Prints what clap has to say: help as it is, errors as one line.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             // Nobody is left to tell if standard output is closed.
@@ -70,8 +73,15 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         _ => {
             let text = error.to_string();
             let told = |line: &&str| !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information");
-            let line = text.lines().map(str::trim).filter(told).collect::<Vec<_>>().join(" ");
-            eprintln!("{line}; '--help' explains the options");
+            let line = text.lines().map(str::trim).filter(told).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
+            let advice = match error.kind() {
+                ErrorKind::InvalidSubcommand => {
+                    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+                    format!("use one of {}", names.join(", "))
+                }
+                _ => "'--help' explains the options".to_owned(),
+            };
+            eprintln!("{line}; {advice}");
             ExitCode::from(2)
         }
     }

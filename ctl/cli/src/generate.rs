@@ -19,13 +19,11 @@ const PROGRESS_EVERY: u64 = 1 << 16;
 ///
 /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst. Options: rate=PPS, packets=N, size=BYTES,
 /// seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
-///
-/// Examples:
-///   flowgauge generate unique --to thesis.pcap
-///   flowgauge generate zipf,flows=200k,alpha=1.2,packets=2M,rate=100k --to zipf.pcap
-///   flowgauge generate burst,packets=1M,rate=10k --to - | flowgauge replay - --truth
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  flowgauge generate unique --to thesis.pcap
+  flowgauge generate zipf,flows=200k,alpha=1.2,packets=2M,rate=100k --to zipf.pcap
+  flowgauge generate burst,packets=1M,rate=10k --to - | flowgauge replay - --truth")]
 pub(crate) struct Generate {
     /// The traffic: PROFILE[,OPTION=VALUE]…
     #[arg(value_name = "PROFILE", value_parser = profile)]

@@ -12,8 +12,9 @@ mod run;
 mod tables;
 mod value;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use error::Failure;
+use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -25,6 +26,11 @@ use tracing_subscriber::EnvFilter;
 /// is 0 if all went well, 1 if something failed or a capture was damaged, 2 if the command line made no sense.
 #[derive(Parser)]
 #[command(name = "flowgauge", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Examples:
+  flowgauge
+  flowgauge replay trace.pcap --truth
+  flowgauge run --port memory:zipf,rate=100k --format json
+  flowgauge help run")]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -32,25 +38,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Count live: generated traffic, or a capture file at its own pace
     Run(run::Run),
-    /// Count a capture file as fast as it can be read, in the capture's own time
     Replay(replay::Replay),
-    /// Write synthetic traffic to a capture file
     Generate(generate::Generate),
-    /// Repeat a paper's experiments and put its figures beside ours
     Reproduce(reproduce::Reproduce),
-    /// Show the match tables that the controller installs in a dataplane
     Tables(tables::Tables),
 }
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return error::usage(&error),
+        Err(error) => return error::usage(&error, &Cli::command()),
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).without_time().init();
+    // Colours are for terminals: a log file would hold their escape sequences.
+    let colours = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours);
+    log.with_target(false).without_time().init();
     let outcome = match cli.command {
         None => run::Run::default().execute(),
         Some(Command::Run(run)) => run.execute(),

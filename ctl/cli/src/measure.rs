@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Counts what comes out of the ports, live or in trace time, and prints it.
 pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Result<(), Failure> {
-    let plan = options.plan()?;
+    let plan = options.plan();
     let interface = ports.interface.clone();
     let settings = plan.estimation.settings;
     let poll = Poll::new(ports, poll::Options { settings, slot_ns: plan.estimation.slot_ns, truth, ..poll::Options::default() });

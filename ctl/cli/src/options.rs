@@ -33,22 +33,22 @@ pub(crate) struct Options {
     pub(crate) port: Option<PortSpec>,
 
     /// Length of a window; one ends at every multiple of it [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Time")]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::duration")]
     pub(crate) window: Option<Duration>,
 
     /// Mean time between reads inside a window, at random (Poisson) times; 'never' for none [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = value::read_every, help_heading = "Time")]
+    #[arg(long, value_name = "TIME", value_parser = value::read_every, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::read_every")]
     pub(crate) read_every: Option<ReadEvery>,
 
     /// Stop after this time; Ctrl-C stops at any time and closes the window [default: when the traffic ends]
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Time")]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::duration")]
     pub(crate) duration: Option<Duration>,
 
     /// No windows: distinct flows of the last TIME at every read (staggered HyperLogLog)
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Time")]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::duration")]
     pub(crate) staggered: Option<Duration>,
 
@@ -105,11 +105,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Fills in what was not given from the configuration file.
+    /// Fills in what was not given from the configuration file, and checks that all goes together.
     pub(crate) fn with_config(self) -> Result<Options, Failure> {
-        let Some(path) = &self.config else { return Ok(self) };
+        let Some(path) = &self.config else { return self.checked() };
         let file: Options = config::read(path)?;
-        Ok(Options {
+        let options = Options {
             config: None,
             backend: self.backend.or(file.backend),
             port: self.port.or(file.port),
@@ -128,7 +128,21 @@ impl Options {
             format: self.format.or(file.format),
             out: self.out.or(file.out),
             record: self.record.or(file.record),
-        })
+        };
+        options.checked()
+    }
+
+    /// Options that go together, checked before anything is opened.
+    fn checked(self) -> Result<Options, Failure> {
+        let problem = match self.staggered {
+            Some(_) if self.estimator == Some(Estimator::Ertl) => {
+                "--estimator ertl is not defined for --staggered; use mle, or flajolet for the source's harmonic mean"
+            }
+            Some(_) if self.window.is_some() => "--staggered has no windows; leave out --window",
+            Some(covered) if covered < Duration::from_millis(1) => "--staggered must be at least 1ms",
+            _ => return Ok(self),
+        };
+        Err(Failure::Usage(problem.to_owned()))
     }
 
     /// What the dataplane is to count.
@@ -150,19 +164,9 @@ impl Options {
     }
 
     /// What the controller is to do.
-    pub(crate) fn plan(&self) -> Result<Plan, Failure> {
-        if self.staggered.is_some() && self.estimator == Some(Estimator::Ertl) {
-            let problem = "--estimator ertl is not defined for --staggered; use mle, or flajolet for the source's harmonic mean";
-            return Err(Failure::Usage(problem.to_owned()));
-        }
-        if self.staggered.is_some() && self.window.is_some() {
-            return Err(Failure::Usage("--staggered has no windows; leave out --window".to_owned()));
-        }
-        if self.staggered.is_some_and(|window| window < Duration::from_millis(1)) {
-            return Err(Failure::Usage("--staggered must be at least 1ms".to_owned()));
-        }
+    pub(crate) fn plan(&self) -> Plan {
         let default_estimator = if self.staggered.is_some() { Estimator::Mle } else { Estimator::Ertl };
-        Ok(Plan {
+        Plan {
             intervals: Intervals {
                 window: Some(self.window.unwrap_or(Duration::from_secs(10))),
                 read_every: self.read_every.unwrap_or(ReadEvery(Some(Duration::from_secs(1)))).0,
@@ -174,6 +178,6 @@ impl Options {
                 slot_ns: self.slot_ns(),
             },
             seed: self.seed.unwrap_or(1),
-        })
+        }
     }
 }

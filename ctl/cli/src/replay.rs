@@ -13,13 +13,11 @@ use std::path::PathBuf;
 /// Windows and reads follow the packets' timestamps, so that hours replay in seconds and every run gives the same result. Reads
 /// pcap (microseconds and nanoseconds, either byte order) and pcapng, with Ethernet, raw IP, Linux cooked (v1 and v2) and
 /// BSD loopback links. A damaged file is counted up to the damage; then a message says where it broke, and the exit code is 1.
-///
-/// Examples:
-///   flowgauge replay trace.pcap --truth
-///   flowgauge replay trace.pcapng --window 1m --read-every never --key five-tuple --format csv
-///   zcat trace.pcap.gz | flowgauge replay - --window 5s
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  flowgauge replay trace.pcap --truth
+  flowgauge replay trace.pcapng --window 1m --read-every never --key five-tuple --format csv
+  zcat trace.pcap.gz | flowgauge replay - --window 5s")]
 pub(crate) struct Replay {
     /// The capture file; - for standard input
     #[arg(value_name = "FILE")]

@@ -15,14 +15,12 @@ use std::time::Duration;
 ///
 /// Without a port it counts generated traffic for ten seconds and shows the truth beside every estimate. A read is printed at
 /// random times inside a window, and every window when it ends; a window marked * was cut short.
-///
-/// Examples:
-///   flowgauge run
-///   flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
-///   flowgauge run --port pcap:trace.pcap --key five-tuple --format json
-///   flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m
 #[derive(Args, Default)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  flowgauge run
+  flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
+  flowgauge run --port pcap:trace.pcap --key five-tuple --format json
+  flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m")]
 pub(crate) struct Run {
     /// Where to count: poll, in worker threads of this process [default: poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]

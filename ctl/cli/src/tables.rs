@@ -14,12 +14,10 @@ use std::io::{self, Write};
 /// 'rank' turns the lower bits of a hash into a register level by longest prefix match, for switches that cannot count leading
 /// zeros. 'tabulation' holds the words of the tabulated hash, a function of the seed. Software backends compute both but
 /// check what they are given.
-///
-/// Examples:
-///   flowgauge tables
-///   flowgauge tables --registers 4096 --seed 7 --format json
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_help = "Examples:
+  flowgauge tables
+  flowgauge tables --registers 4096 --seed 7 --format json")]
 pub(crate) struct Tables {
     /// Registers, a power of two from 16 to 65536
     #[arg(long, value_name = "N", value_parser = value::registers, default_value = "2048")]

@@ -1,0 +1,184 @@
+//! The built binary, run as a user runs it, on captures made for it.
+#![allow(dead_code, reason = "every test file needs another part of this")]
+
+pub(crate) mod frames;
+
+use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+/// A start of captures that is no multiple of any window.
+pub(crate) const START: u64 = 1_700_000_000_123_456_000;
+
+/// A directory of one test, removed with what is in it.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("flowgauge-cli-{}-{test}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Whoever made a file unreadable has to care for it.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The binary, free of what the environment may ask for, with nothing to read on standard input.
+pub(crate) fn flowgauge() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge"));
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        Outcome { code: output.status.code(), stdout, stderr }
+    }
+}
+
+impl Outcome {
+    /// Succeeded, and had nothing to complain of.
+    #[track_caller]
+    pub(crate) fn quiet(self) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{}", self.stdout);
+        self.stdout
+    }
+
+    /// Succeeded, and had nothing to complain of but late reads, which a busy machine has.
+    #[track_caller]
+    pub(crate) fn live(self) -> String {
+        let complaints: Vec<&str> = self.stderr.lines().filter(|line| !line.contains("late_ns")).collect();
+        assert_eq!((self.code, complaints), (Some(0), vec![]), "{}", self.stdout);
+        self.stdout
+    }
+
+    /// The one line on standard error.
+    #[track_caller]
+    pub(crate) fn complaint(&self) -> &str {
+        let lines: Vec<&str> = self.stderr.lines().collect();
+        let [line] = lines[..] else { panic!("{} lines instead of one: {}", lines.len(), self.stderr) };
+        line
+    }
+}
+
+pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Outcome {
+    flowgauge().args(arguments).output().unwrap().into()
+}
+
+/// `flowgauge replay FILE` with options, blanks between them.
+pub(crate) fn replay(file: impl AsRef<Path>, options: &str) -> Outcome {
+    flowgauge().arg("replay").arg(file.as_ref()).args(options.split_whitespace()).output().unwrap().into()
+}
+
+/// The records of a replay that has nothing to complain of, as JSON.
+#[track_caller]
+pub(crate) fn records(file: impl AsRef<Path>, options: &str) -> Vec<Value> {
+    parse(&replay(file, &format!("--format json {options}")).quiet())
+}
+
+/// Every line as a record, checked.
+#[track_caller]
+pub(crate) fn parse(lines: &str) -> Vec<Value> {
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    records.iter().for_each(check);
+    records
+}
+
+/// Holds a record to the keys that design.md fixes.
+#[track_caller]
+pub(crate) fn check(record: &Value) {
+    let kind = text(record, "record");
+    assert!(["window", "sample", "total"].contains(&kind), "{record}");
+    for key in ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets"] {
+        number(record, key);
+    }
+    assert_eq!(text(record, "backend"), "poll");
+    assert!(!text(record, "interface").is_empty());
+    assert!(number(record, "start_ns") <= number(record, "end_ns"), "{record}");
+    assert_eq!(record.get("at_ns").is_some(), kind == "sample" && record["at_ns"].is_u64(), "{record}");
+    assert!(record["drops"].as_object().unwrap().values().all(Value::is_u64), "{record}");
+    let rejected = ["non_ip", "truncated", "bad_header"].map(|cause| number(&record["rejected"], cause));
+    let all = number(record, "ipv4_packets") + number(record, "ipv6_packets") + rejected.iter().sum::<u64>();
+    assert_eq!(all, number(record, "packets"), "{record}");
+    let Some(cardinality) = record.get("cardinality") else { return };
+    let [estimate, low, high] = ["estimate", "low", "high"].map(|key| cardinality[key].as_f64().unwrap());
+    assert!(0.0 <= low && low <= estimate && estimate <= high, "{record}");
+    assert!(["src", "dst", "src-dst", "five-tuple"].contains(&text(cardinality, "key")), "{record}");
+    assert!(!text(cardinality, "estimator").is_empty(), "{record}");
+    assert!(number(cardinality, "registers").is_power_of_two(), "{record}");
+    let hash = &cardinality["hash"];
+    assert!(["tabulated", "crc32"].contains(&text(hash, "mode")), "{record}");
+    assert_eq!(text(hash, "polynomial"), "0x790900f3");
+    number(hash, "seed");
+}
+
+#[track_caller]
+pub(crate) fn number(record: &Value, key: &str) -> u64 {
+    record[key].as_u64().unwrap_or_else(|| panic!("{key} in {record}"))
+}
+
+#[track_caller]
+pub(crate) fn text<'a>(record: &'a Value, key: &str) -> &'a str {
+    record[key].as_str().unwrap_or_else(|| panic!("{key} in {record}"))
+}
+
+/// The records of one kind.
+pub(crate) fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    records.iter().filter(|record| record["record"] == kind).collect()
+}
+
+/// The one record of everything together, with which the windows must agree.
+#[track_caller]
+pub(crate) fn total(records: &[Value]) -> &Value {
+    let totals = of_kind(records, "total");
+    let [total] = totals[..] else { panic!("{} totals", totals.len()) };
+    let windows = of_kind(records, "window");
+    if !windows.is_empty() {
+        for key in ["packets", "bytes", "ipv4_packets", "ipv6_packets"] {
+            assert_eq!(windows.iter().map(|window| number(window, key)).sum::<u64>(), number(total, key), "{key}");
+        }
+        // One window begins where the one before it ended.
+        assert_eq!(number(windows[0], "start_ns"), number(total, "start_ns"));
+    }
+    total
+}
+
+/// UDP packets of these sources, one every `interval` nanoseconds.
+pub(crate) fn packets(sources: impl IntoIterator<Item = u32>, interval: u64) -> Vec<Packet> {
+    let frame = |source: u32| frames::ethernet(&[], 0x0800, &frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 18])));
+    sources.into_iter().zip(0..).map(|(source, index)| Packet::new(START + index * interval, frame(source))).collect()
+}
+
+/// A pcap file in nanoseconds.
+pub(crate) fn pcap(packets: &[Packet]) -> Vec<u8> {
+    build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, packets)
+}

@@ -1,0 +1,202 @@
+//! Captures that are cut, garbled or no captures at all: what is readable is counted, one line says where it broke.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Outcome, SECOND, Scratch, flowgauge, number, packets, parse, pcap, replay, run, total};
+use flowgauge_dataplane::capture::build::{self, ExtraBlock, PcapNgOptions, PcapOptions};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+/// Record header and frame of the packets here.
+const RECORD: usize = 16 + 60;
+const PACKETS: usize = 5;
+
+fn sound() -> Vec<u8> {
+    let file = pcap(&packets(0..PACKETS as u32, SECOND));
+    assert_eq!(file.len(), 24 + PACKETS * RECORD);
+    file
+}
+
+fn sound_ng(options: PcapNgOptions) -> Vec<u8> {
+    build::pcapng(&options, &packets(0..PACKETS as u32, SECOND))
+}
+
+/// Writes over bytes of a file.
+fn patched(mut file: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    file
+}
+
+fn cut(mut file: Vec<u8>, length: usize) -> Vec<u8> {
+    file.truncate(length);
+    file
+}
+
+/// A damaged file, the packets that can be read, and what the complaint says.
+struct Case {
+    name: &'static str,
+    content: Vec<u8>,
+    packets: u64,
+    complaint: &'static [&'static str],
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, content, packets, complaint| Case { name, content, packets, complaint };
+    let second = 24 + RECORD;
+    let ng = || sound_ng(PcapNgOptions::default());
+    // A section header of 28 and an interface of 20 bytes, then packets of 32 + 60.
+    let ng_packet = |index: usize| 48 + index * 92;
+    let unsupported = PcapOptions { network: 105, ..PcapOptions::default() };
+    let stray = ExtraBlock { before: 2, block_type: 0x0bad, body: vec![0; 8] };
+    let with_stray = sound_ng(PcapNgOptions { extra: vec![stray], ..PcapNgOptions::default() });
+    vec![
+        case("header-cut.pcap", cut(sound(), second + 7), 1, &["ends inside a record at byte 100, after 1 packet", "7 bytes"]),
+        case("data-cut.pcap", cut(sound(), second + 16 + 10), 1, &["ends inside a record at byte 100, after 1 packet"]),
+        case("last-byte-cut.pcap", cut(sound(), 24 + 5 * RECORD - 1), 4, &["at byte 328, after 4 packets", "75 bytes of 76"]),
+        case("file-header-cut.pcap", cut(sound(), 23), 0, &["ends inside a file header at byte 0"]),
+        case("length.pcap", patched(sound(), second + 8, &[0xff; 4]), 1, &["captured length 4294967295 at byte 100"]),
+        case("version.pcap", patched(sound(), 4, &[3]), 0, &["version 3.4 of pcap at byte 0"]),
+        case("block-cut.pcapng", cut(ng(), ng_packet(3) + 50), 3, &["ends inside a block at byte 324, after 3 packets"]),
+        case("block-length.pcapng", patched(ng(), ng_packet(2) + 4, &[93]), 2, &["length 93 of a block", "at byte 232"]),
+        case("trailer.pcapng", patched(ng(), ng_packet(2) - 4, &[91]), 1, &["at byte 140, after 1 packet", "length 91"]),
+        case("interface.pcapng", patched(ng(), ng_packet(1) + 8, &[9]), 1, &["interface 9 of a packet at byte 140"]),
+        case("byte-order.pcapng", patched(ng(), 8, &[0; 4]), 0, &["byte-order magic 0x00000000", "at byte 0"]),
+        case("stray-cut.pcapng", cut(with_stray, ng_packet(2) + 10), 2, &["ends inside a block at byte 232", "10 bytes of 20"]),
+        case(
+            "radio.pcap",
+            build::pcap(&unsupported, &packets(0..5, SECOND)),
+            5,
+            &["5 packets of link type 105 (IEEE802_11)", "non-IP"],
+        ),
+        case("empty.pcap", vec![], 0, &["not a capture: the file is empty"]),
+        case("notes.txt", b"from eth0, on Tuesday\n".repeat(50), 0, &["not a capture: the file is text"]),
+        case("trace.pcap.gz", [&[0x1f, 0x8b, 8, 0][..], &[7; 100]].concat(), 0, &["gzip", "gunzip"]),
+        case("trace.pcap.zst", [&[0x28, 0xb5, 0x2f, 0xfd][..], &[7; 100]].concat(), 0, &["Zstandard", "unzstd"]),
+        case("zeros", vec![0; 4096], 0, &["not a capture: the file begins with 00 00 00 00"]),
+    ]
+}
+
+#[track_caller]
+fn hold(outcome: &Outcome, name: &str, packets: u64, complaint: &[&str]) {
+    assert_eq!(outcome.code, Some(1), "{name}: {}", outcome.stderr);
+    let line = outcome.complaint();
+    for part in complaint.iter().chain(&[name]) {
+        assert!(line.contains(part), "{part} is missing: {line}");
+    }
+    assert_eq!(number(total(&parse(&outcome.stdout)), "packets"), packets, "{name}");
+}
+
+#[test]
+fn what_is_readable_is_counted_and_one_line_says_where_it_broke() {
+    let scratch = Scratch::new("damage");
+    for Case { name, content, packets, complaint } in cases() {
+        let file = scratch.write(name, content);
+        for options in ["", "--workers 3", "--truth --window 2s", "--staggered 10s", "--measure none"] {
+            hold(&replay(&file, &format!("--format json {options}")), name, packets, complaint);
+        }
+        let piped = flowgauge().args(["replay", "-", "--format", "json"]).stdin(File::open(&file).unwrap()).output().unwrap();
+        hold(&piped.into(), "standard input", packets, complaint);
+    }
+}
+
+#[test]
+fn damage_is_told_whatever_the_format_of_the_results() {
+    let scratch = Scratch::new("damage-formats");
+    let file = scratch.write("cut.pcap", cut(sound(), 200));
+    for format in ["table", "csv", "json"] {
+        let outcome = replay(&file, &format!("--format {format}"));
+        assert_eq!(outcome.code, Some(1));
+        assert!(outcome.complaint().contains("after 2 packets"), "{}", outcome.stderr);
+        assert!(!outcome.stdout.is_empty() && !outcome.stdout.contains("packets of"), "{}", outcome.stdout);
+    }
+    // A silenced log must not hide why the exit code is 1.
+    let output = flowgauge().args(["replay", &file]).env("RUST_LOG", "off").output().unwrap();
+    let outcome = Outcome::from(output);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.complaint().starts_with("error: the results above are incomplete: "), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_live_run_on_a_damaged_capture_says_so_too() {
+    let scratch = Scratch::new("damage-live");
+    // Without time between the packets, so that the run is over at once.
+    let file = scratch.write("cut.pcap", cut(pcap(&packets(0..5, 0)), 24 + 3 * RECORD + 5));
+    let port = format!("pcap:{file}");
+    let outcome = run(["run", "--port", port.as_str(), "--format", "json"]);
+    hold(&outcome, "cut.pcap", 3, &["at byte 252, after 3 packets"]);
+}
+
+#[test]
+fn a_capture_cut_anywhere_loses_only_what_was_cut() {
+    let scratch = Scratch::new("cut-anywhere");
+    let whole = sound();
+    for length in (24..=whole.len()).step_by(7) {
+        let file = scratch.write("cut.pcap", &whole[..length]);
+        let outcome = replay(&file, "--format json --read-every never");
+        let readable = (length - 24) / RECORD;
+        let at = 24 + readable * RECORD;
+        if at == length {
+            assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+            assert_eq!(number(total(&parse(&outcome.stdout)), "packets"), readable as u64);
+        } else {
+            hold(&outcome, "cut.pcap", readable as u64, &[&format!("at byte {at}, after {readable} packet")]);
+        }
+    }
+}
+
+#[test]
+fn no_byte_set_to_nonsense_makes_the_program_panic() {
+    let scratch = Scratch::new("nonsense");
+    let (pcap, pcapng) = (cut(sound(), 24 + 2 * RECORD), cut(sound_ng(PcapNgOptions::default()), 48 + 2 * 92));
+    for (name, file) in [("a.pcap", pcap), ("a.pcapng", pcapng)] {
+        for at in (0..file.len()).step_by(3) {
+            let damaged = scratch.write(name, patched(file.clone(), at, &[!file[at]]));
+            // `Outcome` looks for panics. A timestamp may have changed to any, so windows may be left out, with a warning.
+            let outcome = replay(&damaged, "--format json --window 1h --read-every never");
+            assert!(matches!(outcome.code, Some(0 | 1)), "byte {at} of {name}: {:?} {}", outcome.code, outcome.stderr);
+            assert!(number(total(&parse(&outcome.stdout)), "packets") <= 2);
+            assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_or_read_is_named() {
+    let scratch = Scratch::new("unreadable");
+    let directory = scratch.path("directory");
+    fs::create_dir(&directory).unwrap();
+    let directory = directory.to_str().unwrap();
+    for (file, reason) in [("/does/not/exist.pcap", "No such file"), (directory, "is a directory")] {
+        let port = format!("pcap:{file}");
+        for arguments in [["replay", file].as_slice(), &["run", "--port", &port]] {
+            let outcome = run(arguments);
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+            let line = outcome.complaint();
+            assert!(line.starts_with("error: ") && line.contains(file) && line.contains(reason), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_file_without_permission_is_named() {
+    let scratch = Scratch::new("permission");
+    let file = scratch.write("secret.pcap", sound());
+    fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
+    if File::open(&file).is_ok() {
+        println!("skipped: needs an unprivileged user");
+        return;
+    }
+    let outcome = replay(&file, "");
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert!(outcome.complaint().contains("Permission denied"), "{}", outcome.stderr);
+}
+
+/// The memory of a process can be opened, but nothing is at its beginning.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_that_fails_while_it_is_read_is_no_empty_success() {
+    let outcome = replay("/proc/self/mem", "--format json");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.complaint().contains("/proc/self/mem: cannot read on: "), "{}", outcome.stderr);
+}

@@ -1,0 +1,490 @@
+//! `flowgauge replay` as a user sees it: formats, windows, exact counts, files, configuration, unusual timestamps.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{
+    SECOND, START, Scratch, check, flowgauge, frames, number, of_kind, packets, parse, pcap, records, replay, text, total,
+};
+use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions};
+use flowgauge_dataplane::capture::link_type;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::process::Stdio;
+
+/// 2500 packets of 500 sources, 10 ms apart: two and a half windows of 10 s.
+fn trace(scratch: &Scratch) -> String {
+    scratch.write("trace.pcap", pcap(&packets((0..2500).map(|i| 0x0a00_0000 + i % 500), 10_000_000)))
+}
+
+/// More than a worker reads at once: sources 10.0.0.0 + i² mod 7919, which are 3960.
+fn long_trace(scratch: &Scratch) -> String {
+    scratch.write("long.pcap", pcap(&packets((0..20_000_u64).map(|i| 0x0a00_0000 + (i * i % 7919) as u32), 1_000_000)))
+}
+
+fn cardinality<'a>(record: &'a Value, key: &str) -> &'a Value {
+    &record["cardinality"][key]
+}
+
+#[test]
+fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
+    let scratch = Scratch::new("json");
+    let udp = frames::udp(&[0; 4]);
+    let v4 = frames::ipv4([10, 0, 0, 1], 17, &udp);
+    let mut bad = v4.clone();
+    bad[0] = 0x44;
+    let all = [
+        frames::ethernet(&[], 0x0800, &v4),
+        frames::ethernet(&[], 0x0800, &frames::ipv4([10, 0, 0, 2], 17, &udp)),
+        frames::ethernet(&[0x8100], 0x0800, &v4),
+        frames::ethernet(&[], 0x86dd, &frames::ipv6(1, 17, &udp)),
+        frames::ethernet(&[], 0x86dd, &frames::ipv6(2, 17, &udp)),
+        frames::ethernet(&[], 0x0806, &frames::arp()),
+        frames::ethernet(&[], 0x0800, &v4[..19]),
+        frames::ethernet(&[], 0x0800, &bad),
+    ];
+    let bytes: usize = all.iter().map(Vec::len).sum();
+    let all: Vec<Packet> = all.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect();
+    let file = scratch.write("mixed.pcap", pcap(&all));
+    let records = records(&file, "--truth --seed 9 --registers 4096");
+    let total = total(&records);
+    let counters = ["packets", "ipv4_packets", "ipv6_packets", "bytes"].map(|key| number(total, key));
+    assert_eq!(counters, [8, 3, 2, bytes as u64]);
+    assert_eq!(["non_ip", "truncated", "bad_header"].map(|key| number(&total["rejected"], key)), [1, 1, 1]);
+    assert_eq!(cardinality(total, "truth"), 4);
+    assert_eq!(cardinality(total, "registers"), 4096);
+    assert_eq!(cardinality(total, "estimator"), "ertl");
+    assert_eq!(cardinality(total, "key"), "src");
+    assert_eq!(cardinality(total, "hash"), &serde_json::json!({"mode": "tabulated", "polynomial": "0x790900f3", "seed": 9}));
+    assert_eq!(text(total, "interface"), file);
+    assert_eq!(total["drops"], serde_json::json!({}));
+    assert_eq!(of_kind(&records, "window").len(), 1);
+    assert!(!of_kind(&records, "sample").is_empty());
+}
+
+#[test]
+fn csv_begins_with_the_columns_of_the_thesis() {
+    let scratch = Scratch::new("csv");
+    let file = trace(&scratch);
+    let text = replay(&file, "--format csv --truth").quiet();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    assert_eq!(header[..4], ["time", "window_id", "ground_truth", "estimate"]);
+    let rows: Vec<_> = lines.collect();
+    assert!(rows.iter().all(|row| row.len() == header.len()), "{text}");
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    // The same records as in JSON, the total aside, which would be summed up with the rest.
+    let mut expected = records(&file, "--truth");
+    assert_eq!(expected.pop().unwrap()["record"], "total");
+    assert_eq!(rows.len(), expected.len());
+    for (row, record) in rows.iter().zip(&expected) {
+        let seconds = (number(record, "end_ns") - START) as f64 / 1e9;
+        assert!((row[0].parse::<f64>().unwrap() - seconds).abs() < 1e-9, "{row:?}");
+        assert_eq!(row[1].parse::<u64>().unwrap(), number(record, "window"));
+        assert_eq!(row[2].parse::<u64>().unwrap(), cardinality(record, "truth").as_u64().unwrap());
+        // Both are exact; what reads the JSON here may be off by a last bit.
+        let estimate = cardinality(record, "estimate").as_f64().unwrap();
+        assert!((row[3].parse::<f64>().unwrap() / estimate - 1.0).abs() < 1e-14, "{row:?} {record}");
+        assert_eq!(row[column("record")], common::text(record, "record"));
+        assert_eq!(row[column("packets")].parse::<u64>().unwrap(), number(record, "packets"));
+    }
+    let without = replay(&file, "--format csv").quiet();
+    assert!(without.lines().skip(1).all(|line| line.split(',').nth(2) == Some("")), "{without}");
+}
+
+#[test]
+fn csv_quotes_a_file_name_with_a_comma() {
+    let scratch = Scratch::new("quotes");
+    let file = scratch.write("a,\"b\".pcap", pcap(&packets(0..3, SECOND)));
+    let text = replay(&file, "--format csv --read-every never").quiet();
+    let quoted = format!(",\"{}\"", file.replace('"', "\"\""));
+    assert!(text.lines().nth(1).unwrap().ends_with(&quoted), "{text}");
+}
+
+#[test]
+fn the_table_is_for_people_and_ends_with_a_summary() {
+    let scratch = Scratch::new("table");
+    let file = trace(&scratch);
+    let text = replay(&file, "--truth").quiet();
+    let header = text.lines().next().unwrap();
+    for column in ["time", "packets", "src flows", "95 % interval", "truth", "error", "drops"] {
+        assert!(header.contains(column), "{header}");
+    }
+    assert!(text.contains("window 0 ") && text.contains("window 1 ") && text.contains("window 2*"), "{text}");
+    assert!(text.contains("2,500 packets") && text.contains("2,500 IPv4, 0 IPv6") && text.contains("truth 500"), "{text}");
+    assert!(!text.contains('\x1b'), "escape sequences in a pipe");
+}
+
+#[test]
+fn windows_end_at_multiples_of_their_length_and_the_last_is_incomplete() {
+    let scratch = Scratch::new("windows");
+    let records = records(trace(&scratch), "--window 10s --truth");
+    let windows: Vec<[u64; 4]> = of_kind(&records, "window")
+        .iter()
+        .map(|window| ["window", "start_ns", "end_ns", "packets"].map(|key| number(window, key)))
+        .collect();
+    let last = START + 2499 * 10_000_000 + 1;
+    assert_eq!(
+        windows,
+        [
+            [0, START, START + 10 * SECOND, 1000],
+            [1, START + 10 * SECOND, START + 20 * SECOND, 1000],
+            [2, START + 20 * SECOND, last, 500],
+        ]
+    );
+    let windows = of_kind(&records, "window");
+    assert_eq!(windows.iter().map(|window| window["complete"].as_bool().unwrap()).collect::<Vec<_>>(), [true, true, false]);
+    // 500 sources come round every 5 s: exact in each window, and united they are no more.
+    assert!(windows.iter().all(|window| cardinality(window, "truth") == 500));
+    assert_eq!(cardinality(total(&records), "truth"), 500);
+    for sample in of_kind(&records, "sample") {
+        let packets = (number(sample, "at_ns") - number(sample, "start_ns")).div_ceil(10_000_000);
+        assert_eq!(number(sample, "packets"), packets, "{sample}");
+        assert_eq!(cardinality(sample, "truth").as_u64().unwrap(), packets.min(500), "{sample}");
+    }
+}
+
+#[test]
+fn a_trace_that_fills_its_windows_has_no_stub() {
+    let scratch = Scratch::new("full");
+    let records = records(trace(&scratch), "--window 10s --duration 20s --read-every never");
+    assert_eq!(of_kind(&records, "window").len(), 2);
+    assert_eq!(number(total(&records), "packets"), 2000);
+}
+
+#[test]
+fn truth_is_only_there_when_asked_for_and_follows_the_key() {
+    let scratch = Scratch::new("truth");
+    let file = long_trace(&scratch);
+    assert!(records(&file, "--read-every never").iter().all(|record| record["cardinality"].get("truth").is_none()));
+    for (key, truth) in [("src", 3960), ("dst", 1), ("src-dst", 3960), ("five-tuple", 3960)] {
+        let records = records(&file, &format!("--truth --read-every never --window 1h --key {key}"));
+        let total = total(&records);
+        assert_eq!((cardinality(total, "truth"), cardinality(total, "key")), (&truth.into(), &key.into()));
+        // Five standard errors of 2048 registers.
+        let error = cardinality(total, "estimate").as_f64().unwrap() / f64::from(truth) - 1.0;
+        assert!(error.abs() < 0.12, "{key}: {error}");
+    }
+}
+
+#[test]
+fn every_estimator_and_hash_names_itself() {
+    let scratch = Scratch::new("estimators");
+    let file = trace(&scratch);
+    for estimator in ["ertl", "flajolet", "mle"] {
+        for hash in ["tabulated", "crc32"] {
+            let records = records(&file, &format!("--estimator {estimator} --hash {hash} --read-every never"));
+            assert!(records.iter().all(|record| cardinality(record, "estimator") == estimator));
+            assert!(records.iter().all(|record| cardinality(record, "hash")["mode"] == hash));
+        }
+    }
+}
+
+#[test]
+fn replays_repeat_to_the_byte_with_any_number_of_workers() {
+    let scratch = Scratch::new("repeat");
+    let file = long_trace(&scratch);
+    for options in ["--truth --window 3s --read-every 100ms", "--truth --staggered 2s --read-every 200ms"] {
+        for format in ["json", "csv", "table"] {
+            let options = format!("{options} --format {format}");
+            let first = replay(&file, &options).quiet();
+            assert_eq!(replay(&file, &options).quiet(), first);
+            for workers in [2, 5] {
+                assert_eq!(replay(&file, &format!("{options} --workers {workers}")).quiet(), first, "{workers} workers");
+            }
+        }
+    }
+    let other_seed = replay(&file, "--format json --read-every never --seed 2").quiet();
+    assert_ne!(other_seed, replay(&file, "--format json --read-every never").quiet());
+}
+
+#[test]
+fn staggered_registers_have_no_windows() {
+    let scratch = Scratch::new("staggered");
+    let records = records(trace(&scratch), "--staggered 2s --truth --read-every 500ms");
+    assert!(of_kind(&records, "window").is_empty());
+    let samples = of_kind(&records, "sample");
+    assert!(samples.len() > 20, "{}", samples.len());
+    assert!(samples.iter().all(|sample| cardinality(sample, "estimator").as_str().is_some_and(|name| name.contains("mle"))));
+    // Whatever happened earlier, the last 2 s had 200 packets of as many sources; a register has 10 packets a second.
+    let late = samples.iter().filter(|sample| number(sample, "at_ns") > START + 5 * SECOND);
+    for sample in late {
+        let truth = cardinality(sample, "truth").as_u64().unwrap();
+        assert!((200..=201).contains(&truth), "{sample}");
+        let error = cardinality(sample, "estimate").as_f64().unwrap() / truth as f64 - 1.0;
+        assert!(error.abs() < 0.5, "{sample}");
+    }
+    assert_eq!(number(total(&records), "packets"), 2500);
+}
+
+#[test]
+fn without_measurements_only_packets_are_counted() {
+    let scratch = Scratch::new("none");
+    let file = trace(&scratch);
+    let all = records(&file, "--measure none");
+    assert!(all.iter().all(|record| record.get("cardinality").is_none()));
+    assert_eq!(number(total(&all), "packets"), 2500);
+    let counted = records(&file, "--measure cardinality");
+    assert_eq!(of_kind(&counted, "window").len(), of_kind(&all, "window").len());
+    assert!(replay(&file, "--measure none").quiet().contains("2,500 packets"));
+    let csv = replay(&file, "--measure none --format csv").quiet();
+    assert!(csv.lines().skip(1).all(|line| line.split(',').nth(3) == Some("")), "{csv}");
+}
+
+#[test]
+fn out_writes_what_is_printed_to_new_files() {
+    let scratch = Scratch::new("out");
+    let file = trace(&scratch);
+    let directory = scratch.path("new/results");
+    let options = format!("--window 4s --truth --out {}", directory.display());
+    let [json, csv] = ["json", "csv"].map(|format| replay(&file, &format!("{options} --format {format}")).quiet());
+    let mut found = [0; 2];
+    for entry in fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        let (index, printed) = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("jsonl") => (0, &json),
+            Some("csv") => (1, &csv),
+            _ => panic!("{}", path.display()),
+        };
+        found[index] += 1;
+        assert_eq!(&fs::read_to_string(&path).unwrap(), printed);
+    }
+    assert_eq!(found, [2, 2], "files of the first run must stay");
+    let blocked = replay(&file, &format!("--out {file}"));
+    assert_eq!((blocked.code, blocked.stdout.as_str()), (Some(1), ""));
+    assert!(blocked.complaint().starts_with("error: cannot create directory"), "{}", blocked.stderr);
+}
+
+#[test]
+fn record_notes_every_exchange_with_the_dataplane() {
+    let scratch = Scratch::new("record");
+    let file = trace(&scratch);
+    let log = scratch.path("log.jsonl");
+    let options = format!("--format json --record {}", log.display());
+    let records = parse(&replay(&file, &options).quiet());
+    let written = fs::read_to_string(&log).unwrap();
+    let calls: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(calls[0]["call"], "install");
+    let ok = |name: &str| calls.iter().filter(|call| call["call"] == name).map(|call| call["outcome"]["ok"].clone()).collect();
+    let rotations: Vec<Value> = ok("rotate");
+    let windows = of_kind(&records, "window");
+    assert_eq!(rotations.len(), windows.len());
+    for (rotation, window) in rotations.iter().zip(windows) {
+        assert_eq!(rotation["counters"]["ipv4"], window["packets"]);
+        assert_eq!(text(rotation, "registers").len(), 2 * 2048);
+    }
+    let samples: Vec<Value> = ok("sample");
+    assert_eq!(samples.len(), of_kind(&records, "sample").len());
+    // A second run must not overwrite it.
+    let refused = replay(&file, &options);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.complaint().starts_with("error: cannot create"), "{}", refused.stderr);
+    assert_eq!(fs::read_to_string(&log).unwrap(), written);
+}
+
+#[test]
+fn a_configuration_file_holds_options_and_the_command_line_goes_before_it() {
+    let scratch = Scratch::new("config");
+    let file = trace(&scratch);
+    let config = scratch.write(
+        "flowgauge.toml",
+        "# every value that replay knows\nwindow = \"5s\"\nread-every = \"never\"\nduration = \"20s\"\nmeasure = \"cardinality\"\n\
+         key = \"dst\"\nhash = \"crc32\"\nregisters = 1024\nestimator = \"flajolet\"\ntruth = true\nseed = 3\nworkers = 2\n\
+         format = \"json\"\n",
+    );
+    let configured = replay(&file, &format!("--config {config}")).quiet();
+    let spelt_out = "--window 5s --read-every never --duration 20s --measure cardinality --key dst --hash crc32 --registers 1024 \
+                     --estimator flajolet --truth --seed 3 --workers 2 --format json";
+    assert_eq!(configured, replay(&file, spelt_out).quiet());
+    let records = parse(&configured);
+    assert_eq!(of_kind(&records, "window").len(), 4);
+    assert_eq!(cardinality(total(&records), "truth"), 1);
+
+    let overridden = replay(&file, &format!("--config {config} --window 10s --key src --registers 512 --format csv")).quiet();
+    let expected = spelt_out.replace("5s", "10s").replace("dst", "src").replace("1024", "512").replace("json", "csv");
+    assert_eq!(overridden, replay(&file, &expected).quiet());
+
+    let records_and_files = scratch.write(
+        "files.toml",
+        format!("out = {:?}\nrecord = {:?}\nregisters = \"64\"\n", scratch.path("results"), scratch.path("calls.jsonl")),
+    );
+    replay(&file, &format!("--config {records_and_files}")).quiet();
+    assert_eq!(fs::read_dir(scratch.path("results")).unwrap().count(), 2);
+    assert!(scratch.path("calls.jsonl").exists());
+
+    let staggered = scratch.write("staggered.toml", "staggered = \"2s\"\nformat = \"json\"\n");
+    assert!(of_kind(&parse(&replay(&file, &format!("--config {staggered}")).quiet()), "window").is_empty());
+}
+
+#[test]
+fn a_wrong_configuration_file_is_refused_with_its_line() {
+    let scratch = Scratch::new("wrong-config");
+    let file = trace(&scratch);
+    for (content, line, advice) in [
+        ("window = \"10\"", 1, "500ms, 10s or 2m"),
+        ("# thesis\n\nwindow = \"5s\"\nregisters = 2000\n", 4, "power of two"),
+        ("window = \"5s\"\n\n\nregister = 2048\n", 4, "registers"),
+        ("\ntruth = \"yes\"\n", 2, "boolean"),
+        ("seed = 1\nworkers = 0\n", 2, "1 to 256"),
+        ("seed = -1\n", 1, "u64"),
+        ("key = \"src\"\nread-every = \"sometimes\"\n", 2, "never"),
+        ("\n\n  estimator = [\"ertl\"]\n", 3, "text or a number"),
+        ("format = \"json\"\nkey = \n", 2, ""),
+        ("format = \"json\"\nformat = \"csv\"\n", 2, "duplicate"),
+        ("backend = \"abacus\"\n", 1, "poll"),
+        ("port = \"tap0\"\n", 1, "memory:PROFILE"),
+        ("config = \"other.toml\"\n", 1, "expected one of"),
+    ] {
+        let config = scratch.write("wrong.toml", content);
+        let refused = replay(&file, &format!("--config {config}"));
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{content}");
+        let complaint = refused.complaint();
+        assert!(complaint.starts_with(&format!("error: configuration {config}, line {line}: ")), "{content}: {complaint}");
+        assert!(complaint.contains(advice), "{content}: {complaint}");
+    }
+    let missing = replay(&file, "--config /does/not/exist.toml");
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.complaint().starts_with("error: cannot read configuration /does/not/exist.toml"), "{}", missing.stderr);
+}
+
+#[test]
+fn standard_input_is_a_capture_too() {
+    let scratch = Scratch::new("stdin");
+    let file = trace(&scratch);
+    let from_file = replay(&file, "--truth --format json").quiet();
+    let arguments = ["replay", "-", "--truth", "--format", "json"];
+    let output = flowgauge().args(arguments).stdin(File::open(&file).unwrap()).output().unwrap();
+    assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
+    // A pipe hands out less at a time than is asked for.
+    let mut cat = std::process::Command::new("cat").arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let output = flowgauge().args(arguments).stdin(cat.stdout.take().unwrap()).output().unwrap();
+    assert!(cat.wait().unwrap().success());
+    assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
+}
+
+#[test]
+fn capture_drops_of_pcapng_are_reported() {
+    let scratch = Scratch::new("drops");
+    let interface = InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() };
+    let options = PcapNgOptions { interfaces: vec![interface], ..PcapNgOptions::default() };
+    let file = scratch.write("drops.pcapng", build::pcapng(&options, &packets(0..50, SECOND)));
+    let records = records(&file, "--read-every never");
+    assert_eq!(total(&records)["drops"], serde_json::json!({"capture": 17}));
+    let dropped: u64 = of_kind(&records, "window").iter().filter_map(|window| window["drops"]["capture"].as_u64()).sum();
+    assert_eq!(dropped, 17);
+}
+
+#[test]
+fn a_gap_of_years_leaves_out_empty_windows() {
+    let scratch = Scratch::new("gap");
+    let years = 30 * 365 * 86_400 * SECOND;
+    let mut all = packets(0..60, SECOND);
+    all[30..].iter_mut().for_each(|packet| packet.timestamp += years);
+    let file = scratch.write("gap.pcap", pcap(&all));
+    let outcome = replay(&file, "--format json --window 10s");
+    assert_eq!(outcome.code, Some(0));
+    assert!(outcome.complaint().contains("94608000 windows from window 3; they are left out"), "{}", outcome.stderr);
+    let records = parse(&outcome.stdout);
+    let windows: Vec<[u64; 3]> =
+        of_kind(&records, "window").iter().map(|window| ["window", "start_ns", "packets"].map(|key| number(window, key))).collect();
+    let after = |window: u64| [window, START + window * 10 * SECOND, 10];
+    assert_eq!(windows, [0, 1, 2, 94_608_003, 94_608_004, 94_608_005].map(after));
+    assert_eq!(number(total(&records), "packets"), 60);
+    // Without windows there are reads to leave out.
+    let outcome = replay(&file, "--format json --staggered 10s --read-every 1s");
+    assert_eq!(outcome.code, Some(0));
+    assert!(outcome.complaint().contains("these reads are left out"), "{}", outcome.stderr);
+    let records = parse(&outcome.stdout);
+    assert!((30..120).contains(&records.len()), "{} records", records.len());
+    assert_eq!(number(total(&records), "packets"), 60);
+}
+
+#[test]
+fn a_gap_of_minutes_is_published_window_by_window() {
+    let scratch = Scratch::new("short-gap");
+    let mut all = packets(0..20, SECOND);
+    all[10..].iter_mut().for_each(|packet| packet.timestamp += 1010 * SECOND);
+    let records = records(scratch.write("short.pcap", pcap(&all)), "--window 10s --read-every never");
+    let packets: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
+    assert_eq!((packets.len(), packets.iter().filter(|packets| **packets == 0).count()), (103, 101));
+}
+
+#[test]
+fn timestamps_going_backwards_lose_no_packet() {
+    let scratch = Scratch::new("backwards");
+    let mut all = packets(0..400, SECOND / 10);
+    // Every tenth packet comes from up to half a minute ago, one from the last century.
+    all.iter_mut().step_by(10).skip(1).for_each(|packet| packet.timestamp -= 30 * SECOND);
+    all[200].timestamp = SECOND;
+    for file in [
+        scratch.write("jumps.pcap", pcap(&all)),
+        scratch.write("reverse.pcap", pcap(&all.iter().rev().cloned().collect::<Vec<_>>())),
+    ] {
+        for workers in [1, 3] {
+            let records = records(&file, &format!("--truth --window 5s --workers {workers}"));
+            let total = total(&records);
+            assert_eq!((number(total, "packets"), cardinality(total, "truth")), (400, &400.into()));
+        }
+    }
+}
+
+#[test]
+fn a_timestamp_at_the_end_of_the_clock_does_not_make_windows_for_ever() {
+    let scratch = Scratch::new("end-of-clock");
+    let mut all = packets(0..30, SECOND);
+    all.push(Packet { timestamp: u64::MAX, ..all[0].clone() });
+    let mut file = build::pcapng(&PcapNgOptions::default(), &all);
+    // What the builder cannot say: 2^64 - 1 microseconds, in the timestamp at 12 of the last block.
+    let block = file.len() - (32 + all[30].frame.len().next_multiple_of(4));
+    file[block + 12..block + 20].fill(0xff);
+    let file = scratch.write("end.pcapng", file);
+    for options in ["--read-every never", "--read-every 1s", "--staggered 5s"] {
+        let outcome = replay(&file, &format!("--format json {options}"));
+        let records = parse(&outcome.stdout);
+        assert!(records.len() < 120, "{options}: {} records", records.len());
+        assert_eq!(number(total(&records), "packets"), 31);
+    }
+}
+
+#[test]
+fn an_empty_capture_is_valid() {
+    let scratch = Scratch::new("empty");
+    for file in
+        [scratch.write("empty.pcap", pcap(&[])), scratch.write("empty.pcapng", build::pcapng(&PcapNgOptions::default(), &[]))]
+    {
+        for options in ["", "--truth --workers 3", "--measure none", "--staggered 10s"] {
+            let records = records(&file, options);
+            records.iter().for_each(check);
+            assert_eq!(number(total(&records), "packets"), 0);
+            for format in ["table", "csv"] {
+                replay(&file, &format!("{options} --format {format}")).quiet();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_without_bytes_counts() {
+    let scratch = Scratch::new("no-bytes");
+    let packet = Packet { wire: 1500, frame: Vec::new(), ..packets([1], 1)[0].clone() };
+    let records = records(scratch.write("bare.pcap", pcap(&[packet])), "");
+    let total = total(&records);
+    assert_eq!((number(&total["rejected"], "truncated"), number(total, "bytes")), (1, 1500));
+}
+
+#[test]
+fn one_capture_may_hold_several_link_types() {
+    let scratch = Scratch::new("links");
+    let v4 = frames::ipv4([10, 0, 0, 1], 17, &frames::udp(&[]));
+    let v6 = frames::ipv6(7, 17, &frames::udp(&[]));
+    let links = [link_type::ETHERNET, link_type::RAW, link_type::NULL];
+    let frames = [frames::ethernet(&[], 0x0800, &v4), v6.clone(), [vec![30, 0, 0, 0], v6].concat()];
+    let interfaces = links.map(|link_type| InterfaceOptions { link_type, ..InterfaceOptions::default() }).to_vec();
+    let packets: Vec<Packet> =
+        frames.into_iter().zip(0..).map(|(frame, interface)| Packet { interface, ..Packet::new(START, frame) }).collect();
+    let file = build::pcapng(&PcapNgOptions { interfaces, ..PcapNgOptions::default() }, &packets);
+    let records = records(scratch.write("links.pcapng", file), "--truth");
+    let total = total(&records);
+    assert_eq!(["ipv4_packets", "ipv6_packets"].map(|key| number(total, key)), [1, 2]);
+    assert_eq!(cardinality(total, "truth"), 2);
+}

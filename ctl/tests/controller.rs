@@ -1,0 +1,659 @@
+//! The controller on a virtual clock, driving a dataplane that does what a script says, and the poll backend in trace time.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Bank, HashIdentity, HashMode, Settings};
+use flowgauge_ctl::clock::{Clock, Trace, Virtual};
+use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
+use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::record::{Estimation, Kind, Record};
+use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
+use flowgauge_dataplane::middleware::{FaultInjector, Faults};
+use flowgauge_dataplane::poll::port::memory;
+use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
+use flowgauge_dataplane::{Capabilities, Dataplane, Error, Event, LossCause, Losses, Snapshot, Tables};
+use proptest::prelude::*;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+const START: u64 = 1_700_000_000 * SECOND + 123_456_789;
+/// One packet arrives in every such time, and of every ten one more is lost.
+const PACKET_EVERY: u64 = 100_000;
+/// All pauses between the calls of one attempt: 10 ms, doubled up to the eighth.
+const ALL_BACK_OFFS: u64 = 2550 * MILLISECOND;
+/// A call and its eight repetitions.
+const ATTEMPTS: usize = 9;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Sample,
+    Rotate,
+    Losses,
+}
+
+/// What the n-th call of its kind does: an error, or nothing special.
+type Script = Box<dyn FnMut(Call, usize) -> Option<Error> + Send>;
+
+/// Packets come at a steady rate of the virtual clock; calls take the time they are told to and fail when the script says.
+struct Scripted {
+    capabilities: Capabilities,
+    clock: Virtual,
+    script: Script,
+    sample_takes: u64,
+    closed: u64,
+    made: [usize; 3],
+    log: Arc<Mutex<Vec<(Call, u64)>>>,
+    events: Vec<(u64, Event)>,
+}
+
+impl Scripted {
+    fn new(clock: &Virtual) -> Self {
+        // The capabilities of another backend, since nobody else can make any.
+        let profile = "unique".parse().unwrap();
+        let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()).capabilities().clone();
+        Scripted {
+            capabilities,
+            clock: clock.clone(),
+            script: Box::new(|_, _| None),
+            sample_takes: 0,
+            closed: 0,
+            made: [0; 3],
+            log: Arc::default(),
+            events: Vec::new(),
+        }
+    }
+
+    fn failing(self, script: impl FnMut(Call, usize) -> Option<Error> + Send + 'static) -> Self {
+        Scripted { script: Box::new(script), ..self }
+    }
+
+    fn arrived(&self) -> u64 {
+        (self.clock.now() - START) / PACKET_EVERY
+    }
+
+    fn snapshot(&self, packets: u64) -> Snapshot {
+        let mut bank = Box::new(Bank::new());
+        bank.counters.ipv4 = packets;
+        bank.counters.bytes = packets * 64;
+        let hash = HashIdentity::new(HashMode::Tabulated, 1);
+        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None }
+    }
+
+    fn call(&mut self, call: Call) -> Result<(), Error> {
+        self.log.lock().unwrap().push((call, self.clock.now()));
+        let number = self.made[call as usize];
+        self.made[call as usize] += 1;
+        (self.script)(call, number).map_or(Ok(()), Err)
+    }
+}
+
+impl Dataplane for Scripted {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn install(&mut self, _: &Tables) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        self.call(Call::Sample)?;
+        let snapshot = self.snapshot(self.arrived() - self.closed);
+        self.clock.advance(self.sample_takes);
+        Ok(snapshot)
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        self.call(Call::Rotate)?;
+        let snapshot = self.snapshot(self.arrived() - self.closed);
+        self.closed = self.arrived();
+        Ok(snapshot)
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        let now = self.clock.now();
+        let (due, later) = std::mem::take(&mut self.events).into_iter().partition(|(at, _)| *at <= now);
+        self.events = later;
+        let due: Vec<(u64, Event)> = due;
+        Ok(due.into_iter().map(|(_, event)| event).collect())
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        self.call(Call::Losses)?;
+        let mut losses = Losses::default();
+        losses.add(LossCause::Capture, self.arrived() / 10);
+        Ok(losses)
+    }
+}
+
+fn transient() -> Option<Error> {
+    Some(Error::Injected { operation: "answer", fault: "scripted" })
+}
+
+fn permanent() -> Option<Error> {
+    Some(Error::WorkerDied { operation: "answer", target: "scripted".to_owned(), worker: 0 })
+}
+
+/// Keeps every record.
+#[derive(Default)]
+struct Kept(Vec<Record>);
+
+impl Sink for Kept {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.0.push(record.clone());
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn of(&self, kind: Kind) -> impl Iterator<Item = &Record> {
+        self.0.iter().filter(move |record| record.kind == kind)
+    }
+
+    fn windows(&self) -> Vec<&Record> {
+        self.of(Kind::Window).collect()
+    }
+
+    fn samples(&self) -> Vec<&Record> {
+        self.of(Kind::Sample).collect()
+    }
+}
+
+fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
+    let time = |nanoseconds: u64| (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
+    Intervals { window: time(window), read_every: time(read_every), duration: time(duration) }
+}
+
+fn plan(intervals: Intervals, mode: Mode) -> Plan {
+    let mut settings = Settings::default();
+    settings.cardinality.mode = mode;
+    Plan { intervals, estimation: Estimation { settings, estimator: Estimator::Ertl, slot_ns: MILLISECOND }, seed: 3 }
+}
+
+/// Runs a scripted dataplane, without measurements, on the clock it was made with.
+fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, Kept) {
+    let clock = dataplane.clock.clone();
+    let mut kept = Kept::default();
+    let controller = Controller::start(dataplane, plan(intervals, Mode::Off), || clock).unwrap();
+    (controller.run(&mut kept), kept)
+}
+
+/// As [`run`], for runs that succeed.
+fn done(dataplane: Scripted, intervals: Intervals) -> (Summary, Kept) {
+    let (summary, kept) = run(dataplane, intervals);
+    (summary.unwrap(), kept)
+}
+
+/// When reads are due in a run of these intervals.
+fn reads_due(intervals: Intervals) -> Vec<u64> {
+    let mut schedule = Schedule::new(START, intervals, 3);
+    let mut reads = Vec::new();
+    while let Some(due) = schedule.peek() {
+        match due.action {
+            Action::Read => reads.push(due.at),
+            Action::Rotate { .. } => {}
+            Action::Stop => break,
+        }
+        schedule.pop();
+    }
+    reads
+}
+
+/// Every window begins where the one before it ended, and no packet is missing.
+#[track_caller]
+fn whole(kept: &Kept, end: u64) {
+    let windows = kept.windows();
+    assert_eq!(windows[0].start_ns, START);
+    assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns));
+    assert_eq!(windows.iter().map(|window| window.counters.packets()).sum::<u64>(), (end - START) / PACKET_EVERY);
+    assert_eq!(windows.last().unwrap().end_ns, end);
+}
+
+/// Kolmogorov-Smirnov statistic of the gaps between times against the exponential distribution, times the root of their number.
+fn ks(times: &[u64], mean: f64) -> f64 {
+    let mut gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+    gaps.sort_unstable_by(f64::total_cmp);
+    let n = gaps.len() as f64;
+    let distance = gaps.iter().enumerate().fold(0.0_f64, |worst, (i, gap)| {
+        let cdf = 1.0 - (-gap / mean).exp();
+        worst.max((cdf - i as f64 / n).abs()).max(((i + 1) as f64 / n - cdf).abs())
+    });
+    distance * n.sqrt()
+}
+
+const KS_1_PERCENT: f64 = 1.628;
+
+#[test]
+fn windows_end_at_exact_multiples_over_100_000_of_them() {
+    let clock = Virtual::at(START);
+    // No multiple of the packets' times nor of the controller's looks for events.
+    let length = 333_333_333;
+    let (summary, kept) = done(Scripted::new(&clock), intervals(length, SECOND, 100_000 * length));
+    assert_eq!((summary.windows, summary.late_rotations, summary.late_reads), (100_000, 0, 0));
+    for (k, window) in kept.windows().into_iter().enumerate() {
+        let k = k as u64;
+        assert_eq!((window.window, window.complete), (k, true));
+        assert_eq!((window.start_ns, window.end_ns), (START + k * length, START + (k + 1) * length));
+    }
+    whole(&kept, START + 100_000 * length);
+}
+
+#[test]
+fn slow_reads_delay_windows_but_do_not_let_them_drift() {
+    let clock = Virtual::at(START);
+    let (length, mean) = (5 * SECOND, 500 * MILLISECOND);
+    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
+    let (_, kept) = done(dataplane, intervals(length, mean, 20_000 * length));
+    let late: Vec<u64> = (1..).zip(kept.windows()).map(|(k, window)| window.end_ns - (START + k * length)).collect();
+    assert_eq!(late.len(), 20_000);
+    assert!(late.iter().all(|late| *late < 10 * mean), "{:?}", late.iter().max());
+    // No read is under way at the ends of half the windows: those are exact, at the end of the run as at its beginning.
+    for part in late.chunks(1000) {
+        let exact = part.iter().filter(|late| **late == 0).count();
+        assert!((400..600).contains(&exact), "{exact} of 1000");
+    }
+}
+
+#[test]
+fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
+    let clock = Virtual::at(START);
+    let mean = 500 * MILLISECOND;
+    let intervals = intervals(5 * SECOND, mean, 10_000 * SECOND);
+    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
+    let (summary, kept) = done(dataplane, intervals);
+    let samples = kept.samples();
+    let scheduled: Vec<u64> = samples.iter().map(|sample| sample.at_ns.unwrap()).collect();
+    assert_eq!(scheduled, reads_due(intervals), "every read of the schedule, and at its time");
+    assert_eq!((summary.samples, summary.missed_reads), (scheduled.len() as u64, 0));
+    assert!(scheduled.len() > 19_000);
+    let statistic = ks(&scheduled, mean as f64);
+    assert!(statistic < KS_1_PERCENT, "{statistic}");
+    // The test can fail: when they were really taken, reads are at least half the mean interval apart.
+    let taken: Vec<u64> = samples.iter().map(|sample| sample.end_ns).collect();
+    assert!(ks(&taken, mean as f64) > KS_1_PERCENT);
+}
+
+#[test]
+fn late_reads_are_counted_with_their_lateness() {
+    let clock = Virtual::at(START);
+    let mean = 500 * MILLISECOND;
+    let intervals = intervals(5 * SECOND, mean, 1000 * SECOND);
+    let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
+    let (summary, kept) = done(dataplane, intervals);
+    // A queue of one server.
+    let mut free = START;
+    let expected: Vec<u64> = reads_due(intervals)
+        .iter()
+        .map(|at| {
+            let taken = free.max(*at);
+            free = taken + mean / 2;
+            taken - at
+        })
+        .collect();
+    assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
+    let late = expected.iter().filter(|late| **late > MILLISECOND).count() as u64;
+    assert_eq!(summary.late_reads, late);
+    assert!(late > 500 && late < expected.len() as u64, "{late} of {}", expected.len());
+    for sample in kept.samples() {
+        assert_eq!(sample.end_ns, sample.at_ns.unwrap() + sample.late_ns);
+        // It shows what had arrived when it was taken, not when it was due.
+        assert_eq!(sample.counters.packets(), (sample.end_ns - START) / PACKET_EVERY - (sample.start_ns - START) / PACKET_EVERY);
+    }
+}
+
+#[test]
+fn overdue_reads_do_not_pile_up() {
+    let clock = Virtual::at(START);
+    let mean = 100 * MILLISECOND;
+    let intervals = intervals(5 * SECOND, mean, 600 * SECOND);
+    let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new(&clock) };
+    let (summary, kept) = done(dataplane, intervals);
+    assert_eq!(summary.samples + summary.missed_reads, reads_due(intervals).len() as u64, "answered or counted as missed");
+    // A dataplane that takes three intervals answers a third of 6000 reads, and at the end those of ten intervals still.
+    assert!((1900..=2005).contains(&summary.samples), "{}", summary.samples);
+    assert_eq!(kept.samples().len() as u64, summary.samples);
+    assert!(kept.samples().iter().all(|sample| sample.late_ns <= 10 * mean));
+    assert_eq!(kept.windows().len(), 120);
+    assert!((1..).zip(kept.windows()).all(|(k, window)| window.end_ns - (START + k * 5 * SECOND) <= 14 * mean));
+}
+
+#[test]
+fn a_read_comes_before_a_rotation_and_a_rotation_before_the_end() {
+    let first_read = reads_due(intervals(0, SECOND, 60 * SECOND))[0];
+    let length = first_read - START;
+    let clock = Virtual::at(START);
+    let dataplane = Scripted::new(&clock);
+    let log = Arc::clone(&dataplane.log);
+    let (_, kept) = done(dataplane, intervals(length, SECOND, length));
+    let calls: Vec<_> = log.lock().unwrap().iter().copied().filter(|(call, _)| *call != Call::Losses).collect();
+    assert_eq!(calls, [(Call::Sample, first_read), (Call::Rotate, first_read)]);
+    let [sample, window, total] = &kept.0[..] else { panic!("{:?}", kept.0) };
+    assert_eq!((sample.kind, sample.window, sample.start_ns), (Kind::Sample, 0, START));
+    assert_eq!(sample.counters, window.counters);
+    assert_eq!((window.kind, window.complete, total.kind), (Kind::Window, true, Kind::Total));
+}
+
+#[test]
+fn an_end_that_coincides_with_a_rotation_leaves_no_stub() {
+    let clock = Virtual::at(START);
+    let (summary, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, 0, 30 * SECOND));
+    assert_eq!(summary.windows, 3);
+    assert!(kept.windows().iter().all(|window| window.complete));
+    whole(&kept, START + 30 * SECOND);
+    let total = summary.total.unwrap();
+    assert_eq!((total.start_ns, total.end_ns, total.counters.packets()), (START, START + 30 * SECOND, 300_000));
+    assert_eq!(kept.0.last(), Some(&total));
+
+    let clock = Virtual::at(START);
+    let (_, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, 0, 25 * SECOND));
+    let lengths: Vec<(u64, bool)> = kept.windows().iter().map(|w| ((w.end_ns - w.start_ns) / SECOND, w.complete)).collect();
+    assert_eq!(lengths, [(10, true), (10, true), (5, false)]);
+    whole(&kept, START + 25 * SECOND);
+}
+
+#[test]
+fn a_read_that_fails_transiently_is_repeated_with_growing_pauses() {
+    let clock = Virtual::at(START);
+    let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
+    let dataplane = Scripted::new(&clock).failing(|call, number| (call == Call::Sample && number < 3).then(transient).flatten());
+    let log = Arc::clone(&dataplane.log);
+    let (summary, kept) = done(dataplane, intervals);
+    let due = reads_due(intervals);
+    assert_eq!((summary.retries, summary.missed_reads, summary.late_reads), (3, 0, 1));
+    let calls: Vec<u64> = log.lock().unwrap().iter().filter(|(call, _)| *call == Call::Sample).map(|(_, at)| *at).collect();
+    assert_eq!(calls[..4], [0, 10, 30, 70].map(|pause| due[0] + pause * MILLISECOND));
+    let samples = kept.samples();
+    assert_eq!(samples.len(), due.len());
+    assert_eq!(
+        (samples[0].at_ns, samples[0].end_ns, samples[0].late_ns),
+        (Some(due[0]), due[0] + 70 * MILLISECOND, 70 * MILLISECOND)
+    );
+    assert_eq!(samples[0].counters.packets(), (due[0] + 70 * MILLISECOND - START) / PACKET_EVERY);
+}
+
+#[test]
+fn a_read_that_is_not_answered_is_missing_and_not_zero() {
+    let clock = Virtual::at(START);
+    let intervals = intervals(100 * SECOND, 10 * SECOND, 100 * SECOND);
+    let dataplane =
+        Scripted::new(&clock).failing(|call, number| (call == Call::Sample && number < ATTEMPTS).then(transient).flatten());
+    let (summary, kept) = done(dataplane, intervals);
+    let due = reads_due(intervals);
+    assert_eq!((summary.retries, summary.missed_reads, summary.samples), (8, 1, due.len() as u64 - 1));
+    assert!(kept.samples().iter().all(|sample| sample.counters.packets() > 0));
+    assert_eq!(kept.samples()[0].at_ns, Some(due[1]));
+    whole(&kept, START + 100 * SECOND);
+}
+
+#[test]
+fn a_rotation_that_fails_leaves_the_window_open_for_the_next() {
+    let clock = Virtual::at(START);
+    // The second window cannot be closed.
+    let failing = |call, number| (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten();
+    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, SECOND, 50 * SECOND));
+    assert_eq!((summary.windows, summary.late_rotations, summary.retries), (4, 1, 8));
+    let windows: Vec<(u64, u64, u64)> =
+        kept.windows().iter().map(|w| (w.window, (w.start_ns - START) / SECOND, (w.end_ns - START) / SECOND)).collect();
+    assert_eq!(windows, [(0, 0, 10), (2, 10, 30), (3, 30, 40), (4, 40, 50)]);
+    whole(&kept, START + 50 * SECOND);
+    // Reads meanwhile belong to the window that is still open.
+    let long: Vec<&Record> = kept.samples().into_iter().filter(|sample| sample.start_ns == START + 10 * SECOND).collect();
+    assert!(long.iter().any(|sample| sample.end_ns > START + 20 * SECOND));
+    assert_eq!(summary.total.unwrap().counters.packets(), 500_000);
+}
+
+#[test]
+fn a_repeated_rotation_ends_the_window_when_it_succeeds() {
+    let clock = Virtual::at(START);
+    let failing = |call, number| (call == Call::Rotate && number < 2).then(transient).flatten();
+    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
+    assert_eq!((summary.late_rotations, summary.retries), (0, 2));
+    let ends: Vec<u64> = kept.windows().iter().map(|window| window.end_ns - START).collect();
+    // The delay is the first window's; the second still ends at its time.
+    assert_eq!(ends, [10 * SECOND + 30 * MILLISECOND, 20 * SECOND, 30 * SECOND]);
+    whole(&kept, START + 30 * SECOND);
+}
+
+#[test]
+fn a_last_rotation_that_fails_is_tried_once_more_at_the_end() {
+    let clock = Virtual::at(START);
+    let failing = |call, number| (call == Call::Rotate && (1..=ATTEMPTS).contains(&number)).then(transient).flatten();
+    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
+    assert_eq!((summary.windows, summary.late_rotations), (2, 1));
+    whole(&kept, START + 20 * SECOND + ALL_BACK_OFFS);
+    assert!(!kept.windows()[1].complete);
+
+    // If that fails as well the window is missing, which is counted, and not made up.
+    let clock = Virtual::at(START);
+    let failing = |call, number| (call == Call::Rotate && number > 0).then(transient).flatten();
+    let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 20 * SECOND));
+    assert_eq!((summary.windows, summary.late_rotations, kept.windows().len()), (1, 2, 1));
+    assert_eq!(summary.total.unwrap().counters.packets(), 100_000);
+}
+
+#[test]
+fn a_permanent_error_ends_the_run_and_keeps_what_was_published() {
+    for broken in [Call::Sample, Call::Rotate, Call::Losses] {
+        let clock = Virtual::at(START);
+        // Three windows are fine: the third rotation is call 2, and so on.
+        let log_before = 31 * SECOND;
+        let at = clock.clone();
+        let failing = move |call, _| (call == broken && at.now() > START + log_before).then(permanent).flatten();
+        let (result, kept) = run(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, SECOND, 60 * SECOND));
+        assert!(matches!(result, Err(ControlError::Dataplane(Error::WorkerDied { .. }))), "{broken:?}: {result:?}");
+        assert_eq!(kept.windows().len(), 3, "{broken:?}");
+        whole(&kept, START + 30 * SECOND);
+        assert!(kept.of(Kind::Total).next().is_none());
+    }
+}
+
+#[test]
+fn drops_are_those_of_the_window() {
+    let clock = Virtual::at(START);
+    let (summary, kept) = done(Scripted::new(&clock), intervals(10 * SECOND, SECOND, 45 * SECOND));
+    // The dataplane counts them since its start: a tenth of 100,000 packets in each window, and half of that in the last.
+    let drops = |record: &Record| record.drops.get(LossCause::Capture);
+    assert_eq!(kept.windows().into_iter().map(drops).collect::<Vec<_>>(), [10_000, 10_000, 10_000, 10_000, 5000]);
+    assert_eq!(drops(&summary.total.unwrap()), 45_000);
+    let lost = |at: u64| (at - START) / PACKET_EVERY / 10;
+    assert!(kept.samples().iter().all(|sample| drops(sample) == lost(sample.end_ns) - lost(sample.start_ns)));
+}
+
+#[test]
+fn drops_that_could_not_be_read_are_told_with_the_next_window() {
+    let clock = Virtual::at(START);
+    let failing = |call, number| (call == Call::Losses && (1..=ATTEMPTS).contains(&number)).then(transient).flatten();
+    let (_, kept) = done(Scripted::new(&clock).failing(failing), intervals(10 * SECOND, 0, 30 * SECOND));
+    let drops: Vec<u64> = kept.windows().iter().map(|window| window.drops.get(LossCause::Capture)).collect();
+    assert_eq!(drops, [10_000, 0, 20_000]);
+}
+
+#[test]
+fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
+    let clock = Virtual::at(START);
+    let events =
+        vec![(START + 12 * SECOND, Event::Warning("the cable is loose".to_owned())), (START + 14 * SECOND, Event::TrafficEnded)];
+    let (summary, kept) = done(Scripted { events, ..Scripted::new(&clock) }, intervals(10 * SECOND, 0, 0));
+    assert_eq!(summary.warnings, ["the cable is loose"]);
+    let windows: Vec<(u64, bool)> = kept.windows().iter().map(|w| (w.end_ns - w.start_ns, w.complete)).collect();
+    // A live controller looks for events ten times a second.
+    let [(10_000_000_000, true), (last, false)] = windows[..] else { panic!("{windows:?}") };
+    assert!((4 * SECOND..=4 * SECOND + 100 * MILLISECOND).contains(&last), "{last}");
+}
+
+/// Fails after some records, as a full disk does.
+struct Full(usize);
+
+impl Sink for Full {
+    fn record(&mut self, _: &Record) -> io::Result<()> {
+        self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(())
+    }
+}
+
+#[test]
+fn results_that_cannot_be_written_end_the_run() {
+    let clock = Virtual::at(START);
+    let dataplane = Scripted::new(&clock);
+    let log = Arc::clone(&dataplane.log);
+    let controller = Controller::start(dataplane, plan(intervals(SECOND, 0, 0), Mode::Off), || clock).unwrap();
+    assert!(matches!(controller.run(&mut Full(3)), Err(ControlError::Output(_))));
+    assert_eq!(log.lock().unwrap().iter().filter(|(call, _)| *call == Call::Rotate).count(), 4);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    /// Whichever calls fail, no packet is lost or counted twice, and no read shows what it could not know.
+    #[test]
+    fn no_failure_loses_a_packet(failures in proptest::collection::vec(0_u8..4, 1..400), window_ms in 500_u64..20_000) {
+        let clock = Virtual::at(START);
+        let mut failures = failures.into_iter().cycle();
+        // Calls succeed at least now and then; the last rotation must.
+        let at = clock.clone();
+        let end = START + 100 * SECOND;
+        let failing = move |_, _| (failures.next() != Some(0) && at.now() < end).then(transient).flatten();
+        let (summary, kept) = done(Scripted::new(&clock).failing(failing), intervals(window_ms * MILLISECOND, SECOND, 100 * SECOND));
+        let windows = kept.windows();
+        prop_assert_eq!(windows.len() as u64, summary.windows);
+        prop_assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns && pair[0].window < pair[1].window));
+        let last = windows.last().unwrap().end_ns;
+        prop_assert!(last >= end);
+        let packets: u64 = windows.iter().map(|window| window.counters.packets()).sum();
+        prop_assert_eq!(packets, (last - START) / PACKET_EVERY);
+        for sample in kept.samples() {
+            let before = (sample.start_ns - START) / PACKET_EVERY;
+            prop_assert_eq!(sample.counters.packets(), (sample.end_ns - START) / PACKET_EVERY - before);
+        }
+    }
+}
+
+const PACKETS: u64 = 20_000;
+
+/// The poll backend in trace time: 20,000 packets at 1000 a second.
+fn traced(workers: usize) -> (Poll, Arc<Gate>) {
+    let profile = format!("zipf,flows=3000,rate=1000,packets={PACKETS}").parse().unwrap();
+    let poll = Poll::new(memory(profile, workers, Pace::Trace), poll::Options { truth: true, ..poll::Options::default() });
+    let gate = poll.gate();
+    (poll, gate)
+}
+
+fn trace_plan(window: u64) -> Plan {
+    plan(intervals(window, 250 * MILLISECOND, 0), Mode::Windowed)
+}
+
+fn without_faults(window: u64) -> (Summary, Kept) {
+    let (poll, gate) = traced(1);
+    let mut kept = Kept::default();
+    let summary = Controller::start(poll, trace_plan(window), || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
+    (summary, kept)
+}
+
+/// With the first seed from `seed` on that lets the tables be installed, which is not repeated.
+fn with_faults(window: u64, workers: usize, faults: Faults, seed: u64) -> (Summary, Kept) {
+    let controller = (seed..).find_map(|seed| {
+        let (poll, gate) = traced(workers);
+        Controller::start(FaultInjector::new(poll, faults, seed), trace_plan(window), || Trace::new(gate)).ok()
+    });
+    let mut kept = Kept::default();
+    let summary = controller.unwrap().run(&mut kept).unwrap();
+    (summary, kept)
+}
+
+#[test]
+fn in_trace_time_every_record_is_exact() {
+    let (summary, kept) = without_faults(SECOND);
+    assert_eq!((summary.windows, summary.late_reads, summary.missed_reads, summary.retries), (20, 0, 0, 0));
+    for (k, window) in kept.windows().into_iter().enumerate() {
+        assert_eq!((window.start_ns, window.counters.packets()), (k as u64 * SECOND, 1000));
+    }
+    for sample in kept.samples() {
+        assert_eq!((sample.late_ns, sample.counters.packets()), (0, (sample.end_ns - sample.start_ns).div_ceil(MILLISECOND)));
+    }
+    let due = intervals(SECOND, 250 * MILLISECOND, PACKETS * MILLISECOND);
+    let mut schedule = Schedule::new(0, due, 3);
+    let reads = std::iter::from_fn(|| {
+        let due = schedule.peek().filter(|due| due.at < (PACKETS - 1) * MILLISECOND)?;
+        schedule.pop();
+        Some(due)
+    });
+    assert_eq!(summary.samples, reads.filter(|due| due.action == Action::Read).count() as u64);
+}
+
+#[test]
+fn faults_that_retries_overcome_leave_no_trace_in_the_records() {
+    let (_, expected) = without_faults(SECOND);
+    for (seed, workers) in [(1, 1), (2, 1), (3, 3)] {
+        let faults = Faults { request_lost: 0.1, answer_lost: 0.1 };
+        let (summary, kept) = with_faults(SECOND, workers, faults, seed);
+        assert!(summary.retries > 20, "{}", summary.retries);
+        assert_eq!((summary.late_rotations, summary.missed_reads), (0, 0));
+        assert_eq!(kept.0.len(), expected.0.len());
+        for (kept, expected) in kept.0.iter().zip(&expected.0) {
+            assert_eq!(kept, expected, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
+    let (expected, _) = without_faults(100 * MILLISECOND);
+    let mut late = 0;
+    for seed in 0..6 {
+        let faults = Faults { request_lost: 0.5, answer_lost: 0.3 };
+        let (summary, kept) = with_faults(100 * MILLISECOND, 2, faults, seed * 100);
+        late += summary.late_rotations;
+        let windows = kept.windows();
+        assert_eq!(windows.len() as u64 + summary.late_rotations, 200, "seed {seed}");
+        assert!(windows.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns), "seed {seed}");
+        let (total, expected) = (summary.total.unwrap(), expected.total.as_ref().unwrap());
+        assert_eq!(total.counters, expected.counters, "seed {seed}");
+        // The union of the windows' registers is the same too, however they were divided.
+        assert_eq!(total.cardinality, expected.cardinality, "seed {seed}");
+    }
+    assert!(late > 5, "{late} late rotations: the faults were too few to try anything");
+}
+
+/// Interrupts the run at a record, as an operator does.
+struct Interrupting {
+    gate: Arc<Gate>,
+    at: usize,
+    kept: Kept,
+}
+
+impl Sink for Interrupting {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.kept.record(record)?;
+        if self.kept.0.len() == self.at {
+            self.gate.interrupt();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn an_interrupt_closes_the_open_window_in_trace_time() {
+    for read_every in [0, 300 * MILLISECOND] {
+        for at in 1..12 {
+            let (poll, gate) = traced(2);
+            let plan = plan(intervals(SECOND, read_every, 0), Mode::Windowed);
+            let mut sink = Interrupting { gate: Arc::clone(&gate), at, kept: Kept::default() };
+            let summary = Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
+            let kept = sink.kept;
+            let [.., window, total] = &kept.0[..] else { panic!("{} records", kept.0.len()) };
+            assert_eq!(kept.0.len(), at + 2);
+            assert_eq!((window.kind, window.complete, total.kind), (Kind::Window, false, Kind::Total));
+            let packets: u64 = kept.windows().iter().map(|window| window.counters.packets()).sum();
+            assert_eq!(total.counters.packets(), packets);
+            // No more than the controller had let through, no less than what it had shown.
+            let shown = kept.0[at - 1].counters.packets();
+            let closed = kept.windows().iter().rev().skip(1).map(|window| window.counters.packets()).sum::<u64>();
+            let open = if kept.0[at - 1].kind == Kind::Sample { shown } else { 0 };
+            assert!(packets >= closed + open && packets <= PACKETS, "{packets}");
+            assert_eq!(summary.windows, kept.windows().len() as u64);
+        }
+    }
+}
