@@ -115,7 +115,7 @@ impl Trace {
     pub fn new(gate: Arc<Gate>) -> Self {
         let next_packet = match gate.advance(0) {
             Advance::Reached { next } => Some(next),
-            Advance::Ended { .. } | Advance::Failed | Advance::Interrupted => None,
+            Advance::Ended { .. } | Advance::Failed | Advance::Interrupted { .. } => None,
         };
         Trace { gate, now: next_packet.unwrap_or(0), next_packet }
     }
@@ -139,7 +139,10 @@ impl Clock for Trace {
                 Woken::Ended { at: self.now }
             }
             Advance::Failed => Woken::Failed,
-            Advance::Interrupted => Woken::Interrupted,
+            Advance::Interrupted { last } => {
+                self.now = self.now.max(last.map_or(0, |last| last.saturating_add(1)));
+                Woken::Interrupted
+            }
         }
     }
 

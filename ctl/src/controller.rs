@@ -318,7 +318,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         } else {
             let open = self.clock.now() > self.window_start;
             if open || may_hold_packets || self.summary.windows == 0 {
+                let late_rotations = self.summary.late_rotations;
                 self.rotate(self.schedule.window(), false, sink)?;
+                if self.summary.late_rotations > late_rotations {
+                    let interface = self.interface();
+                    let warning = format!("{interface}: the last window could not be closed, its packets are in no record");
+                    tracing::warn!("{warning}");
+                    self.summary.warnings.push(warning);
+                }
             }
         }
         self.conclude(sink)

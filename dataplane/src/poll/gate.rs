@@ -34,8 +34,11 @@ pub enum Advance {
     },
     /// A worker died; waiting longer is of no use.
     Failed,
-    /// [`Gate::interrupt`] was called.
-    Interrupted,
+    /// [`Gate::interrupt`] was called. What was handed out by then is counted, and no more.
+    Interrupted {
+        /// Timestamp of the last packet counted, in nanoseconds; `None` if there was none.
+        last: Option<u64>,
+    },
 }
 
 /// Shared by the workers of one source and the controller.
@@ -57,8 +60,8 @@ struct Progress {
     blocked: Option<u64>,
     ended: bool,
     last: Option<u64>,
-    /// Why nobody should wait any longer.
-    broken_off: Option<Advance>,
+    failed: bool,
+    interrupted: bool,
 }
 
 impl Gate {
@@ -88,10 +91,13 @@ impl Gate {
             progress = self.progress();
         }
         loop {
-            if let Some(reason) = progress.broken_off {
-                return reason;
+            if progress.failed {
+                return Advance::Failed;
             }
             if progress.busy == 0 {
+                if progress.interrupted {
+                    return Advance::Interrupted { last: progress.last };
+                }
                 if progress.ended {
                     return Advance::Ended { last: progress.last };
                 }
@@ -131,16 +137,13 @@ impl Gate {
 
     /// Tells a controller that waits that a worker is gone.
     pub(super) fn fail(&self) {
-        self.break_off(Advance::Failed);
+        self.progress().failed = true;
+        self.changed.notify_all();
     }
 
-    /// Makes [`advance`](Self::advance) return at once, now and from now on.
+    /// Stops the traffic, for good, and makes [`advance`](Self::advance) return.
     pub fn interrupt(&self) {
-        self.break_off(Advance::Interrupted);
-    }
-
-    fn break_off(&self, reason: Advance) {
-        self.progress().broken_off.get_or_insert(reason);
+        self.progress().interrupted = true;
         self.changed.notify_all();
     }
 
@@ -148,7 +151,10 @@ impl Gate {
     /// due at once.
     pub fn limit(&self, first: u64) -> u64 {
         match self.pace {
-            Pace::Trace => self.progress().limit,
+            Pace::Trace => {
+                let progress = self.progress();
+                if progress.interrupted { 0 } else { progress.limit }
+            }
             Pace::Open => u64::MAX,
             Pace::RealTime => {
                 let (opened, origin) = *self.opened.get_or_init(|| (Instant::now(), first));
@@ -200,7 +206,7 @@ impl Drop for Busy<'_> {
         progress.busy -= 1;
         if thread::panicking() {
             // Before anyone takes this batch for counted.
-            progress.broken_off.get_or_insert(Advance::Failed);
+            progress.failed = true;
         }
         if progress.busy == 0 {
             drop(progress);

@@ -271,8 +271,8 @@ fn an_interrupt_ends_the_wait_for_traffic() {
     let gate = Arc::clone(&rig.gate);
     let waiting = std::thread::spawn(move || gate.advance(1000));
     rig.gate.interrupt();
-    assert_eq!(waiting.join().unwrap(), Advance::Interrupted);
-    assert_eq!(rig.gate.advance(2000), Advance::Interrupted);
+    assert_eq!(waiting.join().unwrap(), Advance::Interrupted { last: None });
+    assert_eq!(rig.gate.advance(2000), Advance::Interrupted { last: None });
 }
 
 #[test]
