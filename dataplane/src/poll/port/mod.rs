@@ -6,7 +6,7 @@ mod pcap;
 
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
-pub use pcap::{pcap, pcap_reader};
+pub use pcap::{CHUNK, pcap, pcap_reader};
 
 use crate::losses::Losses;
 use flowgauge_core::Link;

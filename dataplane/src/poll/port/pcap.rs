@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-const CHUNK: usize = 256 * 1024;
+/// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
+pub const CHUNK: usize = 1 << 20;
 /// How often a worker looks whether it is its turn before it goes to sleep.
 const TURN_SPINS: u32 = 2000;
 
