@@ -1,18 +1,12 @@
 //! A page that needs nothing but itself.
 
 use super::Table;
-use super::svg::{Chart, thousands};
+use super::svg::Chart;
 
 /// A text with what HTML gives a meaning to made harmless.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// A number with commas between its thousands.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    thousands(&number.to_string())
 }
 
 const STYLE: &str = include_str!("style.css");

@@ -3,6 +3,7 @@
 //! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot follows the page into the dark.
 
 use super::html::escape;
+use flowgauge_ctl::output::grouped;
 use std::fmt::Write;
 
 /// How numbers become places.
@@ -329,19 +330,8 @@ fn number(value: f64) -> String {
     let text = text.trim_end_matches('0').trim_end_matches('.');
     let (whole, fraction) = text.split_once('.').map_or((text, String::new()), |(whole, rest)| (whole, format!(".{rest}")));
     let sign = if value < 0.0 && text != "0" { "\u{2212}" } else { "" };
-    format!("{sign}{}{fraction}", thousands(whole))
-}
-
-/// Digits with commas between thousands.
-pub(crate) fn thousands(digits: &str) -> String {
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
+    format!("{sign}{whole}{fraction}")
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use super::thesis::{CONFIGURATIONS, Configuration, REGISTERS, STANDARD_ERROR};
 use super::{Findings, Read, Reading, Traffic};
-use crate::report::html::grouped;
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::statistics;
 use flowgauge_core::HashMode;
 use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::output::grouped;
 use std::ops::Range;
 
 const HALF: (f64, f64) = (520.0, 380.0);

@@ -77,3 +77,27 @@ impl Sink for Tee<'_> {
         self.0.iter_mut().for_each(|sink| sink.progress(start, now, packets));
     }
 }
+
+/// A number with commas between its thousands.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1000, 132_000, 1_234_567].map(grouped), ["0", "999", "1,000", "132,000", "1,234,567"]);
+    }
+}

@@ -1,5 +1,6 @@
 //! A table for people: one line a record, as it comes.
 
+use super::grouped;
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
 use std::io::{self, Write};
@@ -115,28 +116,5 @@ fn truth_and_error(estimate: f64, truth: Option<u64>) -> (String, String) {
         None => (String::new(), String::new()),
         Some(0) => ("0".to_owned(), String::new()),
         Some(truth) => (grouped(truth), format!("{:+.2} %", (estimate / truth as f64 - 1.0) * 100.0)),
-    }
-}
-
-/// A number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!([0, 999, 1000, 132_000, 1_234_567].map(grouped), ["0", "999", "1,000", "132,000", "1,234,567"]);
     }
 }
