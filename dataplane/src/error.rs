@@ -64,6 +64,14 @@ pub enum Error {
         /// Index of the worker.
         worker: usize,
     },
+    /// Something the kernel refused.
+    #[error("{interface}: {problem}")]
+    Kernel {
+        /// The interface.
+        interface: String,
+        /// What was attempted, why it failed, and what to do.
+        problem: String,
+    },
     /// A file or stream that cannot be read or written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {

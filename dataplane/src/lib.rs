@@ -6,6 +6,7 @@
 //!
 //! Modules:
 //! - [`poll`]: poll-mode workers in this process, fed by ports (capture files, generated traffic);
+//! - [`xdp`]: a program in an interface's receive path (Linux);
 //! - [`middleware`]: dataplanes that wrap a dataplane, to inject faults or to record;
 //! - [`capture`]: capture file formats; [`traffic`]: synthetic traffic.
 //!
@@ -20,6 +21,8 @@ pub mod poll;
 pub mod snapshot;
 pub mod tables;
 pub mod traffic;
+#[cfg(target_os = "linux")]
+pub mod xdp;
 
 pub use capabilities::{Capabilities, Direction, MeasurementKind};
 pub use error::Error;
@@ -27,6 +30,8 @@ pub use losses::{LossCause, Losses};
 pub use poll::Poll;
 pub use snapshot::{Snapshot, Truth};
 pub use tables::Tables;
+#[cfg(target_os = "linux")]
+pub use xdp::Xdp;
 
 /// Something that counts packets.
 ///

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub enum LossCause {
     /// The machine that captured reported drops (pcapng interface statistics).
     Capture,
+    /// The interface received the packet and dropped it (its `drop` counter).
+    Device,
 }
 
 impl LossCause {
@@ -16,6 +18,7 @@ impl LossCause {
     pub fn name(self) -> &'static str {
         match self {
             LossCause::Capture => "capture",
+            LossCause::Device => "device",
         }
     }
 }

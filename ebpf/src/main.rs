@@ -5,11 +5,12 @@
 #![no_std]
 #![no_main]
 
-use aya_ebpf::bindings::xdp_action;
+use aya_ebpf::bindings::{tcx_action_base, xdp_action};
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::Array;
-use aya_ebpf::programs::XdpContext;
+use aya_ebpf::programs::{TcContext, XdpContext};
+use core::ffi::c_void;
 use core::hint::black_box;
 use flowgauge_core::{Context, Core, Frame, Link, Settings, Tabulation, Word};
 
@@ -87,6 +88,29 @@ pub fn flowgauge_xdp(ctx: XdpContext) -> u32 {
     count(&frame, (frame.end - frame.data) as u32);
     // SAFETY: as above.
     unsafe { (&raw const VERDICT).read_volatile() }
+}
+
+/// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a few extension headers, ports.
+const HEADERS: u32 = 128;
+
+/// Egress, on a TCX hook. The wire length is that of the packet as the kernel hands it to the device: one with segmentation
+/// offload counts once, and a VLAN tag that the device inserts does not count.
+///
+/// What `aya_ebpf::macros::classifier` would make of it, but for the argument's type: the linker writes the structures that `__sk_buff`
+/// points to into BTF in an order that differs from run to run.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "classifier")]
+pub fn flowgauge_tcx(ctx: *mut c_void) -> i32 {
+    let ctx = TcContext::new(ctx.cast());
+    let length = ctx.len();
+    let wanted = length.min(HEADERS) as usize;
+    if ctx.data() + wanted > ctx.data_end() {
+        // Where this fails, what is linear is counted. It invalidates the pointers, hence they are read below.
+        let _ = ctx.pull_data(wanted as u32);
+    }
+    let frame = Window { data: ctx.data(), end: ctx.data_end() };
+    count(&frame, length);
+    tcx_action_base::TCX_NEXT
 }
 
 /// Does nothing but decide: what benchmarks compare with.

@@ -6,6 +6,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
+use flowgauge_dataplane::xdp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
@@ -57,4 +58,5 @@ options! {
     workers: usize,
     format: Format,
     port: value::PortSpec,
+    xdp_mode: xdp::Mode,
 }

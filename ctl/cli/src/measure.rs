@@ -1,8 +1,9 @@
-//! What `run` and `replay` have in common: a poll-mode dataplane, driven to its end.
+//! What `run` and `replay` have in common: a dataplane, driven to its end.
 
 use crate::error::Failure;
 use crate::options::Options;
 use crate::progress::Watch;
+use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Interrupt, Monotonic, Trace};
 use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
 use flowgauge_ctl::output::{Csv, Json, Tee};
@@ -24,51 +25,58 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
     let settings = plan.estimation.settings;
     let poll = Poll::new(ports, poll::Options { settings, slot_ns: plan.estimation.slot_ns, truth, ..poll::Options::default() });
     let (gate, source) = (poll.gate(), poll.source());
+    let interrupt = end_on_signal(Some(&gate))?;
+    if gate.pace() == Pace::Trace {
+        let watch = Watch::start(source, interface);
+        let clock = || Trace::new(gate);
+        return conduct(poll, plan, options, clock, Some(&watch));
+    }
+    conduct(poll, plan, options, || Monotonic::new(interrupt), None)
+}
+
+/// Counts live on a dataplane that needs no ports, and prints it.
+pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
+    let interrupt = end_on_signal(None)?;
+    conduct(dataplane, options.plan(), options, || Monotonic::new(interrupt), None)
+}
+
+fn conduct<C: Clock>(
+    dataplane: impl Dataplane + 'static,
+    plan: Plan,
+    options: &Options,
+    clock: impl FnOnce() -> C,
+    watch: Option<&Watch>,
+) -> Result<(), Failure> {
     let dataplane: Box<dyn Dataplane> = match &options.record {
-        Some(path) => Box::new(Recorder::new(poll, create(path)?, settings.cardinality.precision)),
-        None => Box::new(poll),
+        Some(path) => Box::new(Recorder::new(dataplane, create(path)?, plan.estimation.settings.cardinality.precision)),
+        None => Box::new(dataplane),
     };
-    let interrupt = Interrupt::default();
-    end_on_signal(&interrupt, &gate)?;
-    let watch = (gate.pace() == Pace::Trace).then(|| Watch::start(source, interface));
     let mut sinks = Tee::default();
     let printed = options.format.unwrap_or_default().sink(io::stdout());
-    sinks.0.push(match &watch {
+    sinks.0.push(match watch {
         Some(watch) => watch.around(printed),
         None => printed,
     });
     if let Some(directory) = &options.out {
         sinks.0.extend(files(directory)?);
     }
-    let summary = drive(dataplane, plan, gate, interrupt, &mut sinks)?;
-    drop(watch);
+    let summary = Controller::start(dataplane, plan, clock)?.run(&mut sinks)?;
     conclude(&summary)
 }
 
-fn drive(
-    dataplane: Box<dyn Dataplane>,
-    plan: Plan,
-    gate: Arc<Gate>,
-    interrupt: Interrupt,
-    sink: &mut dyn Sink,
-) -> Result<Summary, Failure> {
-    Ok(match gate.pace() {
-        Pace::Trace => Controller::start(dataplane, plan, || Trace::new(gate))?.run(sink)?,
-        Pace::RealTime | Pace::Open => Controller::start(dataplane, plan, || Monotonic::new(interrupt))?.run(sink)?,
-    })
-}
-
 /// The first signal ends the run in order, the second at once.
-fn end_on_signal(interrupt: &Interrupt, gate: &Arc<Gate>) -> Result<(), Failure> {
-    let (interrupt, gate) = (interrupt.clone(), Arc::clone(gate));
+fn end_on_signal(gate: Option<&Arc<Gate>>) -> Result<Interrupt, Failure> {
+    let interrupt = Interrupt::default();
+    let (triggered, gate) = (interrupt.clone(), gate.cloned());
     let handler = move || {
-        if interrupt.is_triggered() {
+        if triggered.is_triggered() {
             process::exit(130);
         }
-        interrupt.trigger();
-        gate.interrupt();
+        triggered.trigger();
+        gate.iter().for_each(|gate| gate.interrupt());
     };
-    ctrlc::set_handler(handler).map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))
+    ctrlc::set_handler(handler).map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
+    Ok(interrupt)
 }
 
 /// New files for the records of this run; older ones stay.

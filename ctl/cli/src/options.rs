@@ -12,6 +12,7 @@ use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::record::Estimation;
 use flowgauge_ctl::schedule::Intervals;
+use flowgauge_dataplane::xdp;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +32,11 @@ pub(crate) struct Options {
     #[arg(skip)]
     #[serde(deserialize_with = "config::port")]
     pub(crate) port: Option<PortSpec>,
+    #[arg(skip)]
+    pub(crate) interface: Option<String>,
+    #[arg(skip)]
+    #[serde(deserialize_with = "config::xdp_mode")]
+    pub(crate) xdp_mode: Option<xdp::Mode>,
 
     /// Length of a window; one ends at every multiple of it [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
@@ -113,6 +119,8 @@ impl Options {
             config: None,
             backend: self.backend.or(file.backend),
             port: self.port.or(file.port),
+            interface: self.interface.or(file.interface),
+            xdp_mode: self.xdp_mode.or(file.xdp_mode),
             window: self.window.or(file.window),
             read_every: self.read_every.or(file.read_every),
             duration: self.duration.or(file.duration),

@@ -5,6 +5,7 @@ use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::traffic::Profile;
+use flowgauge_dataplane::xdp;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,6 +67,10 @@ pub(crate) fn estimator(text: &str) -> Result<Estimator, String> {
 
 pub(crate) fn format(text: &str) -> Result<Format, String> {
     named(text, &Format::ALL, Format::name)
+}
+
+pub(crate) fn xdp_mode(text: &str) -> Result<xdp::Mode, String> {
+    named(text, &xdp::Mode::ALL, xdp::Mode::name)
 }
 
 /// Measurements that are switched on, by name with commas between.

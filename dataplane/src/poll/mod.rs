@@ -184,25 +184,10 @@ impl Dataplane for Poll {
     }
 
     fn install(&mut self, tables: &Tables) -> Result<(), Error> {
-        let target = || self.capabilities.interface.clone();
         if self.hash.is_some() {
-            return Err(Error::AlreadyStarted { target: target() });
+            return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
-        let cardinality = self.options.settings.cardinality;
-        let misfit = |table, problem| Error::Table { target: target(), table, problem };
-        if tables.hash.mode != cardinality.hash {
-            let problem = format!("tables are for {}, settings for {}", tables.hash.mode.name(), cardinality.hash.name());
-            return Err(misfit("tabulation", problem));
-        }
-        // Whoever merges sketches goes by the identity, so it must be that of the hash that will be computed.
-        let hash = HashIdentity::new(cardinality.hash, tables.hash.seed);
-        if tables.hash != hash {
-            return Err(misfit("tabulation", format!("tables are for {:?}, {hash:?} is computed", tables.hash)));
-        }
-        if cardinality.hash == HashMode::Tabulated && tables.tabulation != Tabulation::from_seed(hash.seed) {
-            return Err(misfit("tabulation", format!("words are not those of seed {}", hash.seed)));
-        }
-        tables.check_rank(cardinality.precision).map_err(|problem| misfit("rank", problem))?;
+        tables.check(&self.options.settings, &self.capabilities.interface)?;
         let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in self.bodies.drain(..).enumerate() {
             let tabulation = Arc::clone(&tabulation);

@@ -19,6 +19,11 @@ pub trait Backend {
     /// Ethernet and frames that are shorter than they were on the wire, and most interfaces refuse very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
 
+    /// Rotations under traffic that must lose nothing.
+    fn rotations(&self) -> u64 {
+        10_000
+    }
+
     /// A dataplane that will count these frames, sorted by timestamp, in the time of their timestamps; `None` likewise.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
 }

@@ -14,6 +14,8 @@ mod cases;
 mod frames;
 mod model;
 mod poll;
+#[cfg(target_os = "linux")]
+mod xdp;
 
 macro_rules! conformance {
     ($($name:ident: $backend:expr),* $(,)?) => {
@@ -29,7 +31,7 @@ macro_rules! cases {
         group! { $backend, vectors: address_10_0_0_1, every_level_of_every_precision, all_zero_rank_bits_of_both_hashes }
         group! { $backend, counting: every_key_hash_and_precision, every_beginning_of_every_kind, every_link_layer,
         length_on_the_wire, cardinality_off }
-        group! { $backend, rotation: windows_are_separate, ten_thousand_rotations_lose_nothing,
+        group! { $backend, rotation: windows_are_separate, many_rotations_lose_nothing,
         registers_belong_to_the_counter, exact_counts_under_traffic }
         group! { $backend, sampling: a_sample_changes_nothing, samples_grow_within_their_window }
         group! { $backend, lifecycle: capabilities_make_sense, nothing_before_install, wrong_tables_are_refused,
@@ -56,4 +58,5 @@ macro_rules! group {
 conformance! {
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
+    xdp_injected: xdp::Injected,
 }

@@ -36,7 +36,7 @@ fn sum(counters: &mut Counters, window: &Counters) {
 }
 
 /// Every packet has a source of its own, so registers tell which packets they have seen.
-pub fn ten_thousand_rotations_lose_nothing(backend: &dyn Backend) {
+pub fn many_rotations_lose_nothing(backend: &dyn Backend) {
     let setup = Setup::with(|cardinality| cardinality.precision = Precision::new(13).unwrap());
     let Some(mut rig) = start(backend, &setup) else { return };
     let mut total = Expected::nothing(setup.precision());
@@ -50,7 +50,7 @@ pub fn ten_thousand_rotations_lose_nothing(backend: &dyn Backend) {
     let traffic = Traffic::start(&rig.feeder, uniques);
     let (mut rotations, mut filled) = (0, 0);
     // However the threads are scheduled, some rotations must meet packets.
-    while rotations < 10_000 || filled < 1000 {
+    while rotations < backend.rotations() || filled < backend.rotations() / 10 {
         filled += add(rig.rotate());
         rotations += 1;
     }

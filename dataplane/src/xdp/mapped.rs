@@ -1,0 +1,117 @@
+//! The kernel's array of cores, mapped into this process.
+#![allow(unsafe_code, reason = "memory shared with the kernel's programs; this module keeps apart the banks that both sides use")]
+
+use aya::maps::MapData;
+use flowgauge_core::{Bank, Core, Counters, Settings};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const PAGE: usize = 4096;
+
+/// One [`Core`] a CPU. Programs in the kernel count in the active bank of their CPU's element at any time.
+pub(super) struct Cores {
+    start: NonNull<Core>,
+    count: usize,
+    bytes: usize,
+}
+
+// SAFETY: the pages belong to the map and not to a thread, and `&mut self` guards what may not be shared.
+unsafe impl Send for Cores {}
+
+impl Cores {
+    /// Maps an array of `count` cores.
+    pub(super) fn new(map: &MapData, count: usize) -> io::Result<Self> {
+        const { assert!(size_of::<Core>().is_multiple_of(8), "the kernel lays elements out at multiples of eight bytes") };
+        let bytes = (count * size_of::<Core>()).next_multiple_of(PAGE);
+        let (access, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, map.fd().as_fd().as_raw_fd());
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, descriptor, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Cores { start, count, bytes })
+    }
+
+    /// Number of CPUs.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    fn core(&self, cpu: usize) -> *mut Core {
+        assert!(cpu < self.count, "CPU {cpu} of {}", self.count);
+        // SAFETY: within the mapping, as just checked.
+        unsafe { self.start.as_ptr().add(cpu) }
+    }
+
+    /// Makes every CPU count in `bank` from its next packet on. Packets in flight may still be counted in the other one until
+    /// [`wait_for_packets_in_flight`] returns.
+    pub(super) fn set_bank(&mut self, bank: u32) {
+        for cpu in 0..self.count {
+            // SAFETY: within a mapped element and aligned; both sides only load and store it whole.
+            let word = unsafe { AtomicU32::from_ptr(&raw mut (*self.core(cpu)).bank) };
+            word.store(bank, Ordering::Release);
+        }
+    }
+
+    /// The bank of each CPU in which no CPU counts: `bank` must have been left by [`set_bank`](Self::set_bank) and a wait for
+    /// packets in flight. `&mut self` keeps it left while the references live.
+    pub(super) fn closed(&mut self, bank: usize) -> impl Iterator<Item = &mut Bank> {
+        let cores: &Cores = self;
+        // SAFETY: elements do not overlap, and no program touches the closed bank.
+        (0..cores.count).map(move |cpu| unsafe { &mut (*cores.core(cpu)).state.banks[bank] })
+    }
+
+    /// The counters of the bank that a CPU is counting in; each is whole.
+    pub(super) fn counters(&self, cpu: usize, active: usize) -> Counters {
+        let mut counters = Counters::default();
+        // SAFETY: only the address is computed.
+        let from = unsafe { &raw const (*self.core(cpu)).state.banks[active].counters };
+        // SAFETY: both are structs of 64-bit integers of the same size.
+        unsafe { volatile_copy(from.cast(), (&raw mut counters).cast(), size_of::<Counters>() / 8) };
+        counters
+    }
+
+    /// Merges the bank that a CPU is counting in into `bank`. Each word is whole, but packets may be counted between two words:
+    /// callers compare the counters before and after. `scratch` is overwritten.
+    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut Bank, scratch: &mut Bank) {
+        scratch.counters = self.counters(cpu, active);
+        // SAFETY: only the address is computed.
+        let from = unsafe { &raw const (*self.core(cpu)).state.banks[active].cardinality };
+        let levels = scratch.cardinality.levels_mut(settings.cardinality.precision);
+        // SAFETY: `from` starts with the registers, behind counters of 64 bits; those in use are a multiple of 16 bytes, and no
+        // others are written.
+        unsafe { volatile_copy(from.cast(), levels.as_mut_ptr().cast(), levels.len() / 8) };
+        bank.merge(scratch, settings);
+    }
+}
+
+impl Drop for Cores {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Copies words that the kernel may be writing.
+///
+/// # Safety
+/// Both pointers must be valid for `words` words, `from` aligned, and any bits valid behind `to`.
+unsafe fn volatile_copy(from: *const u64, to: *mut u64, words: usize) {
+    for word in 0..words {
+        // SAFETY: within both ranges, as the caller promises.
+        unsafe { to.add(word).write_unaligned(from.add(word).read_volatile()) }
+    }
+}
+
+/// Returns once every program that was running when it was called has finished: a grace period of read-copy-update.
+pub(super) fn wait_for_packets_in_flight() -> io::Result<()> {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: a system call without pointers.
+    match unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
