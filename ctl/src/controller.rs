@@ -32,9 +32,6 @@ pub trait Sink {
     /// # Errors
     /// If it cannot be written; the run ends, since nobody would see what it measures.
     fn record(&mut self, record: &Record) -> io::Result<()>;
-
-    /// How far the run has come, in nanoseconds of its clock; called at every read and rotation.
-    fn progress(&mut self, _start: u64, _now: u64, _packets: u64) {}
 }
 
 /// Why a run broke off.
@@ -175,7 +172,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 Action::Stop => break,
             }
             self.schedule.pop();
-            self.report_progress(sink);
             // Packets that arrive while the last window is closed are beyond the end of the run.
             if self.schedule.peek() == Some(Due { at: due.at, action: Action::Stop }) && self.window_start >= due.at {
                 return self.conclude(sink);
@@ -334,7 +330,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// Sums up.
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.sum_up()?;
-        self.report_progress(sink);
         if let Some(total) = &self.summary.total {
             sink.record(total)?;
         }
@@ -429,10 +424,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             }
         }
         Ok(Attempt::GivenUp)
-    }
-
-    fn report_progress(&self, sink: &mut dyn Sink) {
-        sink.progress(self.start, self.clock.now(), self.total.counters.packets());
     }
 
     fn damaged(&self, source: EstimateError) -> ControlError {

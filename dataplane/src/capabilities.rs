@@ -1,6 +1,6 @@
 //! What a dataplane can do.
 
-use flowgauge_core::{HashMode, KeyKind, Precision};
+use flowgauge_core::{BANKS, HashMode, KeyKind, Precision};
 use std::ops::RangeInclusive;
 
 /// A measurement, by the name it has in every layer.
@@ -58,4 +58,25 @@ pub struct Capabilities {
     pub clock_resolution_ns: u64,
     /// Cores that count in parallel.
     pub workers: usize,
+}
+
+impl Capabilities {
+    /// What every backend can do that runs `dataplane/core` on each of `workers` cores, with nothing left out: what it cannot, it
+    /// takes away.
+    pub(crate) fn of_core(backend: &'static str, interface: String, workers: usize) -> Self {
+        Capabilities {
+            backend,
+            interface,
+            measurements: vec![MeasurementKind::Cardinality],
+            keys: KeyKind::ALL.to_vec(),
+            hashes: HashMode::ALL.to_vec(),
+            directions: vec![Direction::Ingress],
+            precision: Precision::MIN..=Precision::MAX,
+            banks: BANKS,
+            atomic_snapshots: true,
+            staggered: true,
+            clock_resolution_ns: 1,
+            workers,
+        }
+    }
 }

@@ -72,10 +72,6 @@ impl Sink for Tee<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.iter_mut().try_for_each(|sink| sink.record(record))
     }
-
-    fn progress(&mut self, start: u64, now: u64, packets: u64) {
-        self.0.iter_mut().for_each(|sink| sink.progress(start, now, packets));
-    }
 }
 
 /// A number with commas between its thousands.

@@ -12,14 +12,14 @@ mod worker;
 
 pub use gate::{Advance, Gate, Pace};
 
-use crate::capabilities::{Capabilities, Direction, MeasurementKind};
+use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Snapshot, Truth};
 use crate::tables::Tables;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{BANKS, Bank, HashIdentity, HashMode, KeyKind, Precision, Settings, Tabulation};
+use flowgauge_core::{Bank, HashIdentity, Settings, Tabulation};
 use handoff::{Reader, Writer, handoff};
 use port::{Port, Ports, Source};
 use std::sync::Arc;
@@ -77,20 +77,7 @@ impl Poll {
         let covered_ns = options.slot_ns.saturating_mul(options.settings.cardinality.precision.registers() as u64) / 2;
         let truth = options.truth.then(|| Arc::new(ExactFlows::new(mode, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
-        let capabilities = Capabilities {
-            backend: "poll",
-            interface,
-            measurements: vec![MeasurementKind::Cardinality],
-            keys: KeyKind::ALL.to_vec(),
-            hashes: HashMode::ALL.to_vec(),
-            directions: vec![Direction::Ingress],
-            precision: Precision::MIN..=Precision::MAX,
-            banks: BANKS,
-            atomic_snapshots: true,
-            staggered: true,
-            clock_resolution_ns: 1,
-            workers: ports.len(),
-        };
+        let capabilities = Capabilities::of_core("poll", interface, ports.len());
         let mut readers = Vec::new();
         let mut bodies: Vec<Body> = Vec::new();
         for port in ports {

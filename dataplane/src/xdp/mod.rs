@@ -7,7 +7,7 @@
 mod mapped;
 mod object;
 
-use crate::capabilities::{Capabilities, Direction, MeasurementKind};
+use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::snapshot::Snapshot;
@@ -17,7 +17,7 @@ use aya::maps::{Map, MapData};
 use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp as Program};
 use aya::{Ebpf, EbpfError};
-use flowgauge_core::{BANKS, Bank, HashIdentity, HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::{Bank, HashIdentity, Settings};
 use mapped::{Cores, wait_for_packets_in_flight};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,20 +102,8 @@ impl Xdp {
     }
 
     fn new(interface: &str, attach: Option<Mode>, settings: Settings) -> Self {
-        let capabilities = Capabilities {
-            backend: "xdp",
-            interface: interface.to_owned(),
-            measurements: vec![MeasurementKind::Cardinality],
-            keys: KeyKind::ALL.to_vec(),
-            hashes: HashMode::ALL.to_vec(),
-            directions: vec![Direction::Ingress],
-            precision: Precision::MIN..=Precision::MAX,
-            banks: BANKS,
-            atomic_snapshots: false,
-            staggered: false,
-            clock_resolution_ns: 1,
-            workers: cpus(),
-        };
+        let everything = Capabilities::of_core("xdp", interface.to_owned(), cpus());
+        let capabilities = Capabilities { atomic_snapshots: false, staggered: false, ..everything };
         let losses_before = Losses::default();
         Xdp { capabilities, settings, attach, programs: Programs::default(), kernel: None, losses_before, gone: false }
     }
