@@ -6,7 +6,7 @@ use crate::record::{Cardinality, Estimation, Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Counters, HashIdentity};
-use flowgauge_dataplane::{Dataplane, Error, Event, Losses, Snapshot, Tables, Truth};
+use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
 use std::time::Duration;
 
@@ -90,6 +90,8 @@ pub struct Summary {
     pub warnings: Vec<String>,
     /// Everything together; `None` if nothing was counted.
     pub total: Option<Record>,
+    /// The same by place, when packets were counted at several.
+    pub parts: Vec<Record>,
 }
 
 /// Drives one dataplane.
@@ -101,9 +103,14 @@ pub struct Controller<D, C> {
     /// Start of the current window, in nanoseconds: where the one before it really ended.
     window_start: u64,
     start: u64,
-    losses: Losses,
+    /// Windows that an earlier process left open.
+    open_windows: Vec<u64>,
+    /// Number of the first window of the schedule.
+    first_window: u64,
     summary: Summary,
     total: Total,
+    /// The same for every place, if there are several.
+    parts: Vec<Total>,
     ended: bool,
 }
 
@@ -112,6 +119,8 @@ pub struct Controller<D, C> {
 struct Total {
     counters: Counters,
     drops: Losses,
+    /// Losses when the current window began.
+    losses: Losses,
     levels: Vec<u8>,
     truth: Option<Truth>,
     hash: Option<HashIdentity>,
@@ -124,28 +133,34 @@ enum Attempt<T> {
 }
 
 impl<D: Dataplane, C: Clock> Controller<D, C> {
-    /// Installs the tables, which starts the dataplane; `clock` makes the clock once packets flow.
+    /// Installs the tables, which starts the dataplane, or takes over what an earlier process left counting; `clock` makes the
+    /// clock once packets flow.
     ///
     /// # Errors
     /// Whatever [`Dataplane::install`] fails with.
     pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
-        dataplane.install(&Tables::new(&plan.estimation.settings, plan.seed))?;
+        let adopted = dataplane.install(&Tables::new(&plan.estimation.settings, plan.seed))?;
         let clock = clock();
         let start = clock.now();
+        let Adopted { since_ns, open_windows, next_window } =
+            adopted.unwrap_or(Adopted { since_ns: start, open_windows: Vec::new(), next_window: 0 });
         let intervals = match plan.estimation.settings.cardinality.mode {
             Mode::Staggered => Intervals { window: None, ..plan.intervals },
             Mode::Windowed | Mode::Off => plan.intervals,
         };
+        let places = dataplane.capabilities().places.len();
         Ok(Controller {
             dataplane,
             clock,
             plan,
             schedule: Schedule::new(start, intervals, plan.seed),
             window_start: start,
-            start,
-            losses: Losses::default(),
+            start: since_ns,
+            first_window: next_window + open_windows.len() as u64,
+            open_windows,
             summary: Summary::default(),
             total: Total::default(),
+            parts: std::iter::repeat_with(Total::default).take(if places > 1 { places } else { 0 }).collect(),
             ended: false,
         })
     }
@@ -155,6 +170,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// # Errors
     /// [`ControlError`]; what was published before stays published.
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+        self.close_open_windows(sink)?;
         loop {
             self.skip_silence();
             let due = self.schedule.peek();
@@ -168,7 +184,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             let Some(due) = due else { break };
             match due.action {
                 Action::Read => self.read(due.at, sink)?,
-                Action::Rotate { window } => self.rotate(window, true, sink)?,
+                Action::Rotate { window } => self.rotate(self.first_window + window, true, None, sink)?,
                 Action::Stop => break,
             }
             self.schedule.pop();
@@ -178,6 +194,22 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             }
         }
         self.finish(false, sink)
+    }
+
+    /// Publishes what an earlier process counted and nobody has published.
+    fn close_open_windows(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let open = std::mem::take(&mut self.open_windows);
+        if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let ends = open.iter().skip(1).copied().chain([now]);
+        let first = self.first_window - open.len() as u64;
+        for (window, (&start, end)) in (first..).zip(open.iter().zip(ends)) {
+            self.window_start = start;
+            self.rotate(window, false, Some(end), sink)?;
+        }
+        Ok(())
     }
 
     /// Waits until something is due, looking after events meanwhile.
@@ -250,60 +282,82 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         // Late counts from the call that was answered: repeated calls delay a read as well.
         let late_ns = taken.saturating_sub(at);
         self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
-        let record = self.sample(&snapshot, at, late_ns, taken)?;
+        let records = self.sample(&snapshot, at, late_ns, taken)?;
         self.summary.samples += 1;
-        sink.record(&record)?;
+        records.iter().try_for_each(|record| sink.record(record))?;
         Ok(())
     }
 
-    fn sample(&mut self, snapshot: &Snapshot, at: u64, late_ns: u64, taken: u64) -> Result<Record, ControlError> {
-        let estimation = &self.plan.estimation;
-        let cardinality = match estimation.settings.cardinality.mode {
-            Mode::Staggered => Cardinality::staggered(snapshot, estimation, self.start, taken),
-            Mode::Windowed | Mode::Off => Cardinality::windowed(snapshot, estimation),
-        };
-        let cardinality = cardinality.map_err(|source| self.damaged(source))?;
-        let drops = self.losses.clone();
-        let drops = self.read_losses()?.since(&drops);
-        Ok(Record {
-            kind: Kind::Sample,
-            window: self.schedule.window(),
-            start_ns: self.window_start,
-            end_ns: taken,
-            at_ns: Some(at),
-            late_ns,
-            complete: false,
-            cardinality,
-            ..self.blank(snapshot, drops)
-        })
+    /// The records of a sample: of every place, if there are several, and of all together.
+    fn sample(&mut self, snapshot: &Snapshot, at: u64, late_ns: u64, taken: u64) -> Result<Vec<Record>, ControlError> {
+        let losses = self.read_losses()?;
+        let window = self.first_window + self.schedule.window();
+        let mut records = Vec::new();
+        for (part, snapshot, losses) in views(snapshot, &losses) {
+            let estimation = &self.plan.estimation;
+            let cardinality = match estimation.settings.cardinality.mode {
+                Mode::Staggered => Cardinality::staggered(snapshot, estimation, self.start, taken),
+                Mode::Windowed | Mode::Off => Cardinality::windowed(snapshot, estimation),
+            };
+            records.push(Record {
+                kind: Kind::Sample,
+                window,
+                start_ns: self.window_start,
+                end_ns: taken,
+                at_ns: Some(at),
+                late_ns,
+                cardinality: cardinality.map_err(|source| self.damaged(source))?,
+                drops: losses.since(&self.total_of(part).losses),
+                ..self.blank(part, snapshot)
+            });
+        }
+        Ok(records)
     }
 
-    fn rotate(&mut self, window: u64, complete: bool, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        let Attempt::Done(snapshot, end_ns) = self.attempt("rotate", D::rotate)? else {
+    /// Closes a window and publishes it. It ends now unless it ended at another time.
+    fn rotate(&mut self, window: u64, complete: bool, end: Option<u64>, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let Attempt::Done(snapshot, called) = self.attempt("rotate", D::rotate)? else {
             self.summary.late_rotations += 1;
             tracing::warn!("window {window} could not be closed at its time; it goes on until the next rotation succeeds");
             return Ok(());
         };
+        let end_ns = end.unwrap_or(called);
         let losses = self.read_losses()?;
-        let drops = losses.since(&self.losses);
-        self.losses = losses;
-        let cardinality = Cardinality::windowed(&snapshot, &self.plan.estimation).map_err(|source| self.damaged(source))?;
-        let record = Record {
-            kind: Kind::Window,
-            window,
-            start_ns: self.window_start,
-            end_ns,
-            at_ns: None,
-            late_ns: 0,
-            complete,
-            cardinality,
-            ..self.blank(&snapshot, drops)
-        };
+        for (part, snapshot, losses) in views(&snapshot, &losses) {
+            let cardinality = Cardinality::windowed(snapshot, &self.plan.estimation).map_err(|source| self.damaged(source))?;
+            let record = Record {
+                kind: Kind::Window,
+                window,
+                start_ns: self.window_start,
+                end_ns,
+                complete,
+                cardinality,
+                drops: losses.since(&self.total_of(part).losses),
+                ..self.blank(part, snapshot)
+            };
+            let total = match part {
+                Some(index) => self.parts.get_mut(index),
+                None => Some(&mut self.total),
+            };
+            if let Some(total) = total {
+                total.add(&record, snapshot);
+                total.losses = losses.clone();
+            }
+            sink.record(&record)?;
+        }
         self.window_start = end_ns;
-        self.total.add(&record, &snapshot);
         self.summary.windows += 1;
-        sink.record(&record)?;
+        if let Attempt::GivenUp = self.attempt("published", |dataplane| dataplane.published(window))? {
+            tracing::warn!(
+                "{} was not told that window {window} is published; it is again if this process is killed",
+                self.interface()
+            );
+        }
         Ok(())
+    }
+
+    fn total_of(&self, part: Option<usize>) -> &Total {
+        part.and_then(|index| self.parts.get(index)).unwrap_or(&self.total)
     }
 
     /// Closes what is open and sums up. A window that has lasted no time is open only if it `may_hold_packets`.
@@ -315,7 +369,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             let open = self.clock.now() > self.window_start;
             if open || may_hold_packets || self.summary.windows == 0 {
                 let late_rotations = self.summary.late_rotations;
-                self.rotate(self.schedule.window(), false, sink)?;
+                self.rotate(self.first_window + self.schedule.window(), false, None, sink)?;
                 if self.summary.late_rotations > late_rotations {
                     let interface = self.interface();
                     let warning = format!("{interface}: the last window could not be closed, its packets are in no record");
@@ -329,8 +383,12 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     /// Sums up.
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
-        self.sum_up()?;
-        if let Some(total) = &self.summary.total {
+        if self.plan.estimation.settings.cardinality.mode != Mode::Staggered {
+            let parts: Vec<Option<Record>> = (0..self.parts.len()).map(|part| self.sum_up(Some(part))).collect::<Result<_, _>>()?;
+            self.summary.parts = parts.into_iter().flatten().collect();
+            self.summary.total = self.sum_up(None)?;
+        }
+        for total in self.summary.parts.iter().chain(&self.summary.total) {
             sink.record(total)?;
         }
         Ok(self.summary)
@@ -339,48 +397,58 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let now = self.clock.now();
         let Attempt::Done(snapshot, _) = self.attempt("sample", D::sample)? else { return Ok(()) };
-        let record = self.sample(&snapshot, now, 0, now)?;
-        sink.record(&record)?;
+        let records = self.sample(&snapshot, now, 0, now)?;
+        records.iter().try_for_each(|record| sink.record(record))?;
         self.summary.samples += 1;
-        self.summary.total =
-            Some(Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, cardinality: None, ..record });
+        let total =
+            |record| Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, cardinality: None, ..record };
+        let mut totals: Vec<Record> = records.into_iter().map(total).collect();
+        self.summary.total = totals.pop();
+        self.summary.parts = totals;
         Ok(())
     }
 
-    fn sum_up(&mut self) -> Result<(), ControlError> {
-        let Some(hash) = self.total.hash else { return Ok(()) };
+    fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
+        let total = self.total_of(part);
+        let Some(hash) = total.hash else { return Ok(None) };
         let Estimation { settings, estimator, .. } = self.plan.estimation;
-        let levels = std::mem::take(&mut self.total.levels);
         let cardinality = match settings.cardinality.mode {
             Mode::Windowed => {
-                let truth = self.total.truth.map(|truth| truth.total);
-                Some(
-                    Cardinality::united(levels, settings.cardinality.key, hash, truth, estimator)
-                        .map_err(|source| self.damaged(source))?,
-                )
+                let truth = total.truth.map(|truth| truth.total);
+                let united = Cardinality::united(total.levels.clone(), settings.cardinality.key, hash, truth, estimator);
+                Some(united.map_err(|source| self.damaged(source))?)
             }
             Mode::Off | Mode::Staggered => None,
         };
-        let packets = self.total.counters.packets();
-        self.summary.total = Some(Record {
+        let packets = total.counters.packets();
+        Ok(Some(Record {
             kind: Kind::Total,
-            window: self.schedule.window(),
+            window: self.first_window + self.schedule.window(),
             start_ns: self.start,
             end_ns: self.clock.now(),
-            at_ns: None,
-            late_ns: 0,
             complete: true,
-            backend: self.dataplane.capabilities().backend,
-            interface: self.interface(),
-            counters: self.total.counters,
+            counters: total.counters,
             packets_before_after: (packets, packets),
-            drops: self.total.drops.clone(),
+            drops: total.drops.clone(),
             cardinality,
-        });
-        Ok(())
+            ..self.empty(part)
+        }))
     }
 
-    fn blank(&self, snapshot: &Snapshot, drops: Losses) -> Record {
+    fn blank(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
+        let packets_before_after = (snapshot.packets_before, snapshot.packets_after);
+        Record { counters: snapshot.bank.counters, packets_before_after, ..self.empty(part) }
+    }
+
+    fn empty(&self, part: Option<usize>) -> Record {
+        let capabilities = self.dataplane.capabilities();
+        let (interface, direction) = match (part.and_then(|index| capabilities.places.get(index)), &capabilities.places[..]) {
+            (Some(place), _) => (&place.interface, place.direction.name()),
+            (None, [first, others @ ..]) if others.iter().all(|other| other.direction == first.direction) => {
+                (&capabilities.interface, first.direction.name())
+            }
+            (None, _) => (&capabilities.interface, "both"),
+        };
         Record {
             kind: Kind::Sample,
             window: 0,
@@ -389,11 +457,13 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             at_ns: None,
             late_ns: 0,
             complete: false,
-            backend: self.dataplane.capabilities().backend,
-            interface: self.interface(),
-            counters: snapshot.bank.counters,
-            packets_before_after: (snapshot.packets_before, snapshot.packets_after),
-            drops,
+            backend: capabilities.backend,
+            interface: interface.clone(),
+            direction,
+            part: part.is_some(),
+            counters: Counters::default(),
+            packets_before_after: (0, 0),
+            drops: Losses::default(),
             cardinality: None,
         }
     }
@@ -402,7 +472,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn read_losses(&mut self) -> Result<Losses, ControlError> {
         Ok(match self.attempt("losses", D::losses)? {
             Attempt::Done(losses, _) => losses,
-            Attempt::GivenUp => self.losses.clone(),
+            Attempt::GivenUp => self.total.losses.clone(),
         })
     }
 
@@ -433,6 +503,13 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn interface(&self) -> String {
         self.dataplane.capabilities().interface.clone()
     }
+}
+
+/// The parts of a snapshot by their number, if there are any, and then the whole of it, each with its losses.
+fn views<'a>(snapshot: &'a Snapshot, losses: &'a Losses) -> impl Iterator<Item = (Option<usize>, &'a Snapshot, &'a Losses)> {
+    let parts = snapshot.parts.iter().enumerate();
+    let parts = parts.map(|(index, Part { snapshot, losses, .. })| (Some(index), snapshot, losses));
+    parts.chain([(None, snapshot, losses)])
 }
 
 impl Total {

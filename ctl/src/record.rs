@@ -47,8 +47,12 @@ pub struct Record {
     pub complete: bool,
     /// The backend's name.
     pub backend: &'static str,
-    /// Where the packets came from.
+    /// Where the packets came from; several with commas between.
     pub interface: String,
+    /// Which way they crossed it: `ingress`, `egress` or `both`.
+    pub direction: &'static str,
+    /// Whether this is one of several places, whose packets another record counts all together.
+    pub part: bool,
     /// Packets and bytes.
     pub counters: Counters,
     /// The packet counter before and after the registers were read; equal where samples are atomic.

@@ -11,7 +11,7 @@ use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::memory;
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
-use flowgauge_dataplane::{Capabilities, Dataplane, Error, Event, LossCause, Losses, Snapshot, Tables};
+use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Snapshot, Tables};
 use proptest::prelude::*;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -79,7 +79,7 @@ impl Scripted {
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
-        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None }
+        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None, parts: Vec::new() }
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {
@@ -95,8 +95,8 @@ impl Dataplane for Scripted {
         &self.capabilities
     }
 
-    fn install(&mut self, _: &Tables) -> Result<(), Error> {
-        Ok(())
+    fn install(&mut self, _: &Tables) -> Result<Option<Adopted>, Error> {
+        Ok(None)
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
@@ -111,6 +111,10 @@ impl Dataplane for Scripted {
         let snapshot = self.snapshot(self.arrived() - self.closed);
         self.closed = self.arrived();
         Ok(snapshot)
+    }
+
+    fn published(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {

@@ -1,5 +1,6 @@
 //! What a dataplane can do.
 
+use crate::snapshot::Place;
 use flowgauge_core::{BANKS, HashMode, KeyKind, Precision};
 use std::ops::RangeInclusive;
 
@@ -22,12 +23,26 @@ impl MeasurementKind {
 }
 
 /// Which way packets cross the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Into the machine or switch.
     Ingress,
     /// Out of it.
     Egress,
+}
+
+impl Direction {
+    /// Both directions.
+    pub const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+    /// The name used in options and outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Ingress => "ingress",
+            Direction::Egress => "egress",
+        }
+    }
 }
 
 /// What a dataplane can do; the controller asks before it configures.
@@ -36,16 +51,16 @@ pub enum Direction {
 pub struct Capabilities {
     /// The backend's name in options and outputs.
     pub backend: &'static str,
-    /// Where the packets come from: an interface, a file, a traffic profile.
+    /// Where the packets come from, all places together: an interface, a file, a traffic profile.
     pub interface: String,
+    /// Where packets are counted, one by one; at least one place.
+    pub places: Vec<Place>,
     /// Measurements it can run.
     pub measurements: Vec<MeasurementKind>,
     /// Flow keys it can derive.
     pub keys: Vec<KeyKind>,
     /// Hashes it can compute.
     pub hashes: Vec<HashMode>,
-    /// Directions it can see.
-    pub directions: Vec<Direction>,
     /// Register counts it offers, as powers of two.
     pub precision: RangeInclusive<Precision>,
     /// Banks per windowed measurement.
@@ -66,11 +81,11 @@ impl Capabilities {
     pub(crate) fn of_core(backend: &'static str, interface: String, workers: usize) -> Self {
         Capabilities {
             backend,
+            places: vec![Place::ingress(&interface)],
             interface,
             measurements: vec![MeasurementKind::Cardinality],
             keys: KeyKind::ALL.to_vec(),
             hashes: HashMode::ALL.to_vec(),
-            directions: vec![Direction::Ingress],
             precision: Precision::MIN..=Precision::MAX,
             banks: BANKS,
             atomic_snapshots: true,

@@ -72,6 +72,14 @@ pub enum Error {
         /// What was attempted, why it failed, and what to do.
         problem: String,
     },
+    /// Pins in the BPF file system that cannot be made, used or removed.
+    #[error("{directory}: {problem}", directory = directory.display())]
+    Pins {
+        /// The directory of pins.
+        directory: PathBuf,
+        /// What was attempted, why it failed, and what to do.
+        problem: String,
+    },
     /// A file or stream that cannot be read or written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {

@@ -28,7 +28,7 @@ pub use capabilities::{Capabilities, Direction, MeasurementKind};
 pub use error::Error;
 pub use losses::{LossCause, Losses};
 pub use poll::Poll;
-pub use snapshot::{Snapshot, Truth};
+pub use snapshot::{Adopted, Part, Place, Snapshot, Truth};
 pub use tables::Tables;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;
@@ -46,11 +46,12 @@ pub trait Dataplane: Send {
     /// What this dataplane can do.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Installs the match tables and starts counting. Called once, before anything else.
+    /// Installs the match tables and starts counting, or takes over what an earlier process left counting. Called once, before
+    /// anything else.
     ///
     /// # Errors
     /// [`Error::Table`] if the tables do not fit the settings, [`Error::AlreadyStarted`] on a second call.
-    fn install(&mut self, tables: &Tables) -> Result<(), Error>;
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error>;
 
     /// The active bank as it stands now; counting goes on.
     ///
@@ -63,6 +64,13 @@ pub trait Dataplane: Send {
     /// # Errors
     /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
     fn rotate(&mut self) -> Result<Snapshot, Error>;
+
+    /// The answer of the last rotation was published as the window of this number. Until then a dataplane that outlives its
+    /// process keeps the closed bank, so that whoever [takes over](Self::install) can publish it. A new rotation implies it.
+    ///
+    /// # Errors
+    /// Backend failures.
+    fn published(&mut self, window: u64) -> Result<(), Error>;
 
     /// What happened since the last call.
     ///
@@ -82,7 +90,7 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
         (**self).capabilities()
     }
 
-    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         (**self).install(tables)
     }
 
@@ -92,6 +100,10 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         (**self).rotate()
+    }
+
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        (**self).published(window)
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {

@@ -10,6 +10,8 @@ pub enum LossCause {
     Capture,
     /// The interface received the packet and dropped it (its `drop` counter).
     Device,
+    /// The interface could not receive the packet: bad checksum, bad length, no buffer (its `errs` counter).
+    DeviceError,
 }
 
 impl LossCause {
@@ -19,6 +21,7 @@ impl LossCause {
         match self {
             LossCause::Capture => "capture",
             LossCause::Device => "device",
+            LossCause::DeviceError => "device_error",
         }
     }
 }

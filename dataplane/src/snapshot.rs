@@ -1,9 +1,11 @@
 //! What a dataplane hands to the controller.
 
+use crate::capabilities::Direction;
+use crate::losses::Losses;
 use flowgauge_core::cardinality::Staggered;
 use flowgauge_core::{Bank, HashIdentity};
 
-/// A bank, merged over all cores, as it was at one instant.
+/// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters and registers.
@@ -19,6 +21,54 @@ pub struct Snapshot {
     pub hash: HashIdentity,
     /// Exact counts, when they were asked for.
     pub truth: Option<Truth>,
+    /// The same by place, when packets are counted at several; the places are those of
+    /// [`Capabilities::places`](crate::Capabilities::places), in that order.
+    pub parts: Vec<Part>,
+}
+
+/// What was counted at one of several places.
+#[derive(Clone)]
+pub struct Part {
+    /// Where.
+    pub place: Place,
+    /// What was counted there; has no parts of its own.
+    pub snapshot: Snapshot,
+    /// Packets lost there since the start.
+    pub losses: Losses,
+}
+
+/// Where packets are counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// An interface, a file, a traffic profile.
+    pub interface: String,
+    /// Which way packets cross it.
+    pub direction: Direction,
+}
+
+impl Place {
+    /// What arrives at an interface.
+    pub fn ingress(interface: impl Into<String>) -> Self {
+        Place { interface: interface.into(), direction: Direction::Ingress }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.interface, self.direction.name())
+    }
+}
+
+/// What an earlier process left counting, taken over by [`install`](crate::Dataplane::install).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// When counting began, in nanoseconds since the Unix epoch.
+    pub since_ns: u64,
+    /// When those windows began that nobody has published yet, oldest first, in nanoseconds since the Unix epoch. Each takes a
+    /// rotation; the last one goes on until then.
+    pub open_windows: Vec<u64>,
+    /// Number of the first of them.
+    pub next_window: u64,
 }
 
 /// Exact numbers of distinct flows, kept beside the registers for comparison. Takes memory for every flow.

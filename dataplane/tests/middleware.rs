@@ -3,7 +3,7 @@
 
 use flowgauge_core::{Bank, HashIdentity, HashMode, Precision, Settings};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
-use flowgauge_dataplane::{Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables};
+use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables};
 use std::io::{self, Write};
 
 /// Numbers its answers, so that it shows which one was delivered.
@@ -28,7 +28,7 @@ fn snapshot(packets: u64) -> Snapshot {
     let mut bank = Box::new(Bank::new());
     bank.counters.ipv4 = packets;
     let hash = HashIdentity::new(HashMode::Crc32, 0);
-    Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None }
+    Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None, parts: Vec::new() }
 }
 
 impl Dataplane for Numbered {
@@ -36,8 +36,8 @@ impl Dataplane for Numbered {
         &self.capabilities
     }
 
-    fn install(&mut self, _: &Tables) -> Result<(), Error> {
-        Ok(())
+    fn install(&mut self, _: &Tables) -> Result<Option<Adopted>, Error> {
+        Ok(None)
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
@@ -54,6 +54,10 @@ impl Dataplane for Numbered {
         self.left = self.slow;
         self.rotations += 1;
         Ok(snapshot(self.rotations))
+    }
+
+    fn published(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {

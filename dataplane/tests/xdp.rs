@@ -1,50 +1,67 @@
-//! The XDP backend on real interfaces: veth pairs in a network namespace of the test's own, which vanishes with its thread.
+//! The XDP backend on real interfaces: veth pairs in a network of the test's own, which vanishes with its thread.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use flowgauge_core::{Precision, Settings};
-use flowgauge_dataplane::xdp::{Mode, Xdp};
-use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Tables};
-use nix::sched::{CloneFlags, unshare};
+use flowgauge_core::cardinality::Mode as Registers;
+use flowgauge_core::{KeyKind, Precision, Settings};
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Xdp, detach};
+use flowgauge_dataplane::{Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables};
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::Command;
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_ascii_whitespace()).output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
-
-/// Runs a test in a thread with a network namespace of its own and a veth pair in it: what is sent to 10.77.0.2 leaves `tx` and
-/// arrives at `rx`. Prints why it cannot where it cannot.
+/// Runs a test in a network of its own. Prints why it cannot where it cannot.
 fn on_veth(test: impl FnOnce() + Send + 'static) {
-    let body = move || {
-        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-            println!("skipped: needs the right to make network namespaces ({error})");
-            return;
-        }
-        // Without IPv6, nothing but the test itself sends packets.
-        let setup = [
-            "link set dev rx addrgenmode none",
-            "link set dev tx addrgenmode none",
-            "link set dev rx address 02:00:00:00:00:02",
-            "link set dev rx up",
-            "link set dev tx up",
-            "addr add 10.77.0.1/24 dev tx",
-            "neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev tx nud permanent",
-        ];
-        if let Err(error) = ip("link add rx type veth peer name tx") {
-            println!("skipped: needs veth devices and the program ip ({error})");
-            return;
-        }
-        setup.iter().for_each(|arguments| ip(arguments).unwrap());
-        test();
-    };
-    thread::spawn(body).join().unwrap();
+    if let Err(need) = isolated(test) {
+        println!("skipped: needs {need}");
+    }
 }
 
-fn tables() -> Tables {
-    Tables::new(&Settings::default(), 1)
+fn ingress() -> Place {
+    Place::ingress(RECEIVER.0)
+}
+
+fn egress() -> Place {
+    Place { interface: SENDER.0.to_owned(), direction: Direction::Egress }
+}
+
+fn options() -> Options {
+    Options::new(Settings::default())
+}
+
+fn kept(adopt: bool) -> Options {
+    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: false }), ..options() }
+}
+
+/// Leaves what a killed process would leave.
+fn doomed(adopt: bool) -> Options {
+    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave: true }), ..options() }
+}
+
+fn tables_of(options: &Options) -> Tables {
+    Tables::new(&options.settings, 1)
+}
+
+fn started(places: Vec<Place>, options: Options) -> Xdp {
+    let tables = tables_of(&options);
+    let mut xdp = Xdp::at(places, options);
+    assert_eq!(xdp.install(&tables).unwrap(), None);
+    xdp
+}
+
+fn socket() -> UdpSocket {
+    UdpSocket::bind((SENDER.1, 0)).unwrap()
+}
+
+fn send(socket: &UdpSocket, packets: u64) {
+    for _ in 0..packets {
+        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
+    }
 }
 
 /// Packets that must be counted but have not been yet: the kernel delivers them soon after they were sent.
@@ -60,92 +77,356 @@ fn collect(xdp: &mut Xdp, missing: u64) -> u64 {
     counted
 }
 
-fn every_packet_is_in_one_window(mode: Mode) {
-    on_veth(move || {
-        let mut xdp = Xdp::on_interface("rx", mode, Settings::default());
-        xdp.install(&tables()).unwrap();
-        let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
-        let (mut sent, mut counted, mut bytes) = (0, 0, 0);
-        for round in 0_u64..200 {
-            for _ in 0..=round % 50 {
-                socket.send_to(&[0; 18], "10.77.0.2:9").unwrap();
-                sent += 1;
+/// Packets that keep coming until `rounds` of sending are over.
+struct Traffic {
+    sent: Arc<AtomicU64>,
+    stop: Arc<AtomicU64>,
+    sender: JoinHandle<()>,
+}
+
+impl Traffic {
+    /// Sends from a thread, which is in the test's network like the thread that starts it.
+    fn start(mut batch: impl FnMut() -> u64 + Send + 'static) -> Self {
+        let (sent, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (total, stopped) = (Arc::clone(&sent), Arc::clone(&stop));
+        let sender = thread::spawn(move || {
+            while stopped.load(Ordering::Relaxed) == 0 {
+                total.fetch_add(batch(), Ordering::Relaxed);
             }
-            let window = xdp.rotate().unwrap();
-            counted += window.bank.counters.ipv4;
-            bytes += window.bank.counters.bytes;
-            assert!(counted <= sent, "{counted} counted of {sent}");
-        }
-        counted += collect(&mut xdp, sent - counted);
-        assert_eq!(counted, sent);
-        assert_eq!(xdp.losses().unwrap().get(LossCause::Device), 0);
-        assert!(bytes >= 60 * counted / 2, "{bytes} bytes of {counted} packets");
+        });
+        Traffic { sent, stop, sender }
+    }
+
+    fn stop(self) -> u64 {
+        self.stop.store(1, Ordering::Relaxed);
+        self.sender.join().unwrap();
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+/// As fast as the kernel can send: some million packets a second.
+fn live_frames() -> impl FnMut() -> u64 + Send {
+    let generator = Generator::new(Profile::new(Sources::Unique));
+    let mut sender = Sender::new(SENDER.0, generator.template(), 100_000).unwrap();
+    move || {
+        sender.send(1 << 14).unwrap();
+        1 << 14
+    }
+}
+
+fn datagrams() -> impl FnMut() -> u64 + Send {
+    let socket = socket();
+    move || {
+        send(&socket, 256);
+        256
+    }
+}
+
+const ROTATIONS: u64 = 1000;
+
+/// Rotates under traffic; every packet must be in one window. Returns how many there were.
+fn rotate_under(xdp: &mut Xdp, traffic: Traffic) -> (u64, u64) {
+    let mut counted = 0;
+    for window in 0..ROTATIONS {
+        let snapshot = xdp.rotate().unwrap();
+        counted += snapshot.bank.counters.packets();
+        xdp.published(window).unwrap();
+    }
+    let sent = traffic.stop();
+    (counted, sent)
+}
+
+#[test]
+fn native_ingress_loses_nothing_at_the_highest_rate() {
+    on_veth(|| {
+        let mut xdp = started(vec![ingress()], options());
+        let before = DeviceCounters::read(RECEIVER.0).unwrap();
+        let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
+        counted += collect(&mut xdp, sent - counted.min(sent));
+        // What the receiver could not take never reached it: veth drops when its ring is full.
+        let after = DeviceCounters::read(RECEIVER.0).unwrap();
+        let received = after.received - before.received;
+        let dropped = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+        println!("{sent} sent, {dropped} dropped by the sender, {received} received, {counted} counted");
+        assert_eq!(counted, received);
+        assert_eq!(counted + dropped, sent);
     });
 }
 
 #[test]
-fn native_mode_counts_every_packet_in_one_window() {
-    every_packet_is_in_one_window(Mode::Native);
+fn generic_ingress_loses_nothing() {
+    on_veth(|| {
+        let mut xdp = started(vec![ingress()], Options { mode: Mode::Skb, ..options() });
+        let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(datagrams()));
+        counted += collect(&mut xdp, sent - counted.min(sent));
+        println!("{sent} sent, {counted} counted");
+        assert_eq!(counted, sent);
+    });
 }
 
 #[test]
-fn skb_mode_counts_every_packet_in_one_window() {
-    every_packet_is_in_one_window(Mode::Skb);
+fn ingress_and_egress_lose_nothing() {
+    on_veth(|| {
+        let mut xdp = started(vec![egress(), ingress()], options());
+        let traffic = Traffic::start(datagrams());
+        let mut counted = [0, 0];
+        for _ in 0..ROTATIONS {
+            let snapshot = xdp.rotate().unwrap();
+            assert_eq!(snapshot.parts.len(), 2);
+            assert_eq!(snapshot.bank.counters.packets(), packets(&snapshot).iter().sum::<u64>());
+            counted.iter_mut().zip(packets(&snapshot)).for_each(|(all, new)| *all += new);
+        }
+        let sent = traffic.stop();
+        for _ in 0..100 {
+            if counted == [sent, sent] {
+                break;
+            }
+            counted.iter_mut().zip(packets(&xdp.rotate().unwrap())).for_each(|(all, new)| *all += new);
+        }
+        println!("{sent} sent, {counted:?} counted");
+        assert_eq!(counted, [sent, sent]);
+        assert_eq!(xdp.losses().unwrap().get(LossCause::DeviceError), 0);
+    });
+}
+
+fn packets(snapshot: &Snapshot) -> Vec<u64> {
+    snapshot.parts.iter().map(|part| part.snapshot.bank.counters.packets()).collect()
+}
+
+#[test]
+fn places_count_apart_and_together() {
+    on_veth(|| {
+        veth::pair(("tx2", "10.78.0.1"), ("rx.2", "10.78.0.2")).unwrap();
+        let places = vec![ingress(), Place::ingress("rx.2")];
+        let mut xdp = started(places.clone(), Options { settings: five_tuples(), ..options() });
+        assert_eq!(xdp.capabilities().places, places);
+        assert_eq!(xdp.capabilities().interface, "rx,rx.2");
+        send(&socket(), 3);
+        let other = UdpSocket::bind("10.78.0.1:0").unwrap();
+        for _ in 0..5 {
+            other.send_to(&[0; 18], "10.78.0.2:9").unwrap();
+        }
+        let mut counted = vec![0, 0];
+        let mut registers = 0;
+        for _ in 0..100 {
+            let snapshot = xdp.rotate().unwrap();
+            counted.iter_mut().zip(packets(&snapshot)).for_each(|(all, new)| *all += new);
+            registers += set(&snapshot);
+            let apart: usize = snapshot.parts.iter().map(|part| set(&part.snapshot)).sum();
+            assert_eq!(apart, set(&snapshot), "two flows, each seen at one place");
+            if counted == [3, 5] {
+                break;
+            }
+        }
+        assert_eq!(counted, [3, 5]);
+        assert!((2..=4).contains(&registers), "{registers} registers of two flows");
+    });
+}
+
+fn five_tuples() -> Settings {
+    let mut settings = Settings::default();
+    settings.cardinality.key = KeyKind::FiveTuple;
+    settings
+}
+
+fn set(snapshot: &Snapshot) -> usize {
+    let levels = snapshot.bank.cardinality.levels(Precision::default());
+    levels.iter().filter(|&&level| level > 0).count()
+}
+
+/// A sample that has seen a packet.
+fn seen(xdp: &mut Xdp) -> Snapshot {
+    let seen = |sample: &Snapshot| sample.bank.counters.ipv4 > 0;
+    (0..1_000_000).find_map(|_| Some(xdp.sample().unwrap()).filter(seen)).unwrap()
 }
 
 #[test]
 fn a_sample_shows_the_source_that_was_seen() {
     on_veth(|| {
-        let mut xdp = Xdp::on_interface("rx", Mode::Native, Settings::default());
-        xdp.install(&tables()).unwrap();
-        let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
-        socket.send_to(&[0; 18], "10.77.0.2:9").unwrap();
-        let seen = (0..1_000_000).find_map(|_| Some(xdp.sample().unwrap()).filter(|sample| sample.bank.counters.ipv4 > 0)).unwrap();
-        let expected = Precision::default().split(tables().tabulation.hash(flowgauge_core::hash::crc32(&[10, 77, 0, 1])));
+        let mut xdp = started(vec![ingress()], options());
+        send(&socket(), 1);
+        let seen = seen(&mut xdp);
+        let source = flowgauge_core::hash::crc32(&[10, 77, 0, 1]);
+        let expected = Precision::default().split(tables_of(&options()).tabulation.hash(source));
         let levels = seen.bank.cardinality.levels(Precision::default());
         assert_eq!(levels[expected.0], expected.1);
-        assert_eq!(levels.iter().filter(|&&level| level > 0).count(), 1);
+        assert_eq!(set(&seen), 1);
     });
+}
+
+#[test]
+fn staggered_registers_follow_the_wall_clock() {
+    on_veth(|| {
+        let mut settings = Settings::default();
+        settings.cardinality.mode = Registers::Staggered;
+        // A slot is so long that a register of this size lives for hours.
+        let slot_ns = 10_000_000_000;
+        let mut xdp = started(vec![ingress()], Options { settings, slot_ns, ..options() });
+        let slot = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            (now.as_nanos() / u128::from(slot_ns)) as u32
+        };
+        let before = slot();
+        send(&socket(), 1);
+        let registers = seen(&mut xdp).staggered.unwrap();
+        // A slot may end while the packet is on its way.
+        let live = |slot: u32| registers.levels(Precision::default(), slot).filter(|&level| level > 0).count();
+        assert!(live(before) == 1 || live(slot()) == 1);
+        assert_eq!(live(before.wrapping_add(2 * 2048)), 0, "its round is over");
+    });
+}
+
+fn nothing_is_left() {
+    for device in [RECEIVER.0, SENDER.0] {
+        let output = Command::new("ip").args(["-details", "link", "show", device]).output().unwrap();
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("xdp/id"), "a program is left behind on {device}");
+    }
+    assert!(!Path::new(DIRECTORY).exists(), "pins are left behind");
 }
 
 #[test]
 fn an_interface_is_left_as_it_was() {
     on_veth(|| {
-        for _ in 0..3 {
-            let mut xdp = Xdp::on_interface("rx", Mode::Native, Settings::default());
-            xdp.install(&tables()).unwrap();
+        for pins in [options().pins, kept(false).pins, kept(true).pins] {
+            let xdp = started(vec![ingress(), egress()], Options { pins, ..options() });
             drop(xdp);
+            nothing_is_left();
         }
-        let output = Command::new("ip").args(["link", "show", "rx"]).output().unwrap();
-        assert!(!String::from_utf8_lossy(&output.stdout).contains("xdp"), "a program is left behind");
     });
 }
 
-fn refusal(interface: &str, mode: Mode) -> String {
-    match Xdp::on_interface(interface, mode, Settings::default()).install(&tables()) {
-        Err(Error::Kernel { problem, .. }) => problem,
+fn refusal(interface: &str, options: Options) -> String {
+    let tables = tables_of(&options);
+    match Xdp::at(vec![Place::ingress(interface)], options).install(&tables) {
+        Err(error @ (Error::Kernel { .. } | Error::Pins { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn refusals_say_what_to_do_and_leave_nothing_behind() {
     on_veth(|| {
-        assert!(refusal("nowhere", Mode::Native).contains("no such interface"));
-        assert!(refusal("lo", Mode::Native).contains("--xdp-mode skb"), "loopback has no native mode");
-        let mut first = Xdp::on_interface("rx", Mode::Native, Settings::default());
-        first.install(&tables()).unwrap();
-        assert!(refusal("rx", Mode::Native).contains("another XDP program"));
+        assert!(refusal("nowhere", kept(false)).contains("no such interface"));
+        assert!(refusal("lo", kept(false)).contains("--xdp-mode skb"), "loopback has no native mode");
+        nothing_is_left();
+        let mut elsewhere = kept(false);
+        elsewhere.pins.as_mut().unwrap().directory = "/dev/shm/no-bpf-file-system".into();
+        let said = refusal("rx", elsewhere);
+        assert!(said.contains("mount -t bpf"), "{said}");
+        assert!(!Path::new("/dev/shm/no-bpf-file-system").exists());
+        let first = started(vec![ingress()], options());
+        let said = refusal("rx", kept(false));
+        assert!(said.contains("another XDP program"), "{said}");
+        drop(first);
+        nothing_is_left();
+    });
+}
+
+#[test]
+fn two_at_one_place_do_not_mix() {
+    on_veth(|| {
+        let mut first = started(vec![ingress()], kept(false));
+        for adopt in [false, true] {
+            let said = refusal("rx", kept(adopt));
+            assert!(said.contains("another flowgauge is counting rx ingress"), "{said}");
+        }
+        assert!(detach(Path::new(DIRECTORY), None).unwrap_err().to_string().contains("another flowgauge is counting"));
+        send(&socket(), 10);
+        assert_eq!(collect(&mut first, 10), 10, "the first goes on undisturbed");
+    });
+}
+
+fn adopted(places: Vec<Place>, options: Options) -> (Xdp, Adopted) {
+    let tables = tables_of(&options);
+    let mut xdp = Xdp::at(places, options);
+    let adopted = xdp.install(&tables).unwrap().expect("something to adopt");
+    (xdp, adopted)
+}
+
+#[test]
+fn whoever_adopts_goes_on_where_the_other_was_killed() {
+    on_veth(|| {
+        let places = vec![ingress(), egress()];
+        let mut first = started(places.clone(), doomed(false));
+        let socket = socket();
+        send(&socket, 10);
+        assert_eq!(collect(&mut first, 20), 20, "ten on either way");
+        first.published(41).unwrap();
+        // Killed between two rotations: what came since the last one is in the open window.
+        send(&socket, 7);
+        drop(first);
+        send(&socket, 5);
+        let (mut second, found) = adopted(places.clone(), doomed(true));
+        assert_eq!((found.open_windows.len(), found.next_window), (1, 42));
+        assert!(found.since_ns < found.open_windows[0]);
+        assert_eq!(collect(&mut second, 24), 24);
+        // Killed after a rotation that nobody published.
+        second.published(42).unwrap();
+        send(&socket, 3);
+        while seen(&mut second).bank.counters.ipv4 < 6 {}
+        assert_eq!(packets(&second.rotate().unwrap()), [3, 3]);
+        send(&socket, 2);
+        drop(second);
+        let (mut third, found) = adopted(places.clone(), kept(true));
+        assert_eq!((found.open_windows.len(), found.next_window), (2, 43));
+        assert!(found.open_windows[0] < found.open_windows[1]);
+        assert_eq!(packets(&third.rotate().unwrap()), [3, 3], "the unpublished window once more");
+        assert_eq!(collect(&mut third, 4), 4);
+        drop(third);
+        nothing_is_left();
+    });
+}
+
+#[test]
+fn leaving_in_order_can_be_adopted_as_well() {
+    on_veth(|| {
+        let mut first = started(vec![ingress()], doomed(true));
+        send(&socket(), 4);
+        assert_eq!(collect(&mut first, 4), 4);
+        first.published(0).unwrap();
+        drop(first);
+        send(&socket(), 6);
+        let (mut second, _) = adopted(vec![ingress()], doomed(true));
+        assert_eq!(collect(&mut second, 6), 6);
+        drop(second);
+        assert!(Path::new(DIRECTORY).exists());
+        assert_eq!(detach(Path::new(DIRECTORY), Some("elsewhere")).unwrap(), [""; 0]);
+        assert_eq!(detach(Path::new(DIRECTORY), Some("rx")).unwrap(), ["rx ingress"]);
+        nothing_is_left();
+    });
+}
+
+#[test]
+fn only_the_same_measurement_is_adopted() {
+    on_veth(|| {
+        drop(started(vec![ingress()], doomed(false)));
+        let said = refusal("rx", kept(false));
+        assert!(said.contains("--adopt") && said.contains("flowgauge detach"), "{said}");
+        let said = refusal("rx", Options { settings: five_tuples(), ..kept(true) });
+        assert!(said.contains("it counts with --key src, not five-tuple"), "{said}");
+        // Refusing has changed nothing.
+        send(&socket(), 8);
+        let (mut xdp, _) = adopted(vec![ingress()], doomed(true));
+        assert_eq!(collect(&mut xdp, 8), 8);
+        drop(xdp);
+        ip("link del dev rx").unwrap();
+        veth::pair(SENDER, RECEIVER).unwrap();
+        let said = refusal("rx", kept(true));
+        assert!(said.contains("which is gone"), "{said}");
+        assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress"]);
+        drop(started(vec![ingress()], kept(true)));
+        nothing_is_left();
     });
 }
 
 #[test]
 fn an_interface_that_vanishes_is_reported_once() {
     on_veth(|| {
-        let mut xdp = Xdp::on_interface("rx", Mode::Native, Settings::default());
-        xdp.install(&tables()).unwrap();
+        let mut xdp = started(vec![ingress()], options());
         assert_eq!(xdp.events().unwrap(), []);
         ip("link del dev rx").unwrap();
+        // A new interface of the same name is another one.
+        veth::pair(SENDER, RECEIVER).unwrap();
         assert!(
             matches!(&xdp.events().unwrap()[..], [Event::Warning(warning), Event::TrafficEnded] if warning.contains("is gone"))
         );

@@ -59,4 +59,19 @@ options! {
     format: Format,
     port: value::PortSpec,
     xdp_mode: xdp::Mode,
+    direction: value::Directions,
+}
+
+/// One text, or a list of them.
+pub(crate) fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Texts {
+        One(String),
+        More(Vec<String>),
+    }
+    match Texts::deserialize(deserializer).map_err(|_| D::Error::custom("give a text, or a list of them"))? {
+        Texts::One(text) => Ok(text.split(',').map(str::to_owned).collect()),
+        Texts::More(texts) => Ok(texts),
+    }
 }

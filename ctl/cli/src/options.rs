@@ -3,7 +3,7 @@
 use crate::config;
 use crate::error::Failure;
 use crate::run::Backend;
-use crate::value::{self, PortSpec, ReadEvery};
+use crate::value::{self, Directions, PortSpec, ReadEvery};
 use clap::Args;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
@@ -33,10 +33,20 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::port")]
     pub(crate) port: Option<PortSpec>,
     #[arg(skip)]
-    pub(crate) interface: Option<String>,
+    #[serde(deserialize_with = "config::one_or_more")]
+    pub(crate) interface: Vec<String>,
+    #[arg(skip)]
+    #[serde(deserialize_with = "config::direction")]
+    pub(crate) direction: Option<Directions>,
     #[arg(skip)]
     #[serde(deserialize_with = "config::xdp_mode")]
     pub(crate) xdp_mode: Option<xdp::Mode>,
+    #[arg(skip)]
+    pub(crate) adopt: bool,
+    #[arg(skip)]
+    pub(crate) leave: bool,
+    #[arg(skip)]
+    pub(crate) pins: Option<PathBuf>,
 
     /// Length of a window; one ends at every multiple of it [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
@@ -119,8 +129,12 @@ impl Options {
             config: None,
             backend: self.backend.or(file.backend),
             port: self.port.or(file.port),
-            interface: self.interface.or(file.interface),
+            interface: if self.interface.is_empty() { file.interface } else { self.interface },
+            direction: self.direction.or(file.direction),
             xdp_mode: self.xdp_mode.or(file.xdp_mode),
+            adopt: self.adopt || file.adopt,
+            leave: self.leave || file.leave,
+            pins: self.pins.or(file.pins),
             window: self.window.or(file.window),
             read_every: self.read_every.or(file.read_every),
             duration: self.duration.or(file.duration),
@@ -151,6 +165,11 @@ impl Options {
             _ => return Ok(self),
         };
         Err(Failure::Usage(problem.to_owned()))
+    }
+
+    /// Whether an option was given that only the kernel has a use for.
+    pub(crate) fn asks_for_kernel(&self) -> bool {
+        self.xdp_mode.is_some() || self.direction.is_some() || self.adopt || self.leave || self.pins.is_some()
     }
 
     /// What the dataplane is to count.

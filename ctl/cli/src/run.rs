@@ -3,13 +3,15 @@
 use crate::error::Failure;
 use crate::measure::{measure, measure_live};
 use crate::options::Options;
-use crate::value::{self, PortSpec};
+use crate::value::{self, Directions, PortSpec};
 use clap::{Args, ValueEnum};
+use flowgauge_dataplane::Place;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{memory, pcap};
 use flowgauge_dataplane::traffic::{Profile, Sources};
-use flowgauge_dataplane::xdp::{self, Xdp};
+use flowgauge_dataplane::xdp::{self, Keep, Xdp};
 use serde::Deserialize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Count live, in real time.
@@ -20,18 +22,37 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   flowgauge run
   flowgauge run -i eth1 --window 1m
+  flowgauge run -i eth1,eth2 --direction both --adopt
   flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
   flowgauge run --port pcap:trace.pcap --key five-tuple --format json
   flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m")]
 pub(crate) struct Run {
-    /// Count what arrives at this network interface, in the kernel (XDP); takes root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON
-    #[arg(short, long, value_name = "IFACE", help_heading = "Traffic")]
-    interface: Option<String>,
+    /// Count what crosses this network interface, in the kernel (XDP, TCX); several apart and together, by repeating the option or
+    /// with commas; takes root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON
+    #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
+    interface: Vec<String>,
+
+    /// Which way packets cross the interface: ingress, egress or both [default: ingress]
+    #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
+    direction: Option<Directions>,
 
     /// Where the interface runs the program: native (in the driver), skb (generic, slower, works everywhere) or offload (on the
     /// card); there is no silent fall-back [default: native]
     #[arg(long, value_name = "MODE", value_parser = value::xdp_mode, help_heading = "Traffic")]
     xdp_mode: Option<xdp::Mode>,
+
+    /// Go on with what a flowgauge that was killed, or told to --leave, left counting on the interface, without losing a packet;
+    /// if there is nothing, begin anew
+    #[arg(long, help_heading = "Traffic")]
+    adopt: bool,
+
+    /// At the end leave the program counting on the interface, for the next run with --adopt
+    #[arg(long, help_heading = "Traffic")]
+    leave: bool,
+
+    /// Where to pin what outlives this process [default: /sys/fs/bpf/flowgauge]
+    #[arg(long, value_name = "DIR", help_heading = "Traffic")]
+    pins: Option<PathBuf>,
 
     /// Where to count: xdp, in the kernel, or poll, in worker threads of this process [default: xdp with an interface, else poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
@@ -59,14 +80,16 @@ pub(crate) enum Backend {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let Run { interface, xdp_mode, backend, port, options } = self;
-        let options = Options { interface, xdp_mode, backend, port, ..options }.with_config()?;
+        let Run { interface, direction, xdp_mode, adopt, leave, pins, backend, port, options } = self;
+        let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, ..options }.with_config()?;
         let workers = options.workers.unwrap_or(1);
-        let on_interface = options.interface.is_some() || options.xdp_mode.is_some();
+        let on_interface = !options.interface.is_empty() || options.asks_for_kernel();
         match options.backend.unwrap_or(if on_interface { Backend::Xdp } else { Backend::Poll }) {
             Backend::Xdp => return on_kernel(&options),
             Backend::Poll if on_interface => {
-                return Err(Failure::Usage("--backend poll has no use for -i and --xdp-mode; give it a --port".to_owned()));
+                return Err(Failure::Usage(
+                    "--backend poll has no use for -i and the options that go with it; give it a --port".to_owned(),
+                ));
             }
             Backend::Poll => {}
         }
@@ -82,25 +105,54 @@ impl Run {
     }
 }
 
-/// Counts on a network interface.
+/// Counts on network interfaces.
 fn on_kernel(options: &Options) -> Result<(), Failure> {
     let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-    let Some(interface) = &options.interface else {
+    if options.interface.is_empty() {
         return usage("the kernel counts on a network interface; name it with -i");
-    };
+    }
     if options.port.is_some() {
         return usage("give either an interface (-i) or a --port, not both");
     }
     if options.truth {
         return usage("--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i");
     }
-    if options.staggered.is_some() {
-        return usage("--staggered is not offered on an interface yet; use windows");
-    }
     if options.workers.is_some() {
         return usage("--workers is of no use with -i: every CPU counts what it receives");
     }
-    measure_live(Xdp::on_interface(interface, options.xdp_mode.unwrap_or_default(), options.settings()), options)
+    let directions = options.direction.unwrap_or_default();
+    let mut places: Vec<Place> = Vec::new();
+    for interface in &options.interface {
+        for direction in directions.all() {
+            let place = Place { interface: interface.clone(), direction };
+            if interface.is_empty() || places.contains(&place) {
+                return Err(Failure::Usage(format!("-i names '{interface}' twice, or names nothing")));
+            }
+            places.push(place);
+        }
+    }
+    if options.xdp_mode.is_some() && directions == Directions::Egress {
+        return usage("--xdp-mode is for packets that arrive; --direction egress has no modes");
+    }
+    let mode = options.xdp_mode.unwrap_or_default();
+    let (settings, slot_ns) = (options.settings(), options.slot_ns());
+    let kept = xdp::Options { mode, slot_ns, pins: keep(options)?, ..xdp::Options::new(settings) };
+    measure_live(Xdp::at(places, kept), options)
+}
+
+/// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who
+/// asked for more must hear as an error.
+fn keep(options: &Options) -> Result<Option<Keep>, Failure> {
+    let Options { adopt, leave, .. } = *options;
+    let directory = options.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
+    match xdp::supported(&directory) {
+        Ok(()) => Ok(Some(Keep { directory, adopt, leave })),
+        Err(error) if adopt || leave || options.pins.is_some() => Err(error.into()),
+        Err(error) => {
+            tracing::warn!("if this process is killed, its counts end with it: {error}");
+            Ok(None)
+        }
+    }
 }
 
 /// Skewed traffic from many sources: a plausible link that any machine can count exactly beside it.

@@ -4,6 +4,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
+use flowgauge_dataplane::Direction;
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::xdp;
 use std::path::PathBuf;
@@ -71,6 +72,34 @@ pub(crate) fn format(text: &str) -> Result<Format, String> {
 
 pub(crate) fn xdp_mode(text: &str) -> Result<xdp::Mode, String> {
     named(text, &xdp::Mode::ALL, xdp::Mode::name)
+}
+
+/// Which way packets cross an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Directions {
+    #[default]
+    Ingress,
+    Egress,
+    Both,
+}
+
+impl Directions {
+    pub(crate) fn all(self) -> Vec<Direction> {
+        match self {
+            Directions::Ingress => vec![Direction::Ingress],
+            Directions::Egress => vec![Direction::Egress],
+            Directions::Both => Direction::ALL.to_vec(),
+        }
+    }
+}
+
+pub(crate) fn direction(text: &str) -> Result<Directions, String> {
+    let all = [Directions::Ingress, Directions::Egress, Directions::Both];
+    named(text, &all, |directions| match directions {
+        Directions::Ingress => "ingress",
+        Directions::Egress => "egress",
+        Directions::Both => "both",
+    })
 }
 
 /// Measurements that are switched on, by name with commas between.

@@ -5,7 +5,7 @@ use crate::record::{Kind, Record};
 use std::io::{self, Write};
 
 const HEADER: &str = "time,window_id,ground_truth,estimate,low,high,record,packets,bytes,ipv4_packets,ipv6_packets,non_ip,truncated,\
-                      bad_header,drops,start_ns,end_ns,key,estimator,hash,registers,interface";
+                      bad_header,drops,start_ns,end_ns,key,estimator,hash,registers,interface,direction,part";
 
 /// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless
 /// flows were counted exactly. Totals are left out: a column of them would be added to the rest by mistake.
@@ -52,7 +52,7 @@ impl<W: Write> Sink for Csv<W> {
         };
         writeln!(
             self.writer,
-            ",{},{},{},{},{},{},{},{},{},{},{},{key},{estimator},{hash},{registers},{}",
+            ",{},{},{},{},{},{},{},{},{},{},{},{key},{estimator},{hash},{registers},{},{},{}",
             record.kind.name(),
             counters.packets(),
             counters.bytes,
@@ -65,6 +65,8 @@ impl<W: Write> Sink for Csv<W> {
             record.start_ns,
             record.end_ns,
             quoted(&record.interface),
+            record.direction,
+            record.part,
         )?;
         self.writer.flush()
     }

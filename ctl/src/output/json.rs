@@ -37,6 +37,8 @@ struct Line<'a> {
     complete: bool,
     backend: &'static str,
     interface: &'a str,
+    direction: &'static str,
+    part: bool,
     packets: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     packets_before: Option<u64>,
@@ -93,6 +95,8 @@ impl<'a> From<&'a Record> for Line<'a> {
             complete: record.complete,
             backend: record.backend,
             interface: &record.interface,
+            direction: record.direction,
+            part: record.part,
             packets: counters.packets(),
             packets_before: sample.then_some(before),
             packets_after: sample.then_some(after),

@@ -8,28 +8,38 @@ use std::io::{self, Write};
 /// Lines between two headers, so that one is always on the screen.
 const HEADER_EVERY: u64 = 30;
 
-/// Aligned columns.
+/// Width of the column that names places.
+const PLACE: usize = 22;
+
+/// Aligned columns; one of them names the place if there are several.
 pub struct Table<W> {
     writer: W,
     origin: Option<u64>,
     lines: u64,
+    /// Width of the column that names places.
+    place: usize,
 }
 
 impl<W: Write> Table<W> {
     /// Writes to `writer`.
     pub fn new(writer: W) -> Self {
-        Table { writer, origin: None, lines: 0 }
+        Table { writer, origin: None, lines: 0, place: 0 }
     }
 
     fn header(&mut self, record: &Record) -> io::Result<()> {
+        let place = self.place;
         let Some(cardinality) = &record.cardinality else {
-            return writeln!(self.writer, "{:>9}  {:<10} {:>13} {:>15} {:>8}", "time", "", "packets", "bytes", "drops");
+            return writeln!(
+                self.writer,
+                "{:>9}  {:<10} {:place$}{:>13} {:>15} {:>8}",
+                "time", "", "", "packets", "bytes", "drops"
+            );
         };
         let flows = format!("{} flows", cardinality.key.name());
         let (truth, error) = if cardinality.truth.is_some() { ("truth", "error") } else { ("", "") };
         let header = format!(
-            "{:>9}  {:<10} {:>13} {flows:>16} {:>25} {truth:>11} {error:>8} {:>8}",
-            "time", "", "packets", "95 % interval", "drops"
+            "{:>9}  {:<10} {:place$}{:>13} {flows:>16} {:>25} {truth:>11} {error:>8} {:>8}",
+            "time", "", "", "packets", "95 % interval", "drops"
         );
         writeln!(self.writer, "{}", header.trim_end())
     }
@@ -41,6 +51,10 @@ impl<W: Write> Sink for Table<W> {
         if record.kind == Kind::Total {
             return self.total(record);
         }
+        // The records of several places come before the one of all together.
+        if record.part {
+            self.place = PLACE;
+        }
         if self.lines.is_multiple_of(HEADER_EVERY) {
             self.header(record)?;
         }
@@ -51,11 +65,17 @@ impl<W: Write> Sink for Table<W> {
             Kind::Window => format!("window {}*", record.window),
             Kind::Sample | Kind::Total => "  read".to_owned(),
         };
+        let width = self.place;
+        let place = match (record.part, width) {
+            (_, 0) => String::new(),
+            (true, _) => format!("{} {}", record.interface, record.direction),
+            (false, _) => "all".to_owned(),
+        };
         let packets = grouped(record.counters.packets());
         let drops = grouped(record.drops.total());
         let Some(cardinality) = &record.cardinality else {
             let bytes = grouped(record.counters.bytes);
-            writeln!(self.writer, "{time:>8.2}s  {what:<10} {packets:>13} {bytes:>15} {drops:>8}")?;
+            writeln!(self.writer, "{time:>8.2}s  {what:<10} {place:<width$}{packets:>13} {bytes:>15} {drops:>8}")?;
             return self.writer.flush();
         };
         let estimate = &cardinality.estimate;
@@ -64,7 +84,7 @@ impl<W: Write> Sink for Table<W> {
         let value = grouped(estimate.value.round() as u64);
         writeln!(
             self.writer,
-            "{time:>8.2}s  {what:<10} {packets:>13} {value:>16} {interval:>25} {truth:>11} {error:>8} {drops:>8}"
+            "{time:>8.2}s  {what:<10} {place:<width$}{packets:>13} {value:>16} {interval:>25} {truth:>11} {error:>8} {drops:>8}"
         )?;
         self.writer.flush()
     }
@@ -74,9 +94,10 @@ impl<W: Write> Table<W> {
     fn total(&mut self, record: &Record) -> io::Result<()> {
         let counters = &record.counters;
         let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
+        let direction = if record.part { format!(" {}", record.direction) } else { String::new() };
         writeln!(
             self.writer,
-            "\n{}: {} packets in {seconds:.2} s: {} IPv4, {} IPv6, {} non-IP, {} truncated, {} bad header; {} bytes, {} dropped",
+            "\n{}{direction}: {} packets in {seconds:.2} s: {} IPv4, {} IPv6, {} non-IP, {} truncated, {} bad header; {} bytes, {} dropped",
             record.interface,
             grouped(counters.packets()),
             grouped(counters.ipv4),

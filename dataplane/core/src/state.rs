@@ -114,8 +114,6 @@ impl State {
 pub struct Core {
     /// Index of the bank to count in.
     pub bank: u32,
-    /// Current slot of staggered registers.
-    pub slot: u32,
     /// What is counted.
     pub state: State,
 }

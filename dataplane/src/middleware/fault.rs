@@ -1,6 +1,6 @@
 //! A dataplane that fails on purpose.
 
-use crate::{Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
+use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -78,7 +78,7 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
         self.inner.capabilities()
     }
 
-    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         self.strike("install", self.faults.request_lost, "request lost")?;
         self.inner.install(tables)
     }
@@ -91,6 +91,11 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         self.call("rotate", |this| &mut this.undelivered_window, D::rotate)
+    }
+
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.strike("acknowledge a window", self.faults.request_lost, "request lost")?;
+        self.inner.published(window)
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {

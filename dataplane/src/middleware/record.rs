@@ -1,6 +1,6 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
-use crate::{Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
+use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Part, Snapshot, Tables};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write;
@@ -62,8 +62,22 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             "registers": registers,
             "staggered": staggered,
             "truth": snapshot.truth.map(|truth| json!({ "window": truth.window, "total": truth.total })),
+            "parts": snapshot.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>(),
         })
     }
+
+    fn part(&self, part: &Part) -> Value {
+        let Part { place, snapshot, losses: lost } = part;
+        json!({ "place": place.to_string(), "snapshot": self.snapshot(snapshot), "losses": losses(lost) })
+    }
+}
+
+fn adoption(adopted: &Adopted) -> Value {
+    json!({ "since_ns": adopted.since_ns, "open_windows": adopted.open_windows, "next_window": adopted.next_window })
+}
+
+fn losses(losses: &Losses) -> Value {
+    losses.iter().map(|(cause, packets)| json!({ cause.name(): packets })).collect()
 }
 
 fn hash(identity: &flowgauge_core::HashIdentity) -> Value {
@@ -82,9 +96,12 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         self.inner.capabilities()
     }
 
-    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         let result = self.inner.install(tables);
-        let described = outcome(&result, |()| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len() }));
+        let described = outcome(
+            &result,
+            |adopted| json!({ "hash": hash(&tables.hash), "rank_entries": tables.rank.len(), "adopted": adopted.as_ref().map(adoption) }),
+        );
         self.note("install", described);
         result
     }
@@ -103,6 +120,13 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         result
     }
 
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        let result = self.inner.published(window);
+        let described = outcome(&result, |()| json!({ "window": window }));
+        self.note("published", described);
+        result
+    }
+
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         let result = self.inner.events();
         let described = outcome(&result, |events| events.iter().map(|event| format!("{event:?}")).collect());
@@ -115,7 +139,7 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         let result = self.inner.losses();
-        let described = outcome(&result, |losses| losses.iter().map(|(cause, packets)| json!({ cause.name(): packets })).collect());
+        let described = outcome(&result, losses);
         self.note("losses", described);
         result
     }

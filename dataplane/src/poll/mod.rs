@@ -15,7 +15,7 @@ pub use gate::{Advance, Gate, Pace};
 use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
-use crate::snapshot::{Snapshot, Truth};
+use crate::snapshot::{Adopted, Snapshot, Truth};
 use crate::tables::Tables;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
@@ -144,7 +144,7 @@ impl Poll {
         let packets = bank.counters.packets();
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let truth = window.map(|window| Truth { window, total });
-        Snapshot { bank, staggered, packets_before: packets, packets_after: packets, hash, truth }
+        Snapshot { bank, staggered, packets_before: packets, packets_after: packets, hash, truth, parts: Vec::new() }
     }
 }
 
@@ -170,7 +170,7 @@ impl Dataplane for Poll {
         &self.capabilities
     }
 
-    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         if self.hash.is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
@@ -188,7 +188,7 @@ impl Dataplane for Poll {
             self.workers.push(worker);
         }
         self.hash = Some(tables.hash);
-        Ok(())
+        Ok(None)
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
@@ -235,6 +235,11 @@ impl Dataplane for Poll {
             truth.close(closed);
         }
         Ok(self.snapshot(hash, bank, None, window))
+    }
+
+    /// Nothing outlives this process.
+    fn published(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {

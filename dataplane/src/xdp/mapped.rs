@@ -2,7 +2,8 @@
 #![allow(unsafe_code, reason = "memory shared with the kernel's programs; this module keeps apart the banks that both sides use")]
 
 use aya::maps::MapData;
-use flowgauge_core::{Bank, Core, Counters, Settings};
+use flowgauge_core::cardinality::Staggered;
+use flowgauge_core::{Bank, Core, Counters, Precision, Settings};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -85,6 +86,16 @@ impl Cores {
         // others are written.
         unsafe { volatile_copy(from.cast(), levels.as_mut_ptr().cast(), levels.len() / 8) };
         bank.merge(scratch, settings);
+    }
+
+    /// Merges a CPU's staggered registers into `registers`. Each register is whole. `scratch` is overwritten.
+    pub(super) fn merge_staggered(&self, cpu: usize, precision: Precision, registers: &mut Staggered, scratch: &mut Staggered) {
+        // SAFETY: only the address is computed.
+        let from = unsafe { &raw const (*self.core(cpu)).state.staggered };
+        let words = scratch.words_mut(precision);
+        // SAFETY: `from` starts with the registers, behind banks of 64 bits; those in use are a multiple of 16 words.
+        unsafe { volatile_copy(from.cast(), words.as_mut_ptr().cast(), words.len() / 2) };
+        registers.merge(scratch, precision);
     }
 }
 

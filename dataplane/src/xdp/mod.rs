@@ -1,28 +1,38 @@
 //! The XDP backend: the kernel counts, with the code of `dataplane/core`.
 //!
-//! A program in the receive path of an interface (`ebpf/`) counts in an array with one [`Core`](flowgauge_core::Core) a CPU,
-//! which this process maps. A rotation stores the other bank's number in every element and waits for the packets in flight;
-//! from then on the old bank belongs to user space. The program leaves the interface with the process.
+//! A program at every place that is counted, XDP for what arrives at an interface and TCX for what leaves it (`ebpf/`), counts in
+//! an array with one [`Core`](flowgauge_core::Core) a CPU, which this process maps. A rotation stores the other bank's number in
+//! every element and waits for the packets in flight; from then on the old bank belongs to user space. Programs leave their
+//! interfaces with the process, unless they are [kept](Keep).
 
+mod device;
+mod hook;
+mod inject;
 mod mapped;
 mod object;
+mod pins;
+mod sender;
+pub mod veth;
+
+pub use device::DeviceCounters;
+pub use inject::Injector;
+pub use pins::{DIRECTORY, detach, supported};
+pub use sender::Sender;
 
 use crate::capabilities::Capabilities;
 use crate::error::Error;
-use crate::losses::{LossCause, Losses};
-use crate::snapshot::Snapshot;
+use crate::losses::Losses;
+use crate::snapshot::{Adopted, Part, Place, Snapshot};
 use crate::tables::Tables;
 use crate::{Dataplane, Event};
-use aya::maps::{Map, MapData};
-use aya::programs::xdp::XdpMode;
-use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp as Program};
-use aya::{Ebpf, EbpfError};
-use flowgauge_core::{Bank, HashIdentity, Settings};
-use mapped::{Cores, wait_for_packets_in_flight};
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-const PROGRAM: &str = "flowgauge_xdp";
+use flowgauge_core::cardinality::{self, Staggered};
+use flowgauge_core::{Bank, Settings};
+use hook::{Hook, Hooked};
+use inject::{Programs, locked};
+use mapped::wait_for_packets_in_flight;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where in the receive path an interface runs the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,103 +61,124 @@ impl Mode {
     }
 }
 
-impl From<Mode> for XdpMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Native => XdpMode::Driver,
-            Mode::Skb => XdpMode::Skb,
-            Mode::Offload => XdpMode::Hardware,
-        }
+/// How to count.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to measure.
+    pub settings: Settings,
+    /// Where arriving packets are counted.
+    pub mode: Mode,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub slot_ns: u64,
+    /// What outlives this process; nothing if `None`.
+    pub pins: Option<Keep>,
+    /// What the ingress program does.
+    pub task: Task,
+}
+
+/// What an ingress program does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Task {
+    /// Counts packets and lets them go on as if they had not been counted.
+    #[default]
+    Count,
+    /// Counts packets and drops them: for benchmarks.
+    CountAndDrop,
+    /// Drops packets: what benchmarks compare with.
+    Drop,
+}
+
+impl Task {
+    fn verdict(self) -> u32 {
+        const XDP_DROP: u32 = 1;
+        const XDP_PASS: u32 = 2;
+        if self == Task::Count { XDP_PASS } else { XDP_DROP }
     }
+
+    fn program(self) -> &'static str {
+        if self == Task::Drop { object::EMPTY } else { object::INGRESS }
+    }
+}
+
+impl Options {
+    /// Counts in native mode and leaves nothing behind.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Options { settings, mode: Mode::default(), slot_ns: 1_000_000, pins: None, task: Task::Count }
+    }
+}
+
+/// Programs and counts that stay in the kernel when this process is killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Where they are pinned: a directory on a BPF file system.
+    pub directory: PathBuf,
+    /// Go on with what a process that is gone left counting, if there is any.
+    pub adopt: bool,
+    /// Leave all in place at a regular end as well.
+    pub leave: bool,
 }
 
 /// The XDP backend.
 pub struct Xdp {
     capabilities: Capabilities,
-    settings: Settings,
-    attach: Option<Mode>,
+    options: Options,
+    attach: bool,
     programs: Programs,
-    kernel: Option<Kernel>,
-    /// Losses of the interface when counting began.
-    losses_before: Losses,
-    gone: bool,
+    running: Option<Running>,
 }
 
-/// What the kernel holds for us once tables are installed.
-struct Kernel {
-    cores: Cores,
-    hash: HashIdentity,
-    active: usize,
-    /// A rotation was begun and not finished.
-    rotating: bool,
+/// What there is once tables are installed.
+struct Running {
+    hooks: Vec<Hook>,
+    tables: Tables,
+    phase: Phase,
+    next_window: u64,
 }
 
-type Programs = Arc<Mutex<Option<Ebpf>>>;
-
-fn locked(programs: &Programs) -> MutexGuard<'_, Option<Ebpf>> {
-    programs.lock().unwrap_or_else(PoisonError::into_inner)
+/// How far a rotation has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The idle bank is empty.
+    Ready,
+    /// Banks were flipped, and packets may be in flight to the old one.
+    Flipped,
+    /// The old bank was handed out, and waits for its window to be published.
+    Closed,
 }
 
 impl Xdp {
-    /// A backend that will count what arrives at an interface once tables are installed.
+    /// A backend that will count at these places once tables are installed.
     #[must_use]
-    pub fn on_interface(interface: &str, mode: Mode, settings: Settings) -> Self {
-        Self::new(interface, Some(mode), settings)
+    pub fn at(places: Vec<Place>, options: Options) -> Self {
+        Self::new(places, options, true)
     }
 
     /// A backend without an interface, fed through its [`Injector`]: for tests and benchmarks.
     #[must_use]
-    pub fn detached(settings: Settings) -> Self {
-        Self::new("injected frames", None, settings)
+    pub fn detached(direction: crate::Direction, options: Options) -> Self {
+        Self::new(vec![Place { interface: "injected frames".to_owned(), direction }], options, false)
     }
 
-    fn new(interface: &str, attach: Option<Mode>, settings: Settings) -> Self {
-        let everything = Capabilities::of_core("xdp", interface.to_owned(), cpus());
-        let capabilities = Capabilities { atomic_snapshots: false, staggered: false, ..everything };
-        let losses_before = Losses::default();
-        Xdp { capabilities, settings, attach, programs: Programs::default(), kernel: None, losses_before, gone: false }
+    fn new(places: Vec<Place>, options: Options, attach: bool) -> Self {
+        let mut interfaces: Vec<&str> = places.iter().map(|place| place.interface.as_str()).collect();
+        interfaces.dedup();
+        let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus());
+        let capabilities = Capabilities { atomic_snapshots: false, places, ..everything };
+        Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 
-    /// A way to run frames through the program as if they had arrived; works once tables are installed.
+    /// A way to run frames through the program as if they had come; works without an interface, once tables are installed.
     #[must_use]
     pub fn injector(&self) -> Injector {
-        Injector { programs: Arc::clone(&self.programs) }
+        let place = self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
+        Injector { place, task: self.options.task, programs: Arc::clone(&self.programs) }
     }
 
-    fn interface(&self) -> String {
-        self.capabilities.interface.clone()
-    }
-
-    fn kernel(&mut self, operation: &'static str) -> Result<&mut Kernel, Error> {
+    fn running(&mut self, operation: &'static str) -> Result<&mut Running, Error> {
         let target = || self.capabilities.interface.clone();
-        self.kernel.as_mut().ok_or_else(|| Error::NotStarted { operation, target: target() })
+        self.running.as_mut().ok_or_else(|| Error::NotStarted { operation, target: target() })
     }
-
-    fn refused(&self, problem: String) -> Error {
-        Error::Kernel { interface: self.interface(), problem }
-    }
-
-    fn load(&self, tables: &Tables) -> Result<Ebpf, Error> {
-        let mut ebpf = object::load(self.settings, &tables.tabulation, cpus()).map_err(|error| self.refused(loading(&error)))?;
-        let program = program(&mut ebpf).map_err(|error| self.refused(error.to_string()))?;
-        program.load().map_err(|error| self.refused(attaching(&error, self.attach)))?;
-        if let Some(mode) = self.attach {
-            program.attach(&self.interface(), mode.into()).map_err(|error| self.refused(attaching(&error, self.attach)))?;
-        }
-        Ok(ebpf)
-    }
-
-    fn map(&self, ebpf: &Ebpf) -> Result<Cores, Error> {
-        let Some(Map::Array(map)) = ebpf.map("CORES") else {
-            return Err(self.refused("the object has no array CORES; rebuild it with ebpf/build".to_owned()));
-        };
-        let map: &MapData = map;
-        Cores::new(map, cpus()).map_err(|error| self.refused(format!("cannot map the array of cores: {error}")))
-    }
-}
-
-fn program(ebpf: &mut Ebpf) -> Result<&mut Program, ProgramError> {
-    ebpf.program_mut(PROGRAM).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
 /// CPUs that may ever run; programs index their array by CPU number.
@@ -155,41 +186,8 @@ fn cpus() -> usize {
     aya::util::nr_cpus().unwrap_or(1)
 }
 
-fn loading(error: &EbpfError) -> String {
-    format!("cannot load the programs: {error}{}", advice(io_error(error)))
-}
-
-fn attaching(error: &ProgramError, mode: Option<Mode>) -> String {
-    let cause = io_error(error);
-    let busy = [libc::EBUSY, libc::EEXIST];
-    if matches!(error, ProgramError::UnknownInterface { .. }) {
-        return "there is no such interface; `ip link` lists them".to_owned();
-    }
-    match cause {
-        Some(code) if busy.contains(&code) => {
-            "another XDP program is attached; `ip link` shows its number, `ip link set … xdp off` \
-                                               removes it"
-                .to_owned()
-        }
-        Some(libc::EOPNOTSUPP | libc::EINVAL) if mode == Some(Mode::Native) => {
-            "its driver does not run XDP programs natively here; --xdp-mode skb works on every interface, but is slower".to_owned()
-        }
-        _ => format!("cannot attach: {error}{}", advice(cause)),
-    }
-}
-
-fn advice(code: Option<i32>) -> &'static str {
-    match code {
-        Some(libc::EPERM | libc::EACCES) => "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
-        _ => "",
-    }
-}
-
-/// The system's error number at the bottom of an error.
-fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
-        .last()
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Dataplane for Xdp {
@@ -197,102 +195,149 @@ impl Dataplane for Xdp {
         &self.capabilities
     }
 
-    fn install(&mut self, tables: &Tables) -> Result<(), Error> {
-        if self.kernel.is_some() {
-            return Err(Error::AlreadyStarted { target: self.interface() });
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
+        if self.running.is_some() {
+            return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
-        tables.check(&self.settings, &self.capabilities.interface)?;
-        self.losses_before = self.losses()?;
-        let ebpf = self.load(tables)?;
-        let cores = self.map(&ebpf)?;
-        *locked(&self.programs) = Some(ebpf);
-        self.kernel = Some(Kernel { cores, hash: tables.hash, active: 0, rotating: false });
-        Ok(())
+        tables.check(&self.options.settings, &self.capabilities.interface)?;
+        let mut hooks = Vec::new();
+        let mut any_adopted = false;
+        for place in &self.capabilities.places {
+            let hook = if self.attach { hook::attached } else { hook::detached };
+            let Hooked { hook, adopted, programs } = hook(place, &self.options, tables)?;
+            any_adopted |= adopted;
+            hooks.push(hook);
+            *locked(&self.programs) = programs;
+        }
+        let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
+        let mut running = Running { hooks, tables: tables.clone(), phase: Phase::Ready, next_window };
+        if !any_adopted {
+            self.running = Some(running);
+            return Ok(None);
+        }
+        running.recover(&self.options.settings)?;
+        let oldest = running.hooks.iter().min_by_key(|hook| hook.note.open_windows());
+        let adopted =
+            oldest.map(|hook| Adopted { since_ns: hook.note.since_ns, open_windows: hook.note.open_windows(), next_window });
+        self.running = Some(running);
+        Ok(adopted)
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
-        let settings = self.settings;
-        let Kernel { cores, hash, active, rotating } = self.kernel("sample")?;
-        let active = if *rotating { *active ^ 1 } else { *active };
-        let packets = || (0..cores.count()).map(|cpu| cores.counters(cpu, active).packets()).sum();
-        let packets_before = packets();
-        let (mut bank, mut scratch) = (Box::new(Bank::new()), Box::new(Bank::new()));
-        for cpu in 0..cores.count() {
-            cores.merge_active(cpu, active, &settings, &mut bank, &mut scratch);
-        }
-        Ok(Snapshot { bank, staggered: None, packets_before, packets_after: packets(), hash: *hash, truth: None })
+        let settings = self.options.settings;
+        let running = self.running("sample")?;
+        let tables = &running.tables;
+        let parts = running.hooks.iter().map(|hook| part(hook, hook.sample(&settings, tables))).collect();
+        Ok(united(parts, &settings, tables))
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
-        let (settings, interface) = (self.settings, self.interface());
-        let kernel = self.kernel("rotate")?;
-        let closed = kernel.active;
-        if !kernel.rotating {
-            kernel.cores.set_bank((closed ^ 1) as u32);
-            kernel.rotating = true;
+        let (settings, interface) = (self.options.settings, self.capabilities.interface.clone());
+        let running = self.running("rotate")?;
+        if running.phase == Phase::Closed {
+            running.published(running.next_window, &settings)?;
+        }
+        if running.phase == Phase::Ready {
+            running.phase = Phase::Flipped;
+            let now = now_ns();
+            running.hooks.iter_mut().try_for_each(|hook| hook.flip(now))?;
         }
         wait_for_packets_in_flight().map_err(|error| Error::Kernel {
             interface,
             problem: format!("cannot wait for packets in flight (membarrier): {error}"),
         })?;
-        let mut bank = Box::new(Bank::new());
-        for part in kernel.cores.closed(closed) {
-            bank.merge(part, &settings);
-            part.clear(&settings);
+        running.phase = Phase::Closed;
+        let Running { hooks, tables, .. } = running;
+        let mut parts = Vec::new();
+        for hook in hooks {
+            let snapshot = hook.closed(&settings, tables);
+            parts.push(part(hook, snapshot));
         }
-        kernel.active = closed ^ 1;
-        kernel.rotating = false;
-        let packets = bank.counters.packets();
-        Ok(Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash: kernel.hash, truth: None })
+        Ok(united(parts, &settings, tables))
+    }
+
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        let settings = self.options.settings;
+        let running = self.running("acknowledge a window")?;
+        if running.phase == Phase::Closed { running.published(window, &settings) } else { Ok(()) }
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
-        if self.gone || self.attach.is_none() || device(&self.capabilities.interface).is_some() {
-            return Ok(Vec::new());
+        let mut events = Vec::new();
+        let Some(running) = self.running.as_mut().filter(|_| self.attach) else { return Ok(events) };
+        for hook in running.hooks.iter_mut().filter(|hook| !hook.gone) {
+            if hook.has_gone() {
+                events.push(Event::Warning(format!("{}: the interface is gone, and the program with it", hook.place)));
+            }
         }
-        self.gone = true;
-        Ok(vec![
-            Event::Warning(format!("{}: the interface is gone, and the program with it", self.interface())),
-            Event::TrafficEnded,
-        ])
+        if !events.is_empty() && running.hooks.iter().all(|hook| hook.gone) {
+            events.push(Event::TrafficEnded);
+        }
+        Ok(events)
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
         let mut losses = Losses::default();
-        if self.attach.is_some()
-            && let Some(dropped) = device(&self.capabilities.interface)
-        {
-            losses.add(LossCause::Device, dropped);
+        let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
+        hooks.for_each(|hook| hook.losses().iter().for_each(|(cause, packets)| losses.add(cause, packets)));
+        Ok(losses)
+    }
+}
+
+impl Running {
+    /// Repeats the step at which the earlier process may have been killed; see [`pins`].
+    fn recover(&mut self, settings: &Settings) -> Result<(), Error> {
+        if self.hooks.iter().all(|hook| hook.note.unpublished == 0) {
+            self.hooks.iter_mut().for_each(|hook| hook.clear(settings));
+            return Ok(());
         }
-        Ok(losses.since(&self.losses_before))
+        self.phase = Phase::Flipped;
+        let now = now_ns();
+        for hook in &mut self.hooks {
+            match hook.note.unpublished {
+                0 => {
+                    hook.clear(settings);
+                    hook.flip(now)?;
+                }
+                _ => hook.tell(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the closed banks up.
+    fn published(&mut self, window: u64, settings: &Settings) -> Result<(), Error> {
+        self.next_window = window + 1;
+        for hook in &mut self.hooks {
+            hook.published(window)?;
+            hook.clear(settings);
+        }
+        self.phase = Phase::Ready;
+        Ok(())
     }
 }
 
-/// Packets that an interface of this thread's network namespace received and dropped; `None` if there is no such interface.
-fn device(interface: &str) -> Option<u64> {
-    const RECEIVE_DROPPED: usize = 3;
-    let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
-    let counters = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
-    counters.split_ascii_whitespace().nth(RECEIVE_DROPPED)?.parse().ok()
+fn part(hook: &Hook, snapshot: Snapshot) -> Part {
+    Part { place: hook.place.clone(), snapshot, losses: hook.losses() }
 }
 
-/// Runs frames through a program, in the kernel but without an interface (BPF_PROG_TEST_RUN).
-#[derive(Clone)]
-pub struct Injector {
-    programs: Programs,
-}
-
-impl Injector {
-    /// Counts one Ethernet frame of 14 bytes or more on this CPU.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] before tables are installed, and if the kernel refuses the frame.
-    pub fn inject(&self, frame: &[u8]) -> Result<(), Error> {
-        let refused = |problem: String| Error::Kernel { interface: "injected frames".to_owned(), problem };
-        let mut programs = locked(&self.programs);
-        let ebpf = programs.as_mut().ok_or_else(|| refused("install tables first".to_owned()))?;
-        let program = program(ebpf).map_err(|error| refused(error.to_string()))?;
-        let options = TestRunOptions { data_in: Some(frame), repeat: 1, ..TestRunOptions::default() };
-        program.test_run(options).map(drop).map_err(|error| refused(format!("{} bytes: {error}", frame.len())))
+/// Several places as one; a single one needs no parts.
+fn united(mut parts: Vec<Part>, settings: &Settings, tables: &Tables) -> Snapshot {
+    if parts.len() == 1
+        && let Some(only) = parts.pop()
+    {
+        return only.snapshot;
     }
+    let mut bank = Box::new(Bank::new());
+    let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Box::<Staggered>::default);
+    let (mut packets_before, mut packets_after) = (0, 0);
+    for Part { snapshot, .. } in &parts {
+        bank.merge(&snapshot.bank, settings);
+        if let (Some(all), Some(one)) = (&mut staggered, &snapshot.staggered) {
+            all.merge(one, settings.cardinality.precision);
+        }
+        packets_before += snapshot.packets_before;
+        packets_after += snapshot.packets_after;
+    }
+    Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, parts }
 }

@@ -1,28 +1,67 @@
 //! The programs of `ebpf/`, with settings and tables put in.
-#![allow(unsafe_code, reason = "aya asks for a promise that the values written into the object are plain data")]
+#![allow(unsafe_code, reason = "aya asks for a promise that the values written into the object and its maps are plain data")]
 
+use super::pins::Note;
+use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::{Settings, Tabulation};
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge.o"));
 
+/// Values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Plain<T>(T);
+pub(super) struct Plain<T>(pub(super) T);
 
-// SAFETY: both are `repr(C)` structs of integers and of enums with an integer representation, without padding.
+// SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation, without padding.
 unsafe impl Pod for Plain<Settings> {}
 // SAFETY: as above.
 unsafe impl Pod for Plain<[[u32; 256]; 4]> {}
+// SAFETY: as above; any bits are a valid note.
+unsafe impl Pod for Plain<Note> {}
+
+/// An array of one note in the kernel.
+pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
+
+/// Names in the object.
+pub(super) const CORES: &str = "CORES";
+pub(super) const INGRESS: &str = "flowgauge_xdp";
+pub(super) const EGRESS: &str = "flowgauge_tcx";
+pub(super) const EMPTY: &str = "flowgauge_empty";
+pub(super) const SEND: &str = "flowgauge_send";
+
+/// What is written into the read-only globals of the programs.
+pub(super) struct Globals<'a> {
+    pub(super) settings: Settings,
+    pub(super) tabulation: &'a Tabulation,
+    pub(super) slot_ns: u64,
+    pub(super) boot_ns: u64,
+    pub(super) verdict: u32,
+}
 
 /// Loads maps and programs; programs are verified when they are loaded one by one.
-pub(super) fn load(settings: Settings, tabulation: &Tabulation, cpus: usize) -> Result<Ebpf, EbpfError> {
+pub(super) fn load(globals: &Globals<'_>, cpus: usize) -> Result<Ebpf, EbpfError> {
     const { assert!(size_of::<Settings>() == 4, "no padding") };
-    let (settings, tables) = (Plain(settings), Plain(*tabulation.tables()));
+    let (settings, tables) = (Plain(globals.settings), Plain(*globals.tabulation.tables()));
     EbpfLoader::new()
         .override_global("SETTINGS", &settings, true)
         .override_global("TABULATION", &tables, true)
-        .map_max_entries("CORES", u32::try_from(cpus).unwrap_or(u32::MAX))
+        .override_global("SLOT_NS", &globals.slot_ns, true)
+        .override_global("BOOT_NS", &globals.boot_ns, true)
+        .override_global("VERDICT", &globals.verdict, true)
+        .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
         .load(OBJECT)
+}
+
+/// Loads the sender, whose packets have `sources` different source addresses.
+pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {
+    EbpfLoader::new().override_global("SOURCES", &sources, true).load(OBJECT)
+}
+
+/// A note in the kernel.
+pub(super) fn new_note(note: Note) -> Result<NoteArray, MapError> {
+    let mut array = NoteArray::create(1, 0)?;
+    array.set(0, Plain(note), 0)?;
+    Ok(array)
 }

@@ -9,6 +9,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
+#[cfg(target_os = "linux")]
+use flowgauge_dataplane::Direction;
+
 mod backend;
 mod cases;
 mod frames;
@@ -58,5 +61,6 @@ macro_rules! group {
 conformance! {
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
-    xdp_injected: xdp::Injected,
+    xdp_injected: xdp::Injected(Direction::Ingress),
+    tcx_injected: xdp::Injected(Direction::Egress),
 }

@@ -57,6 +57,13 @@ impl Staggered {
         self.words.get(..precision.registers()).unwrap_or(&self.words)
     }
 
+    /// The `m` registers as they are kept, to be filled from a device.
+    #[must_use]
+    pub fn words_mut(&mut self, precision: Precision) -> &mut [u32] {
+        let (used, _) = self.words.split_at_mut(precision.registers().min(MAX_REGISTERS));
+        used
+    }
+
     /// Union with the registers of another core: of two rounds the later, of one round the higher level.
     pub fn merge(&mut self, other: &Staggered, precision: Precision) {
         let pairs = self.words.iter_mut().zip(&other.words).take(precision.registers());
@@ -69,7 +76,7 @@ impl Staggered {
 
     /// Empties the registers in use.
     pub fn clear(&mut self, precision: Precision) {
-        self.words.iter_mut().take(precision.registers()).for_each(|word| *word = 0);
+        self.words_mut(precision).fill(0);
     }
 }
 

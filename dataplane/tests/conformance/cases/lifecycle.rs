@@ -8,10 +8,10 @@ use flowgauge_dataplane::{Capabilities, Error, Event, Tables};
 
 pub fn capabilities_make_sense(backend: &dyn Backend) {
     let Some(rig) = start(backend, &Setup::default()) else { return };
-    let Capabilities { backend, interface, measurements, keys, hashes, directions, precision, banks, workers, .. } =
+    let Capabilities { backend, interface, measurements, keys, hashes, places, precision, banks, workers, .. } =
         rig.dataplane.capabilities();
     assert!(!backend.is_empty() && !interface.is_empty());
-    assert!(!measurements.is_empty() && !keys.is_empty() && !hashes.is_empty() && !directions.is_empty());
+    assert!(!measurements.is_empty() && !keys.is_empty() && !hashes.is_empty() && !places.is_empty());
     assert!(precision.contains(&Precision::default()), "the default must work everywhere");
     assert!(*banks >= 2 && *workers >= 1);
 }
@@ -89,7 +89,7 @@ pub fn wrong_tables_are_refused(backend: &dyn Backend) {
             match rig.dataplane.install(&tables) {
                 Err(error @ Error::Table { .. }) => assert!(!error.is_transient()),
                 Err(error) => panic!("{what}: {error}"),
-                Ok(()) => panic!("{what}: installed"),
+                Ok(_) => panic!("{what}: installed"),
             }
             assert!(matches!(rig.dataplane.sample(), Err(Error::NotStarted { .. })), "{what}: counts");
         }

@@ -98,6 +98,7 @@ fn described(snapshot: &Snapshot, setup: &Setup) -> Value {
         "registers": hex(snapshot.bank.cardinality.levels(setup.precision())),
         "staggered": null,
         "truth": snapshot.truth.map(|truth| serde_json::json!({ "window": truth.window, "total": truth.total })),
+        "parts": [],
     })
 }
 
@@ -116,7 +117,7 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     note("sample", serde_json::json!({ "error": early.to_string(), "transient": false }));
     dataplane.install(&setup.tables()).unwrap();
     let hash = serde_json::json!({ "mode": "tabulated", "polynomial": "0x790900f3", "seed": crate::backend::SEED });
-    note("install", serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21 } }));
+    note("install", serde_json::json!({ "ok": { "hash": hash, "rank_entries": 21, "adopted": null } }));
     for round in 0..3 {
         let frames = backend.possible(random(400 + round, 300));
         let packets = frames.len() as u64;
@@ -126,6 +127,8 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
         let window = dataplane.rotate().unwrap();
         assert!(window.packets_after == packets && hex(window.bank.cardinality.levels(setup.precision())).len() == 4096);
         note("rotate", serde_json::json!({ "ok": described(&window, &setup) }));
+        dataplane.published(round).unwrap();
+        note("published", serde_json::json!({ "ok": { "window": round } }));
         dataplane.losses().unwrap();
         note("losses", serde_json::json!({ "ok": [] }));
         assert_eq!(dataplane.events().unwrap(), []);

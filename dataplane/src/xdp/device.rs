@@ -1,0 +1,46 @@
+//! What the kernel knows of an interface.
+
+use crate::losses::{LossCause, Losses};
+use nix::net::if_::if_nametoindex;
+
+/// The number of an interface of this thread's network namespace; an interface that is made anew gets another one.
+pub(super) fn index(interface: &str) -> Option<u32> {
+    if_nametoindex(interface).ok()
+}
+
+/// Counters of an interface since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Packets received and handed on.
+    pub received: u64,
+    /// Packets that could not be received: bad checksum, bad length, no buffer.
+    pub errors: u64,
+    /// Packets received and dropped.
+    pub dropped: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that were to be sent and dropped.
+    pub send_dropped: u64,
+}
+
+impl DeviceCounters {
+    /// The counters of an interface of this thread's network namespace; `None` if there is no such interface.
+    #[must_use]
+    pub fn read(interface: &str) -> Option<Self> {
+        // The columns: eight of receiving (bytes, packets, errs, drop, …), then eight of sending.
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+        let mut columns = line.split_ascii_whitespace().map(|column| column.parse().ok());
+        let mut column = |skip: usize| columns.nth(skip).flatten();
+        let (received, errors, dropped) = (column(1)?, column(0)?, column(0)?);
+        Some(DeviceCounters { received, errors, dropped, sent: column(5)?, send_dropped: column(1)? })
+    }
+
+    /// What was lost on the way in.
+    pub(super) fn losses(&self) -> Losses {
+        let mut losses = Losses::default();
+        losses.add(LossCause::Device, self.dropped);
+        losses.add(LossCause::DeviceError, self.errors);
+        losses
+    }
+}

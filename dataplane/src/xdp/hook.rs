@@ -1,0 +1,308 @@
+//! One program at one place, with the memory it counts in.
+
+use super::device::{self, DeviceCounters};
+use super::mapped::Cores;
+use super::object::{self, Globals, NoteArray, Plain};
+use super::pins::{Identity, Note, Pins};
+use super::{Mode, Options, Task, now_ns};
+use crate::capabilities::Direction;
+use crate::error::Error;
+use crate::losses::Losses;
+use crate::snapshot::{Place, Snapshot};
+use crate::tables::Tables;
+use aya::maps::{Map, MapData};
+use aya::programs::links::FdLink;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::xdp::XdpMode;
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp as Program};
+use aya::{Ebpf, EbpfError};
+use flowgauge_core::cardinality::{self, Staggered};
+use flowgauge_core::{Bank, Settings};
+use std::io;
+
+pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
+
+/// One program at one place.
+pub(super) struct Hook {
+    pub(super) place: Place,
+    pub(super) note: Note,
+    pub(super) gone: bool,
+    /// Losses of the interface when counting began.
+    losses_before: Losses,
+    /// Keeps the program attached if it is not pinned. Before the pins, so that no packet is counted once those are gone.
+    _link: Option<FdLink>,
+    pins: Option<(Pins, NoteArray)>,
+    cores: Cores,
+}
+
+/// A hook, and the programs behind it if they are needed further.
+pub(super) struct Hooked {
+    pub(super) hook: Hook,
+    pub(super) adopted: bool,
+    pub(super) programs: Option<Ebpf>,
+}
+
+/// Counts frames that are injected, at no interface.
+pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
+    let identity = identity(options, tables);
+    let mut programs = load(place, options, &identity, tables)?;
+    verify(place, options.task, &mut programs).map_err(|error| refused(place, loading(&error)))?;
+    let cores = map(place, &programs)?;
+    let note = Note::new(&identity, 0, now_ns());
+    let hook = Hook { place: place.clone(), note, gone: false, losses_before: Losses::default(), _link: None, pins: None, cores };
+    Ok(Hooked { hook, adopted: false, programs: Some(programs) })
+}
+
+/// Counts at an interface, or goes on with what a controller that is gone has left counting there.
+pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
+    let interface = &place.interface;
+    let counters = DeviceCounters::read(interface).zip(device::index(interface));
+    let Some((counters, index)) = counters else {
+        return Err(refused(place, NO_INTERFACE.to_owned()));
+    };
+    let identity = identity(options, tables);
+    let note = Note::new(&identity, index, now_ns());
+    let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place)).transpose()?;
+    let blank = |note, pins, cores, link| Hook {
+        place: place.clone(),
+        note,
+        gone: false,
+        losses_before: counters.losses(),
+        _link: link,
+        pins,
+        cores,
+    };
+    if let Some(mut pins) = pins {
+        if pins.is_counting() {
+            // Not ours to remove, whatever goes wrong.
+            pins.leave = true;
+            if !options.pins.as_ref().is_some_and(|keep| keep.adopt) {
+                let problem = "a flowgauge that was killed has left its program counting here; --adopt goes on with its counts, \
+                               `flowgauge detach` drops them";
+                return Err(refused(place, problem.to_owned()));
+            }
+            let found = pins.adopt(place, &note)?;
+            let cores = map_cores(place, &found.cores)?;
+            pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
+            return Ok(Hooked { hook: blank(found.note, Some((pins, found.notes)), cores, None), adopted: true, programs: None });
+        }
+        pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
+        let mut programs = load(place, options, &identity, tables)?;
+        let cores = map(place, &programs)?;
+        let data = cores_of(place, &programs)?;
+        let array = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
+        let array = pins.keep(data, array)?;
+        let link = attach(place, options, &mut programs)?;
+        link.pin(pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
+        pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
+        return Ok(Hooked { hook: blank(note, Some((pins, array)), cores, None), adopted: false, programs: None });
+    }
+    let mut programs = load(place, options, &identity, tables)?;
+    let cores = map(place, &programs)?;
+    let link = attach(place, options, &mut programs)?;
+    Ok(Hooked { hook: blank(note, None, cores, Some(link)), adopted: false, programs: None })
+}
+
+fn identity(options: &Options, tables: &Tables) -> Identity {
+    let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        let (seconds, nanoseconds) = (time.tv_sec().unsigned_abs(), time.tv_nsec().unsigned_abs());
+        seconds * 1_000_000_000 + nanoseconds
+    });
+    let Options { settings, slot_ns, .. } = *options;
+    Identity { settings, hash: tables.hash, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
+}
+
+fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables) -> Result<Ebpf, Error> {
+    let Identity { settings, slot_ns, boot_ns, .. } = *identity;
+    let globals = Globals { settings, tabulation: &tables.tabulation, slot_ns, boot_ns, verdict: options.task.verdict() };
+    object::load(&globals, super::cpus()).map_err(|error| refused(place, loading(&error)))
+}
+
+fn cores_of<'a>(place: &Place, programs: &'a Ebpf) -> Result<&'a MapData, Error> {
+    match programs.map(object::CORES) {
+        Some(Map::Array(data)) => Ok(data),
+        _ => Err(refused(place, "the object has no array CORES; rebuild it with ebpf/build".to_owned())),
+    }
+}
+
+fn map(place: &Place, programs: &Ebpf) -> Result<Cores, Error> {
+    map_cores(place, cores_of(place, programs)?)
+}
+
+fn map_cores(place: &Place, data: &MapData) -> Result<Cores, Error> {
+    Cores::new(data, super::cpus()).map_err(|error| refused(place, format!("cannot map the array of cores: {error}")))
+}
+
+/// The ingress program, loaded or not.
+pub(super) fn ingress<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
+    programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+/// The egress program, loaded or not.
+pub(super) fn egress(programs: &mut Ebpf) -> Result<&mut SchedClassifier, ProgramError> {
+    programs.program_mut(object::EGRESS).ok_or(ProgramError::NotLoaded)?.try_into()
+}
+
+fn verify(place: &Place, task: Task, programs: &mut Ebpf) -> Result<(), ProgramError> {
+    match place.direction {
+        Direction::Ingress => ingress(programs, task.program())?.load(),
+        Direction::Egress => egress(programs)?.load(),
+    }
+}
+
+fn attach(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<FdLink, Error> {
+    let Options { mode, task, .. } = *options;
+    let too_old = |_| refused(place, "this kernel has no links for it; it takes Linux 5.9, and 6.6 for egress".to_owned());
+    verify(place, task, programs).map_err(|error| refused(place, loading(&error)))?;
+    let failed = |error: ProgramError| refused(place, attaching(&error, mode, place.direction));
+    match place.direction {
+        Direction::Ingress => {
+            let program = ingress(programs, task.program()).map_err(failed)?;
+            let link = program.attach(&place.interface, mode.into()).map_err(failed)?;
+            FdLink::try_from(program.take_link(link).map_err(failed)?).map_err(too_old)
+        }
+        Direction::Egress => {
+            let program = egress(programs).map_err(failed)?;
+            let order = TcAttachOptions::TcxOrder(LinkOrder::default());
+            let link = program.attach_with_options(&place.interface, TcAttachType::Egress, order).map_err(failed)?;
+            FdLink::try_from(program.take_link(link).map_err(failed)?).map_err(too_old)
+        }
+    }
+}
+
+impl From<Mode> for XdpMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Native => XdpMode::Driver,
+            Mode::Skb => XdpMode::Skb,
+            Mode::Offload => XdpMode::Hardware,
+        }
+    }
+}
+
+pub(super) fn refused(place: &Place, problem: String) -> Error {
+    Error::Kernel { interface: place.interface.clone(), problem }
+}
+
+pub(super) fn loading<E: Loading>(error: &E) -> String {
+    format!("cannot load the programs: {error}{}", advice(io_error(error)))
+}
+
+/// Errors of loading maps and of loading programs.
+pub(super) trait Loading: std::error::Error + 'static {}
+impl Loading for EbpfError {}
+impl Loading for ProgramError {}
+
+fn attaching(error: &ProgramError, mode: Mode, direction: Direction) -> String {
+    let cause = io_error(error);
+    match (cause, direction) {
+        (Some(libc::EBUSY | libc::EEXIST), Direction::Ingress) => {
+            "another XDP program is attached; `ip link` shows its number, `ip link set … xdp off` removes it".to_owned()
+        }
+        (Some(libc::EOPNOTSUPP | libc::EINVAL), Direction::Ingress) if mode == Mode::Native => {
+            "its driver does not run XDP programs natively here; --xdp-mode skb works on every interface, but is slower".to_owned()
+        }
+        (Some(libc::EINVAL), Direction::Egress) => "cannot count what leaves: it takes Linux 6.6 or newer (TCX)".to_owned(),
+        _ => format!("cannot attach: {error}{}", advice(cause)),
+    }
+}
+
+fn advice(code: Option<i32>) -> &'static str {
+    match code {
+        Some(libc::EPERM | libc::EACCES) => "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
+        _ => "",
+    }
+}
+
+/// The system's error number at the bottom of an error.
+fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
+        .last()
+}
+
+impl Hook {
+    fn active(&self) -> usize {
+        self.note.active as usize & 1
+    }
+
+    fn write_note(&mut self) -> Result<(), Error> {
+        let Some((pins, array)) = &mut self.pins else { return Ok(()) };
+        array.set(0, Plain(self.note), 0).map_err(|error| pins.failed("write the note", &error))
+    }
+
+    /// Makes the other bank active, for packets to come.
+    pub(super) fn flip(&mut self, now_ns: u64) -> Result<(), Error> {
+        self.note.flip(now_ns);
+        self.write_note()?;
+        self.tell();
+        Ok(())
+    }
+
+    /// Tells every CPU which bank is active.
+    pub(super) fn tell(&mut self) {
+        self.cores.set_bank(self.note.active);
+    }
+
+    /// Empties the bank that is not active. No CPU may be counting in it.
+    pub(super) fn clear(&mut self, settings: &Settings) {
+        let idle = self.active() ^ 1;
+        self.cores.closed(idle).for_each(|bank| bank.clear(settings));
+    }
+
+    /// Notes that the closed window was published.
+    pub(super) fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.note.unpublished = 0;
+        self.note.next_window = window + 1;
+        self.write_note()
+    }
+
+    fn packets(&self) -> u64 {
+        (0..self.cores.count()).map(|cpu| self.cores.counters(cpu, self.active()).packets()).sum()
+    }
+
+    /// The active bank as it stands.
+    pub(super) fn sample(&self, settings: &Settings, tables: &Tables) -> Snapshot {
+        let packets_before = self.packets();
+        let (mut bank, mut scratch) = (Box::new(Bank::new()), Box::new(Bank::new()));
+        for cpu in 0..self.cores.count() {
+            self.cores.merge_active(cpu, self.active(), settings, &mut bank, &mut scratch);
+        }
+        let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
+        let packets_after = self.packets();
+        Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, parts: Vec::new() }
+    }
+
+    fn staggered(&self, settings: &Settings) -> Box<Staggered> {
+        let (mut registers, mut scratch) = (Box::new(Staggered::new()), Box::new(Staggered::new()));
+        for cpu in 0..self.cores.count() {
+            self.cores.merge_staggered(cpu, settings.cardinality.precision, &mut registers, &mut scratch);
+        }
+        registers
+    }
+
+    /// The bank that is not active. No CPU may be counting in it.
+    pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
+        let idle = self.active() ^ 1;
+        let mut bank = Box::new(Bank::new());
+        self.cores.closed(idle).for_each(|part| bank.merge(part, settings));
+        let packets = bank.counters.packets();
+        let hash = tables.hash;
+        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None, parts: Vec::new() }
+    }
+
+    /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.
+    pub(super) fn losses(&self) -> Losses {
+        match self.place.direction {
+            Direction::Ingress => DeviceCounters::read(&self.place.interface)
+                .map_or_else(Losses::default, |counters| counters.losses().since(&self.losses_before)),
+            Direction::Egress => Losses::default(),
+        }
+    }
+
+    /// Whether the interface has gone since this was asked last; an interface made anew under its name is another one.
+    pub(super) fn has_gone(&mut self) -> bool {
+        let there = device::index(&self.place.interface) == Some(self.note.interface_index);
+        !there && !std::mem::replace(&mut self.gone, true)
+    }
+}

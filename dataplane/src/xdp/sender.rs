@@ -1,0 +1,59 @@
+//! A sender that the kernel runs: packets are made and sent without leaving it (live frames of BPF_PROG_TEST_RUN).
+
+use super::hook::{ingress, loading, refused};
+use super::object::{SEND, load_sender};
+use super::{device, hook};
+use crate::error::Error;
+use crate::snapshot::Place;
+use aya::Ebpf;
+use aya::programs::{TestRun, TestRunAttrs, TestRunOptions};
+
+/// Packets that the kernel makes at a time.
+const BATCH: u32 = 64;
+
+/// Sends one IPv4 frame over and over, each from the next source address, at the highest rate that the kernel reaches.
+///
+/// What it sends passes no queueing discipline and no egress hook. A veth device takes such packets only while its peer runs an XDP
+/// program natively or merges packets (GRO); a peer that cannot keep up drops them, and the sender counts those as dropped.
+pub struct Sender {
+    place: Place,
+    programs: Ebpf,
+    frame: Vec<u8>,
+    context: [u8; 24],
+}
+
+impl Sender {
+    /// Sends from an interface of this thread's network namespace, with `sources` source addresses from 10.0.0.0 on.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if there is no such interface, or the kernel refuses the program.
+    pub fn new(interface: &str, frame: &[u8], sources: u32) -> Result<Self, Error> {
+        let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
+        let index = device::index(interface).ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
+        let mut programs = load_sender(sources.max(1)).map_err(|error| refused(&place, loading(&error)))?;
+        let program = ingress(&mut programs, SEND).and_then(|program| program.load());
+        program.map_err(|error| refused(&place, loading(&error)))?;
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        let mut context = [0; 24];
+        let fields = [0, length, 0, index, 0, 0];
+        context.chunks_exact_mut(4).zip(fields).for_each(|(bytes, field)| bytes.copy_from_slice(&field.to_ne_bytes()));
+        Ok(Sender { place, programs, frame: frame.to_vec(), context })
+    }
+
+    /// Sends packets; all are on their way once it returns.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the kernel refuses the frame.
+    pub fn send(&mut self, packets: u32) -> Result<(), Error> {
+        let options = TestRunOptions {
+            data_in: Some(&self.frame),
+            ctx_in: Some(&self.context),
+            repeat: packets,
+            attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
+            ..TestRunOptions::default()
+        };
+        let outcome = ingress(&mut self.programs, SEND).and_then(|program| program.test_run(options));
+        outcome.map(drop).map_err(|error| refused(&self.place, format!("cannot send (live frames take Linux 5.18): {error}")))
+    }
+}
