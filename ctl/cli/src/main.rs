@@ -1,6 +1,7 @@
 //! The `flowgauge` command.
 
 mod config;
+mod doctor;
 mod error;
 mod generate;
 mod measure;
@@ -43,6 +44,7 @@ enum Command {
     Generate(generate::Generate),
     Reproduce(reproduce::Reproduce),
     Tables(tables::Tables),
+    Doctor(doctor::Doctor),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Some(Command::Generate(generate)) => generate.execute(),
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
+        Some(Command::Doctor(doctor)) => doctor.execute(),
     };
     outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
