@@ -2,6 +2,7 @@
 
 mod config;
 mod detach;
+mod doctor;
 mod error;
 mod generate;
 mod measure;
@@ -45,6 +46,7 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     Tables(tables::Tables),
     Detach(detach::Detach),
+    Doctor(doctor::Doctor),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Detach(detach)) => detach.execute(),
+        Some(Command::Doctor(doctor)) => doctor.execute(),
     };
     outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }

@@ -131,3 +131,12 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
         _ => Err("use pcap:FILE or memory:PROFILE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
     }
 }
+
+/// A host's name or address and a port, such as `switch:50052` or `[2001:db8::1]:50052`.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    let wanted = || "give HOST:PORT, such as switch:50052 or [2001:db8::1]:50052".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(wanted)?;
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    let port: u16 = port.parse().map_err(|_| wanted())?;
+    if host.is_empty() || port == 0 || host.contains(':') && !bracketed { Err(wanted()) } else { Ok(text.to_owned()) }
+}

@@ -65,7 +65,7 @@ fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
 #[test]
 fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("reply trace.pcap", "replay");
-    refused("frobnicate", "use one of run, replay, generate, reproduce, tables");
+    refused("frobnicate", "use one of run, replay, generate, reproduce, tables, detach, doctor");
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");
     refused("replay one.pcap two.pcap", "two.pcap");
@@ -75,11 +75,17 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("generate uniq --to out.pcap", "use unique");
     refused("tables --registers 3", "power of two");
     refused("tables --hash md5", "crc32, tabulated");
+    refused("doctor --format csv", "'--help'");
+    refused("doctor --backend abacus", "'--help'");
+    refused("doctor --backend tofino", "--address HOST:PORT");
+    for address in ["switch", "switch:", ":50052", "switch:0", "switch:65536", "2001:db8::1"] {
+        refused(&format!("doctor --address {address}"), "[2001:db8::1]:50052");
+    }
 }
 
 #[test]
 fn help_of_every_command_explains_and_gives_examples() {
-    for command in ["run", "replay", "generate", "reproduce", "tables"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "doctor"] {
         for arguments in [vec![command, "--help"], vec![command, "-h"], vec!["help", command]] {
             let help = run(arguments).quiet();
             let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{help}"));
@@ -90,7 +96,7 @@ fn help_of_every_command_explains_and_gives_examples() {
     }
     let help = run(["--help"]).quiet();
     assert!(help.contains("Examples:\n  flowgauge\n"), "{help}");
-    for command in ["run", "replay", "generate", "reproduce", "tables"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "doctor"] {
         let line = help.lines().find(|line| line.trim_start().starts_with(command));
         assert!(line.is_some_and(|line| line.split_whitespace().count() > 3), "{command} is not explained: {help}");
     }
@@ -101,7 +107,7 @@ fn help_of_every_command_explains_and_gives_examples() {
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
-    for command in ["run", "replay", "generate", "reproduce", "tables"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "doctor"] {
         let help = run([command, "--help"]).quiet();
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for example in examples.lines().flat_map(|line| line.split('|')).filter_map(|part| part.trim().strip_prefix("flowgauge ")) {

@@ -1,0 +1,123 @@
+//! Network interfaces, as far as it matters where packets can be taken from them.
+
+use super::machine::Machine;
+use super::netlink::{self, Link};
+use flowgauge_dataplane::xdp::Mode;
+use serde::Serialize;
+
+/// Names of the bits that the kernel gives for a driver (`enum netdev_xdp_act`).
+const FEATURES: [&str; 7] = ["basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"];
+
+/// An interface. The names are keys of the JSON output; what is not known is null there.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) driver: Option<String>,
+    pub(super) state: Option<String>,
+    pub(super) mtu: Option<u32>,
+    pub(super) rx_queues: Option<usize>,
+    pub(super) tx_queues: Option<usize>,
+    pub(super) numa_node: Option<u32>,
+    /// What the driver can do for XDP.
+    pub(super) xdp_features: Option<Vec<&'static str>>,
+    /// The XDP program attached to it.
+    pub(super) program: Option<Attached>,
+}
+
+/// An XDP program on an interface.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Attached {
+    pub(super) id: u32,
+    pub(super) mode: &'static str,
+}
+
+impl Interface {
+    pub(super) fn is_loopback(&self) -> bool {
+        self.name == "lo"
+    }
+
+    /// Whether its driver has a feature; `None` if that is not known.
+    pub(super) fn has(&self, feature: &str) -> Option<bool> {
+        self.xdp_features.as_ref().map(|features| features.contains(&feature))
+    }
+
+    /// Adds what /sys knows, which is about the network namespace in which it was mounted.
+    fn complete(&mut self, machine: &Machine) {
+        let directory = format!("sys/class/net/{}", self.name);
+        let queues = machine.names(&format!("{directory}/queues"));
+        let count = |prefix: &str| Some(queues.iter().filter(|queue| queue.starts_with(prefix)).count()).filter(|count| *count > 0);
+        self.driver = machine.link(&format!("{directory}/device/driver")).or(self.driver.take());
+        self.state = self.state.take().or_else(|| machine.text(&format!("{directory}/operstate")));
+        self.mtu = self.mtu.or_else(|| machine.number(&format!("{directory}/mtu")));
+        // The kernel tells over netlink how many queues there may be, and here how many there are.
+        self.rx_queues = count("rx-").or(self.rx_queues);
+        self.tx_queues = count("tx-").or(self.tx_queues);
+        // It is -1 where there is but one.
+        self.numa_node = machine.number(&format!("{directory}/device/numa_node"));
+    }
+}
+
+impl From<Link> for Interface {
+    fn from(link: Link) -> Self {
+        let count = |queues: Option<u32>| queues.map(|queues| queues as usize);
+        Interface {
+            name: link.name,
+            driver: link.kind,
+            state: link.state.map(|state| state_name(state).to_owned()),
+            mtu: link.mtu,
+            rx_queues: count(link.rx_queues),
+            tx_queues: count(link.tx_queues),
+            numa_node: None,
+            xdp_features: None,
+            program: link.program.map(|(place, id)| Attached { id, mode: mode_name(place) }),
+        }
+    }
+}
+
+fn state_name(state: u8) -> &'static str {
+    const NAMES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
+    NAMES.get(usize::from(state)).copied().unwrap_or("unknown")
+}
+
+fn mode_name(place: u8) -> &'static str {
+    match place {
+        1 => Mode::Native.name(),
+        2 => Mode::Skb.name(),
+        3 => Mode::Offload.name(),
+        _ => "several",
+    }
+}
+
+fn feature_names(bits: u64) -> Vec<&'static str> {
+    FEATURES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| *name).collect()
+}
+
+/// All interfaces, by netlink where the kernel can be asked and answers, else as far as /sys knows them.
+pub(super) fn all(machine: &Machine) -> Vec<Interface> {
+    match if machine.live { netlink::links().ok() } else { None } {
+        Some(links) => asked(machine, links),
+        None => machine.names("sys/class/net").into_iter().filter_map(|name| in_files(machine, name)).collect(),
+    }
+}
+
+fn asked(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
+    let features = netlink::xdp_features().ok();
+    let interface = |link: Link| {
+        let index = link.index;
+        let xdp_features = features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
+        let mut interface = Interface { xdp_features, ..Interface::from(link) };
+        // In another network namespace the name may be that of another interface.
+        if machine.number(&format!("sys/class/net/{}/ifindex", interface.name)) == Some(index) {
+            interface.complete(machine);
+        }
+        interface
+    };
+    links.into_iter().map(interface).collect()
+}
+
+/// `None` for what is no interface, such as `bonding_masters`.
+fn in_files(machine: &Machine, name: String) -> Option<Interface> {
+    let mut interface = Interface { name, ..Interface::default() };
+    interface.complete(machine);
+    interface.state.is_some().then_some(interface)
+}

@@ -1,0 +1,131 @@
+//! `flowgauge doctor`: can this machine run each backend, and why not?
+
+mod interface;
+mod machine;
+mod netlink;
+mod poll;
+mod report;
+mod tofino;
+mod xdp;
+
+use crate::error::Failure;
+use crate::value;
+use clap::{Args, ValueEnum};
+use interface::Interface;
+use machine::Machine;
+use report::{Check, Group, Report};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Can this machine run each backend? If not, why not?
+///
+/// Every line is one check: 'ok', 'warning' (it works, with what the line says) or 'no', then what was found and, below it, what
+/// to do. Nothing is changed: interfaces are only read, and the program of the xdp backend is tried in the kernel without any.
+///
+/// The exit code is 0 if every backend that was asked about can run, and 1 if one cannot. Asked about are those given with
+/// --backend, else xdp and poll; --address adds tofino, and an interface given with -i must be ready for xdp. Lines about what
+/// a backend can do without (DPDK, for one) do not count.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge doctor
+  flowgauge doctor -i eth1 -i eth2
+  flowgauge doctor --backend poll --format json
+  flowgauge doctor --address switch.example:50052")]
+pub(crate) struct Doctor {
+    /// Look at this network interface only; may be given several times [default: all but loopback]
+    #[arg(short, long = "interface", value_name = "IFACE")]
+    interfaces: Vec<String>,
+
+    /// Ask about this backend only: xdp, poll, tofino; may be given several times [default: xdp and poll]
+    #[arg(long = "backend", value_name = "NAME", hide_possible_values = true)]
+    backends: Vec<Backend>,
+
+    /// A Tofino switch's BFRuntime server, often on port 50052; tried for two seconds
+    #[arg(long, value_name = "HOST:PORT", value_parser = value::address)]
+    address: Option<String>,
+
+    /// How the answer is printed: table, or json (one object) [default: table]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
+    format: Option<Format>,
+
+    /// Read /proc, /sys and /usr below this directory, such as a copy of another machine's, and ask nothing of this kernel
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Xdp,
+    Poll,
+    Tofino,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    #[default]
+    Table,
+    Json,
+}
+
+impl Doctor {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        if self.address.is_none() && self.backends.contains(&Backend::Tofino) {
+            return Err(Failure::Usage("--backend tofino needs the switch's --address HOST:PORT".to_owned()));
+        }
+        let machine = match &self.sysroot {
+            Some(root) if !root.is_dir() => return Err(Failure::Failed(format!("there is no directory {}", root.display()))),
+            Some(root) => Machine::copied_to(root.clone()),
+            None => Machine::this(),
+        };
+        let report = self.examine(&machine);
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = match self.format.unwrap_or_default() {
+            Format::Table => report.table(&mut out),
+            Format::Json => report.json(&mut out),
+        };
+        written.and_then(|()| out.flush()).map_err(Failure::output)?;
+        match report.obstructed()[..] {
+            [] => Ok(()),
+            ref names => Err(Failure::Failed(format!("cannot run here: {}; the lines marked 'no' say why", names.join(", ")))),
+        }
+    }
+
+    fn examine(&self, machine: &Machine) -> Report {
+        let interfaces = self.examined(interface::all(machine));
+        let wanted = |backend| self.backends.is_empty() || self.backends.contains(&backend);
+        let mut backends = Vec::new();
+        if wanted(Backend::Xdp) {
+            let mut checks = xdp::checks(machine);
+            checks.extend(self.missing(&interfaces));
+            checks.extend(interfaces.iter().map(|interface| xdp::interface(interface, !self.interfaces.is_empty())));
+            if interfaces.is_empty() && self.interfaces.is_empty() {
+                checks.push(xdp::no_interface());
+            }
+            backends.push(Group::asked("xdp", checks));
+        }
+        if wanted(Backend::Poll) {
+            backends.push(Group::asked("poll", poll::checks(machine, &interfaces)));
+        }
+        match &self.address {
+            Some(address) => backends.push(Group::asked("tofino", tofino::checks(address))),
+            None if wanted(Backend::Tofino) => backends.push(Group::not_asked("tofino", tofino::how_to_ask())),
+            None => {}
+        }
+        Report { backends, interfaces }
+    }
+
+    /// The interfaces to look at, in the order they were asked for.
+    fn examined(&self, all: Vec<Interface>) -> Vec<Interface> {
+        if self.interfaces.is_empty() {
+            return all.into_iter().filter(|interface| !interface.is_loopback()).collect();
+        }
+        self.interfaces.iter().filter_map(|name| all.iter().find(|interface| interface.name == *name).cloned()).collect()
+    }
+
+    fn missing<'a>(&'a self, found: &'a [Interface]) -> impl Iterator<Item = Check> + 'a {
+        let missing = |name: &&String| !found.iter().any(|interface| interface.name == **name);
+        self.interfaces.iter().filter(missing).map(|name| {
+            Check::no("interface", "there is no such interface", "`ip link` lists them; a container has its own").about(name)
+        })
+    }
+}

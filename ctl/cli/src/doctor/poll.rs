@@ -1,0 +1,161 @@
+//! What the poll backend and its ports need.
+
+use super::interface::Interface;
+use super::machine::{Machine, listed, plural, size};
+use super::report::Check;
+use crate::value;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::env;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> {
+    let mut checks = vec![Check::ok("ports", "memory (generated traffic) and pcap (capture files) need nothing"), cores(machine)];
+    checks.extend(numa(machine, interfaces));
+    checks.push(af_xdp(machine, interfaces).optional());
+    checks.extend([dpdk(machine).optional(), hugepages(machine)]);
+    checks
+}
+
+/// Whether `run --port` knows a port in this build.
+fn offered(name: &str) -> bool {
+    value::port(&format!("{name}:0")).is_ok()
+}
+
+fn cores(machine: &Machine) -> Check {
+    let online = machine.text("sys/devices/system/cpu/online").and_then(|list| listed(&list));
+    let usable = if machine.live { available_parallelism().ok().map(usize::from) } else { online };
+    match (usable, online) {
+        (None, _) => Check::warning("cores", "their number cannot be read", "mount /sys"),
+        (Some(1), _) => {
+            Check::warning("cores", "1 core, which worker and controller share", "leave --workers at 1; reads may be late")
+        }
+        (Some(usable), Some(online)) if usable < online => {
+            Check::ok("cores", format!("{usable} of {online} cores are for this process (affinity or control group)"))
+        }
+        (Some(usable), _) => {
+            Check::ok("cores", format!("{}: up to {} beside the controller", plural(usable, "core"), plural(usable - 1, "worker")))
+        }
+    }
+}
+
+/// `None` where the kernel does not tell.
+fn numa(machine: &Machine, interfaces: &[Interface]) -> Option<Check> {
+    let nodes = machine.text("sys/devices/system/node/online").and_then(|list| listed(&list))?;
+    let near = |interface: &Interface| Some(format!("{} on node {}", interface.name, interface.numa_node?));
+    let near: Vec<String> = interfaces.iter().filter_map(near).collect();
+    match (nodes, near.is_empty()) {
+        (0 | 1, _) => Some(Check::ok("numa", "1 node")),
+        (_, true) => Some(Check::ok("numa", format!("{nodes} nodes"))),
+        (_, false) => {
+            let advice = "keep the workers on the interface's node: `numactl --cpunodebind=N --membind=N flowgauge run …`";
+            Some(Check::warning("numa", format!("{nodes} nodes, {}", near.join(", ")), advice))
+        }
+    }
+}
+
+fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
+    const NAME: &str = "af_xdp";
+    let zero_copy: Vec<&str> =
+        interfaces.iter().filter(|interface| interface.has("xsk-zerocopy") == Some(true)).map(|one| one.name.as_str()).collect();
+    let copies = match zero_copy[..] {
+        [] if interfaces.iter().any(|interface| interface.xdp_features.is_some()) => {
+            "no driver here has zero-copy, the kernel copies".to_owned()
+        }
+        [] => "zero-copy unknown".to_owned(),
+        _ => format!("zero-copy on {}", zero_copy.join(", ")),
+    };
+    let (usable, permitted, advice) = match sockets(machine) {
+        Sockets::Creatable => (true, "sockets can be made", "use `flowgauge run -i IFACE`, which counts in the kernel"),
+        Sockets::Known => (true, "the kernel has such sockets", "use `flowgauge run -i IFACE`, which counts in the kernel"),
+        Sockets::Unknown => (true, "whether the kernel has such sockets cannot be read", "mount /proc"),
+        Sockets::NotPermitted => (false, "no permission to make sockets", "run as root, or with CAP_NET_RAW"),
+        Sockets::Missing => (false, "the kernel has no such sockets", "use a kernel built with CONFIG_XDP_SOCKETS"),
+    };
+    let found = format!("{permitted}; {copies}; hugepages are not needed");
+    match (offered(NAME), usable) {
+        (true, true) => Check::ok(NAME, found),
+        (true, false) => Check::no(NAME, found, advice),
+        (false, _) => Check::no(NAME, format!("not in this build; {found}"), advice),
+    }
+}
+
+enum Sockets {
+    Creatable,
+    /// The family is there; whether this process may use it is not known.
+    Known,
+    Unknown,
+    NotPermitted,
+    Missing,
+}
+
+fn sockets(machine: &Machine) -> Sockets {
+    if !machine.live {
+        let Some(protocols) = machine.text("proc/net/protocols") else { return Sockets::Unknown };
+        let known = protocols.lines().any(|line| line.split_ascii_whitespace().next() == Some("XDP"));
+        return if known { Sockets::Known } else { Sockets::Missing };
+    }
+    match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
+        Ok(_) => Sockets::Creatable,
+        Err(Errno::PERM | Errno::ACCESS) => Sockets::NotPermitted,
+        Err(_) => Sockets::Missing,
+    }
+}
+
+fn dpdk(machine: &Machine) -> Check {
+    const NAME: &str = "dpdk";
+    const INSTALL: &str = "`apt-get install libdpdk-dev` (Debian, Ubuntu) or `dnf install dpdk-devel` (Fedora)";
+    let installed = dpdk_version(machine);
+    let found = installed
+        .as_ref()
+        .map_or_else(|| "libdpdk is not installed".to_owned(), |version| format!("libdpdk {version} is installed"));
+    match (offered(NAME), installed) {
+        (true, Some(_)) => Check::ok(NAME, found),
+        (true, None) => Check::no(NAME, found, INSTALL),
+        (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), "nothing yet; use another port"),
+        (false, None) => Check::no(NAME, format!("not in this build; {found}"), format!("nothing yet; it will take {INSTALL}")),
+    }
+}
+
+/// What `pkg-config --modversion libdpdk` says, without the need of that program.
+fn dpdk_version(machine: &Machine) -> Option<String> {
+    let mut directories: Vec<PathBuf> = Vec::new();
+    if machine.live {
+        directories.extend(env::var_os("PKG_CONFIG_PATH").iter().flat_map(env::split_paths));
+    }
+    for prefix in ["usr/local", "usr"] {
+        for library in ["lib", "lib64"] {
+            directories.push(machine.path(&format!("{prefix}/{library}/pkgconfig")));
+        }
+        // One a machine's architecture.
+        let architectures = machine.names(&format!("{prefix}/lib"));
+        directories.extend(architectures.iter().map(|name| machine.path(&format!("{prefix}/lib/{name}/pkgconfig"))));
+    }
+    let version = |directory: PathBuf| {
+        let text = std::fs::read_to_string(directory.join("libdpdk.pc")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("Version:")).map(|version| version.trim().to_owned())
+    };
+    directories.into_iter().find_map(version)
+}
+
+fn hugepages(machine: &Machine) -> Check {
+    const RESERVE: &str = "for DPDK: `echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`";
+    const DIRECTORY: &str = "sys/kernel/mm/hugepages";
+    let count = |name: &str, file: &str| machine.number::<u64>(&format!("{DIRECTORY}/{name}/{file}"));
+    let of_size = |name: &String| {
+        let kibibytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let all = count(name, "nr_hugepages").filter(|all| *all > 0)?;
+        Some(format!("{all} of {} ({} free)", size(kibibytes * 1024), count(name, "free_hugepages").unwrap_or(0)))
+    };
+    let mut reserved: Vec<String> = machine.names(DIRECTORY).iter().filter_map(of_size).collect();
+    if reserved.is_empty()
+        && let Some(all) = machine.field("proc/meminfo", "HugePages_Total").filter(|all| all != "0")
+    {
+        reserved.push(all);
+    }
+    match reserved[..] {
+        [] => Check::warning("hugepages", "none reserved; only DPDK uses them", RESERVE).optional(),
+        _ => Check::ok("hugepages", reserved.join(", ")),
+    }
+}

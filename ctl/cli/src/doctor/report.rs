@@ -1,0 +1,143 @@
+//! What was found, and how it is printed.
+
+use super::interface::Interface;
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    Ok,
+    /// It works, with a limitation, or could not be found out.
+    Warning,
+    No,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Warning => "warning",
+            Status::No => "no",
+        }
+    }
+}
+
+/// One thing that was looked at. The names are keys of the JSON output.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Check {
+    check: &'static str,
+    /// Which one, where there are several.
+    subject: Option<String>,
+    pub(super) status: Status,
+    /// The backend cannot run if this is `no`.
+    required: bool,
+    found: String,
+    advice: Option<String>,
+}
+
+impl Check {
+    fn new(check: &'static str, status: Status, found: impl Into<String>, advice: Option<String>) -> Self {
+        Check { check, subject: None, status, required: true, found: found.into(), advice }
+    }
+
+    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Status::Ok, found, None)
+    }
+
+    pub(super) fn warning(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(check, Status::Warning, found, Some(advice.into()))
+    }
+
+    pub(super) fn no(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(check, Status::No, found, Some(advice.into()))
+    }
+
+    /// With any number of things to do.
+    pub(super) fn with_advice(check: &'static str, status: Status, found: impl Into<String>, advice: &[String]) -> Self {
+        Self::new(check, status, found, (!advice.is_empty()).then(|| advice.join("; ")))
+    }
+
+    /// The backend can do without.
+    pub(super) fn optional(self) -> Self {
+        Check { required: false, ..self }
+    }
+
+    pub(super) fn about(self, subject: &str) -> Self {
+        Check { subject: Some(subject.to_owned()), ..self }
+    }
+
+    fn title(&self) -> String {
+        self.subject.as_ref().map_or_else(|| self.check.to_owned(), |subject| format!("{} {subject}", self.check))
+    }
+}
+
+/// The checks of one backend.
+#[derive(Debug, Serialize)]
+pub(super) struct Group {
+    backend: &'static str,
+    /// The exit code depends on it.
+    asked: bool,
+    /// `None` if it was not asked about.
+    can_run: Option<bool>,
+    checks: Vec<Check>,
+}
+
+impl Group {
+    pub(super) fn asked(backend: &'static str, checks: Vec<Check>) -> Self {
+        let can_run = !checks.iter().any(|check| check.required && check.status == Status::No);
+        Group { backend, asked: true, can_run: Some(can_run), checks }
+    }
+
+    pub(super) fn not_asked(backend: &'static str, check: Check) -> Self {
+        Group { backend, asked: false, can_run: None, checks: vec![check] }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) backends: Vec<Group>,
+    pub(super) interfaces: Vec<Interface>,
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    can_run: bool,
+    version: &'static str,
+    backends: &'a [Group],
+    interfaces: &'a [Interface],
+}
+
+impl Report {
+    /// The backends that were asked about and cannot run.
+    pub(super) fn obstructed(&self) -> Vec<&'static str> {
+        self.backends.iter().filter(|group| group.can_run == Some(false)).map(|group| group.backend).collect()
+    }
+
+    pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        let (can_run, version) = (self.obstructed().is_empty(), env!("CARGO_PKG_VERSION"));
+        serde_json::to_writer(&mut *out, &Whole { can_run, version, backends: &self.backends, interfaces: &self.interfaces })?;
+        writeln!(out)
+    }
+
+    pub(super) fn table(&self, out: &mut impl Write) -> io::Result<()> {
+        let titles = self.backends.iter().flat_map(|group| &group.checks).map(|check| check.title().chars().count());
+        let width = titles.max().unwrap_or(0);
+        for (index, group) in self.backends.iter().enumerate() {
+            let verdict = match group.can_run {
+                Some(true) => "can run",
+                Some(false) => "cannot run",
+                None => "not asked about",
+            };
+            let gap = if index == 0 { "" } else { "\n" };
+            writeln!(out, "{gap}{}: {verdict}", group.backend)?;
+            for check in &group.checks {
+                writeln!(out, "  {:<7}  {:<width$}  {}", check.status.name(), check.title(), check.found)?;
+                if let Some(advice) = &check.advice {
+                    writeln!(out, "  {:<7}  {:<width$}  -> {advice}", "", "")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! What the tofino backend needs: a switch that answers.
+
+use super::report::Check;
+use crate::run;
+use clap::ValueEnum;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// For resolving the name and connecting together.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn how_to_ask() -> Check {
+    Check::warning("switch", "not looked for", "give its BFRuntime server with --address HOST:PORT").optional()
+}
+
+pub(super) fn checks(address: &str) -> Vec<Check> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut checks = Vec::new();
+    match resolve(address, deadline) {
+        Ok(candidates) => checks.push(reach(&candidates, deadline).about(address)),
+        Err(error) => {
+            let advice = "check the spelling, and with `getent hosts` what the resolver says";
+            checks.push(Check::no("switch", format!("the name cannot be resolved: {error}"), advice).about(address));
+        }
+    }
+    if <run::Backend as ValueEnum>::from_str("tofino", false).is_err() {
+        checks.push(Check::no("backend", "not in this build", "nothing yet; the switch can be checked all the same"));
+    }
+    checks
+}
+
+/// The resolver knows no deadline: it is left behind in its thread.
+fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    let (answer, answers) = mpsc::channel();
+    let name = address.to_owned();
+    thread::spawn(move || answer.send(name.to_socket_addrs().map(Iterator::collect)));
+    let no_answer = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+    answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap_or_else(no_answer)
+}
+
+fn reach(candidates: &[SocketAddr], deadline: Instant) -> Check {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for (index, candidate) in candidates.iter().enumerate() {
+        // The rest of the time, shared with the addresses that are left.
+        let left = deadline.saturating_duration_since(Instant::now()) / (candidates.len() - index) as u32;
+        match TcpStream::connect_timeout(candidate, left.max(Duration::from_millis(1))) {
+            Ok(_) => return Check::ok("switch", format!("reachable at {candidate}")),
+            Err(error) => failure = error,
+        }
+    }
+    let advice = match failure.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "the machine answers, the port does not: is bf_switchd up, with BFRuntime gRPC on this port?"
+        }
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "nothing answers: check address, routes and firewalls between here and the switch"
+        }
+        _ => "check the address, and `ip route get` for the way to it",
+    };
+    Check::no("switch", format!("cannot connect: {failure}"), advice)
+}

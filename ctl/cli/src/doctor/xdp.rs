@@ -1,0 +1,288 @@
+//! What the xdp backend needs.
+
+use super::interface::Interface;
+use super::machine::{Machine, listed, plural, size};
+use super::report::{Check, Status};
+use flowgauge_core::{Core, Settings};
+use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
+use rustix::thread::{MembarrierCommand, membarrier_query};
+
+/// First kernels with memory-mapped array maps, XDP links that end with their process, and TCX.
+const MAPPED_ARRAYS: Release = Release(5, 5);
+const XDP_LINKS: Release = Release(5, 9);
+const TCX: Release = Release(6, 6);
+/// The first kernel that has CAP_BPF and CAP_PERFMON instead of CAP_SYS_ADMIN.
+const CAP_BPF_EXISTS: Release = Release(5, 8);
+/// The first kernel that charges maps to the memory cgroup instead of to RLIMIT_MEMLOCK.
+const MEMORY_CGROUP: Release = Release(5, 11);
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless the program can take packets in fragments.
+const LARGEST_MTU_IN_A_PAGE: u32 = 3498;
+
+/// A kernel's major and minor version.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Release(u32, u32);
+
+impl Release {
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(|character: char| !character.is_ascii_digit());
+        Some(Release(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+}
+
+/// Everything that does not depend on an interface.
+pub(super) fn checks(machine: &Machine) -> Vec<Check> {
+    let trial = machine.live.then(trial);
+    let runs = matches!(trial, Some(Ok(())));
+    let name = machine.text("proc/sys/kernel/osrelease");
+    let release = name.as_deref().and_then(Release::parse);
+    let mut checks = vec![kernel(name.as_deref(), release, runs)];
+    checks.extend(trial.map(program));
+    checks.extend([capabilities(machine, release, runs), unprivileged(machine), jit(machine), btf(machine), bpffs(machine)]);
+    checks.extend([membarrier(machine), memory(machine)]);
+    checks.extend(memlock(machine, release, runs));
+    checks
+}
+
+/// Counts one frame with the real program, in the kernel and without an interface: whether all that is needed is there, whatever
+/// the version says, which distributions change the meaning of.
+fn trial() -> Result<(), String> {
+    let settings = Settings::default();
+    let mut xdp = Xdp::detached(Direction::Ingress, xdp::Options::new(settings));
+    let problem = |error: Error| match error {
+        Error::Kernel { problem, .. } => problem,
+        other => other.to_string(),
+    };
+    xdp.install(&Tables::new(&settings, 1)).map_err(problem)?;
+    xdp.injector().inject(&[0; 60]).map_err(problem)?;
+    let packets = xdp.rotate().map_err(problem)?.bank.counters.packets();
+    if packets == 1 { Ok(()) } else { Err(format!("it counted {packets} packets instead of one; report this as a bug")) }
+}
+
+fn program(trial: Result<(), String>) -> Check {
+    match trial {
+        Ok(()) => Check::ok("program", "loads, passes the verifier and counts a frame (tried without an interface)"),
+        Err(problem) => {
+            tracing::debug!("{problem}");
+            let first = problem.lines().next().unwrap_or_default();
+            Check::no("program", first, "the lines below may say why; RUST_LOG=debug shows more")
+        }
+    }
+}
+
+fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
+    let (Some(name), Some(release)) = (name, release) else {
+        return Check::warning("kernel", "its release cannot be read", "mount /proc; Linux 5.9 or later is needed");
+    };
+    if release < XDP_LINKS && !runs {
+        let missing = match release {
+            old if old < MAPPED_ARRAYS => "memory-mapped array maps (5.5) and XDP links (5.9)",
+            _ => "XDP links (5.9)",
+        };
+        return Check::no(
+            "kernel",
+            format!("{name}: too old, it has no {missing}"),
+            "use a kernel of 5.9 or later, best 6.6 or later",
+        );
+    }
+    if release < XDP_LINKS {
+        let found = format!("{name}: older than 5.9, but it runs the program");
+        return Check::warning("kernel", found, "nothing, if the program line is ok and the program can be attached");
+    }
+    if release < TCX {
+        let found = format!("{name}: has memory-mapped array maps (5.5) and XDP links (5.9), but no TCX (6.6)");
+        return Check::warning("kernel", found, "packets that arrive can be counted; those that leave will take 6.6 or later");
+    }
+    Check::ok("kernel", format!("{name}: has memory-mapped array maps (5.5), XDP links (5.9) and TCX (6.6)"))
+}
+
+fn capabilities(machine: &Machine, release: Option<Release>, runs: bool) -> Check {
+    const ADVICE: &str = "run it as root, or `setcap cap_bpf,cap_net_admin,cap_perfmon+ep` on the binary";
+    let effective = machine.field("proc/self/status", "CapEff").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    let Some(effective) = effective else {
+        let advice = "mount /proc; CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed";
+        return Check::warning("capabilities", "cannot be read", advice);
+    };
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    let old = release.is_some_and(|release| release < CAP_BPF_EXISTS);
+    let needed: &[(&str, bool)] = if old {
+        &[("CAP_SYS_ADMIN", has(CAP_SYS_ADMIN)), ("CAP_NET_ADMIN", has(CAP_NET_ADMIN))]
+    } else {
+        let any = has(CAP_SYS_ADMIN);
+        &[("CAP_BPF", any || has(CAP_BPF)), ("CAP_NET_ADMIN", has(CAP_NET_ADMIN)), ("CAP_PERFMON", any || has(CAP_PERFMON))]
+    };
+    let named =
+        |wanted: bool| needed.iter().filter(|(_, has)| *has == wanted).map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let missing = named(false);
+    if missing.is_empty() && !runs && in_user_namespace(machine) {
+        let found = format!("{} (effective), but only in a user namespace, where they do not count for BPF", named(true));
+        Check::no("capabilities", found, "run it as root outside of it; a container must not be rootless")
+    } else if missing.is_empty() {
+        Check::ok("capabilities", format!("{} (effective)", named(true)))
+    } else if runs {
+        Check::warning("capabilities", format!("{missing} missing, but the kernel runs the program"), ADVICE)
+    } else {
+        let advice = if old { "run it as root: this kernel has no CAP_BPF yet" } else { ADVICE };
+        Check::no("capabilities", format!("{missing} missing"), advice)
+    }
+}
+
+/// The initial one maps all users to themselves.
+fn in_user_namespace(machine: &Machine) -> bool {
+    let map = machine.text("proc/self/uid_map");
+    map.is_some_and(|map| map.split_ascii_whitespace().collect::<Vec<_>>() != ["0", "0", "4294967295"])
+}
+
+fn unprivileged(machine: &Machine) -> Check {
+    let found = match machine.text("proc/sys/kernel/unprivileged_bpf_disabled").as_deref() {
+        Some("0") => "allowed by kernel.unprivileged_bpf_disabled, but not for XDP: the capabilities are needed",
+        Some(_) => "disabled, as is usual: the capabilities are needed",
+        None => "cannot be read; the capabilities are needed in any case",
+    };
+    Check::ok("unprivileged_bpf", found)
+}
+
+fn jit(machine: &Machine) -> Check {
+    let hardened = machine.text("proc/sys/net/core/bpf_jit_harden").as_deref() == Some("2");
+    match machine.text("proc/sys/net/core/bpf_jit_enable").as_deref() {
+        None => Check::ok("jit", "cannot be read here (only the initial network namespace shows it); on by default"),
+        Some("0") => {
+            Check::warning("jit", "off: the program is interpreted, several times slower", "`sysctl net.core.bpf_jit_enable=1`")
+        }
+        Some(_) if hardened => Check::warning(
+            "jit",
+            "on, hardened for all: costs time per packet",
+            "`sysctl net.core.bpf_jit_harden=1` spares privileged programs",
+        ),
+        Some(_) => Check::ok("jit", "on"),
+    }
+}
+
+fn btf(machine: &Machine) -> Check {
+    if machine.exists("sys/kernel/btf/vmlinux") {
+        return Check::ok("btf", "the kernel describes its types at /sys/kernel/btf/vmlinux");
+    }
+    let found = "no /sys/kernel/btf/vmlinux; flowgauge's programs do without";
+    Check::warning("btf", found, "other tools need it: mount /sys, or a kernel built with CONFIG_DEBUG_INFO_BTF")
+}
+
+fn bpffs(machine: &Machine) -> Check {
+    const MOUNT: &str = "`mount -t bpf bpf /sys/fs/bpf`, which only keeping a program beyond its process takes";
+    let Some(mounts) = machine.text("proc/self/mounts") else {
+        return Check::warning("bpffs", "the mounts cannot be read", MOUNT);
+    };
+    let mut bpf = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|mount| mount.get(2) == Some(&"bpf"));
+    match bpf.next().as_deref() {
+        Some([_, place, ..]) => Check::ok("bpffs", format!("mounted at {place}")),
+        _ => Check::warning("bpffs", "not mounted; counting does without", MOUNT),
+    }
+}
+
+fn membarrier(machine: &Machine) -> Check {
+    let isolated = machine.text("sys/devices/system/cpu/nohz_full").filter(|cpus| listed(cpus).is_some());
+    let offered = if machine.live { membarrier_query().contains_command(MembarrierCommand::Global) } else { isolated.is_none() };
+    match (offered, isolated) {
+        (true, _) => Check::ok("membarrier", "offered: rotations can wait for packets in flight"),
+        (false, Some(cpus)) => {
+            let found = format!("not offered, because CPUs {cpus} run without ticks (nohz_full)");
+            Check::no("membarrier", found, "boot without the kernel's parameter nohz_full")
+        }
+        (false, None) => Check::no(
+            "membarrier",
+            "not offered",
+            "use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow it",
+        ),
+    }
+}
+
+/// Bytes of the kernel's array of cores, and the number of its elements.
+fn array(machine: &Machine) -> Option<(u64, usize)> {
+    let cpus = listed(&machine.text("sys/devices/system/cpu/possible")?)?;
+    Some(((cpus * size_of::<Core>()) as u64, cpus))
+}
+
+fn memory(machine: &Machine) -> Check {
+    let Some((bytes, cpus)) = array(machine) else {
+        let found = format!("the number of possible CPUs cannot be read; maps take {} for each", size(size_of::<Core>() as u64));
+        return Check::warning("memory", found, "mount /sys");
+    };
+    let found = format!("maps take {} for {}", size(bytes), plural(cpus, "possible CPU"));
+    match machine.available_memory() {
+        None => Check::ok("memory", found),
+        Some(available) if bytes > available => {
+            let advice = "free some, or boot with possible_cpus= as many as there are";
+            Check::no("memory", format!("{found}, but only {} are available", size(available)), advice)
+        }
+        Some(available) => Check::ok("memory", format!("{found}, {} are available", size(available))),
+    }
+}
+
+/// Nothing is locked on kernels that charge maps to the memory cgroup.
+fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Check> {
+    if release.is_none_or(|release| release >= MEMORY_CGROUP) {
+        return None;
+    }
+    let limits = machine.text("proc/self/limits")?;
+    let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_ascii_whitespace().next())?;
+    let (bytes, _) = array(machine)?;
+    let enough = soft.parse().map_or(soft == "unlimited", |limit: u64| limit >= bytes);
+    let readable = soft.parse().map_or_else(|_| soft.to_owned(), size);
+    Some(match enough || runs {
+        true => Check::ok("memlock", format!("{readable} may be locked, the maps take {}", size(bytes))),
+        false => {
+            let found = format!("{readable} may be locked, but the maps take {} (kernels before 5.11)", size(bytes));
+            Check::no("memlock", found, "`ulimit -l unlimited`, or LimitMEMLOCK=infinity in the service's unit")
+        }
+    })
+}
+
+/// An interface; `requested` if it was named, and thus must be ready.
+pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
+    let driver = interface.driver.as_deref().unwrap_or(if interface.is_loopback() { "loopback" } else { "driver unknown" });
+    let state = interface.state.as_deref().unwrap_or("unknown");
+    let mut found = format!("{driver}, {state}");
+    if let (Some(rx), Some(tx)) = (interface.rx_queues, interface.tx_queues) {
+        found += &format!(", {rx} rx and {}", plural(tx, "tx queue"));
+    }
+    let name = &interface.name;
+    let mut advice = Vec::new();
+    match interface.has("basic") {
+        Some(true) if interface.has("hw-offload") == Some(true) => found += "; XDP native, skb, offload",
+        Some(true) => found += "; XDP native, skb",
+        Some(false) => {
+            found += "; XDP skb only: the driver has no native mode";
+            advice.push(format!("`flowgauge run -i {name} --xdp-mode skb` works, and is slower"));
+        }
+        None => {
+            found += "; XDP skb, and native if the driver has it (kernels from 6.3 tell)";
+            advice.push("if `flowgauge run` refuses it, --xdp-mode skb works, and is slower".to_owned());
+        }
+    }
+    let native = interface.has("basic") != Some(false);
+    if let Some(mtu) = interface.mtu.filter(|mtu| native && *mtu > LARGEST_MTU_IN_A_PAGE) {
+        found += &format!("; MTU {mtu}");
+        advice.push(format!(
+            "most drivers refuse native mode above an MTU of some {LARGEST_MTU_IN_A_PAGE}; --xdp-mode skb takes any"
+        ));
+    }
+    if matches!(state, "down" | "lowerlayerdown" | "notpresent") {
+        advice.push(format!("`ip link set dev {name} up`; if it is, it has no carrier"));
+    }
+    let mut status = if advice.is_empty() { Status::Ok } else { Status::Warning };
+    if let Some(attached) = interface.program {
+        found += &format!("; XDP program {} is attached ({})", attached.id, attached.mode);
+        let removal = format!("stop what attached it (`bpftool net`), or `ip link set dev {name} xdp off`");
+        advice.insert(0, format!("there can be one only: {removal}"));
+        status = if requested { Status::No } else { Status::Warning };
+    }
+    Check::with_advice("interface", status, found, &advice).about(name)
+}
+
+pub(super) fn no_interface() -> Check {
+    Check::warning("interface", "there is none but loopback", "give the container an interface, or share the host's network")
+}

@@ -1,0 +1,456 @@
+//! What `flowgauge doctor` says: of machines made of files, and of the one it runs on.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Outcome, Scratch, flowgauge, run, text};
+use flowgauge_core::Settings;
+use flowgauge_dataplane::xdp::veth::isolated;
+use flowgauge_dataplane::xdp::{Options, Xdp};
+use flowgauge_dataplane::{Dataplane, Place, Tables};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A machine on which everything is as it should be, in files.
+struct Machine(Scratch);
+
+const GIBIBYTE: &str = "MemTotal: 2097152 kB\nMemAvailable:    1048576 kB\nHugePages_Total:       0\n";
+
+impl Machine {
+    fn new(test: &str) -> Self {
+        let machine = Machine(Scratch::new(test));
+        for (path, content) in [
+            ("proc/sys/kernel/osrelease", "6.12.3-1-amd64\n"),
+            ("proc/sys/kernel/unprivileged_bpf_disabled", "2\n"),
+            ("proc/sys/net/core/bpf_jit_enable", "1\n"),
+            ("proc/sys/net/core/bpf_jit_harden", "0\n"),
+            ("proc/self/status", "Name:\tflowgauge\nCapEff:\t000001ffffffffff\n"),
+            ("proc/self/limits", "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         65536   65536   bytes\n"),
+            ("proc/self/mounts", "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw,mode=700 0 0\n"),
+            ("proc/meminfo", GIBIBYTE),
+            ("proc/net/protocols", "protocol  size\nXDP       1088\nTCP 2304\n"),
+            ("sys/kernel/btf/vmlinux", ""),
+            ("sys/devices/system/cpu/possible", "0-7\n"),
+            ("sys/devices/system/cpu/online", "0-3\n"),
+            ("sys/devices/system/cpu/nohz_full", " (null)\n"),
+            ("sys/devices/system/node/online", "0\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "500\n"),
+            ("sys/class/net/bonding_masters", ""),
+            ("sys/class/net/lo/operstate", "unknown\n"),
+            ("sys/class/net/eth1/operstate", "up\n"),
+            ("sys/class/net/eth1/mtu", "1500\n"),
+            ("sys/class/net/eth1/queues/rx-0/rps_cpus", ""),
+            ("sys/class/net/eth1/queues/rx-1/rps_cpus", ""),
+            ("sys/class/net/eth1/queues/tx-0/xps_cpus", ""),
+            ("sys/class/net/eth1/device/numa_node", "1\n"),
+            ("usr/lib/x86_64-linux-gnu/pkgconfig/libdpdk.pc", "Name: DPDK\nVersion: 22.11.7\n"),
+        ] {
+            machine.write(path, content);
+        }
+        symlink("../../../bus/pci/drivers/mlx5_core", machine.0.path("sys/class/net/eth1/device/driver")).unwrap();
+        machine
+    }
+
+    /// A container without /proc and /sys.
+    fn bare(test: &str) -> Self {
+        let machine = Machine(Scratch::new(test));
+        fs::create_dir_all(machine.0.path("")).unwrap();
+        machine
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        let path = self.0.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn with(self, path: &str, content: &str) -> Self {
+        self.write(path, content);
+        self
+    }
+
+    fn without(self, path: &str) -> Self {
+        fs::remove_file(self.0.path(path)).unwrap();
+        self
+    }
+
+    fn doctor(&self, options: &str) -> Outcome {
+        let root = self.0.path("");
+        flowgauge().arg("doctor").arg("--sysroot").arg(root).args(options.split_whitespace()).output().unwrap().into()
+    }
+
+    /// What it says about one thing, with the exit code held to the verdicts.
+    #[track_caller]
+    fn says(&self, check: &str) -> Said {
+        Said(find(&report(&self.doctor("--format json")), check))
+    }
+}
+
+struct Said(Value);
+
+impl Said {
+    #[track_caller]
+    fn is(self, status: &str, found: &str, advice: &str) {
+        assert_eq!(text(&self.0, "status"), status, "{}", self.0);
+        assert!(text(&self.0, "found").contains(found), "{}", self.0);
+        assert!(self.0["advice"].as_str().unwrap_or_default().contains(advice), "{}", self.0);
+    }
+}
+
+/// The one JSON object, with its shape and the exit code checked.
+#[track_caller]
+fn report(outcome: &Outcome) -> Value {
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+    let mut all = true;
+    for group in report["backends"].as_array().unwrap() {
+        let checks = group["checks"].as_array().unwrap();
+        assert!(!checks.is_empty(), "{group}");
+        let mut can_run = true;
+        for check in checks {
+            assert!(!text(check, "check").contains(' ') && !text(check, "found").is_empty(), "{check}");
+            assert!(["ok", "warning", "no"].contains(&text(check, "status")), "{check}");
+            assert!(text(check, "status") == "ok" || check["advice"].is_string(), "nothing to do: {check}");
+            assert!(!text(check, "found").contains('\n'), "{check}");
+            assert!(check.as_object().unwrap().contains_key("subject"), "{check}");
+            can_run &= text(check, "status") != "no" || !check["required"].as_bool().unwrap();
+        }
+        let expected = if group["asked"].as_bool().unwrap() { Value::from(can_run) } else { Value::Null };
+        assert_eq!(group["can_run"], expected, "{group}");
+        all &= group["can_run"] != false;
+    }
+    assert_eq!(report["can_run"], all);
+    assert_eq!(outcome.code, Some(i32::from(!all)), "{}", outcome.stderr);
+    if all {
+        assert_eq!(outcome.stderr, "");
+    } else {
+        assert!(outcome.complaint().starts_with("error: cannot run here: "), "{}", outcome.stderr);
+    }
+    report
+}
+
+#[track_caller]
+fn group(report: &Value, backend: &str) -> Value {
+    let group = report["backends"].as_array().unwrap().iter().find(|group| group["backend"] == backend);
+    group.unwrap_or_else(|| panic!("{backend} in {report}")).clone()
+}
+
+/// A check by its name, or by name and subject with a blank between.
+#[track_caller]
+fn find(report: &Value, name: &str) -> Value {
+    let mut checks = report["backends"].as_array().unwrap().iter().flat_map(|group| group["checks"].as_array().unwrap());
+    let title = |check: &Value| match check["subject"].as_str() {
+        Some(subject) => format!("{} {subject}", text(check, "check")),
+        None => text(check, "check").to_owned(),
+    };
+    checks.find(|check| title(check) == name).unwrap_or_else(|| panic!("{name} in {report}")).clone()
+}
+
+#[test]
+fn a_machine_that_has_everything_can_run_xdp_and_poll() {
+    let machine = Machine::new("everything");
+    let report = report(&machine.doctor("--format json"));
+    assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [true, true]);
+    for check in group(&report, "xdp")["checks"].as_array().unwrap() {
+        // Whether a driver has native XDP is in no file.
+        assert_eq!(text(check, "status"), if check["subject"] == "eth1" { "warning" } else { "ok" }, "{check}");
+    }
+    let interfaces = report["interfaces"].as_array().unwrap();
+    let [eth1] = &interfaces[..] else { panic!("{interfaces:?}") };
+    assert_eq!((text(eth1, "name"), text(eth1, "driver"), text(eth1, "state")), ("eth1", "mlx5_core", "up"));
+    assert_eq!([&eth1["mtu"], &eth1["rx_queues"], &eth1["tx_queues"], &eth1["numa_node"]], [1500, 2, 1, 1]);
+    assert_eq!([&eth1["xdp_features"], &eth1["program"]], [&Value::Null, &Value::Null]);
+}
+
+#[test]
+fn the_table_has_a_line_for_every_check_and_one_below_for_what_to_do() {
+    let machine = Machine::new("table").without("sys/kernel/btf/vmlinux");
+    let table = machine.doctor("").quiet();
+    assert!(table.starts_with("xdp: can run\n  ok       kernel            6.12.3-1-amd64: "), "{table}");
+    assert!(table.contains("\n\npoll: can run\n  ok       ports "), "{table}");
+    assert!(table.contains("\n\ntofino: not asked about\n"), "{table}");
+    assert!(table.contains("\n  warning  btf               no /sys/kernel/btf/vmlinux; "), "{table}");
+    let report = report(&machine.doctor("--format json"));
+    let checks: Vec<Value> =
+        report["backends"].as_array().unwrap().iter().flat_map(|g| g["checks"].as_array().unwrap().clone()).collect();
+    let lines = |marks: &[&str]| table.lines().filter(|line| marks.iter().any(|mark| line.starts_with(mark))).count();
+    assert_eq!(lines(&["  ok  ", "  warning  ", "  no  "]), checks.len(), "{table}");
+    let advised = checks.iter().filter(|check| check["advice"].is_string()).count();
+    assert_eq!(table.lines().filter(|line| line.trim_start().starts_with("-> ")).count(), advised, "{table}");
+}
+
+#[test]
+fn kernels_are_told_by_what_they_lack() {
+    let machine = Machine::new("kernels");
+    for (release, status, found) in [
+        ("5.4.0-150-generic", "no", "too old"),
+        ("4.19.0", "no", "too old"),
+        ("5.5.0", "no", "no XDP links (5.9)"),
+        ("5.10.0-30-amd64", "warning", "no TCX (6.6)"),
+        ("6.6", "ok", "TCX (6.6)"),
+        ("7.0-rc1", "ok", "TCX (6.6)"),
+        ("nonsense", "warning", "cannot be read"),
+    ] {
+        machine.write("proc/sys/kernel/osrelease", release);
+        machine.says("kernel").is(status, found, "");
+    }
+}
+
+#[test]
+fn an_old_kernel_fails_xdp_but_not_poll() {
+    let machine = Machine::new("old").with("proc/sys/kernel/osrelease", "5.4.0-150-generic");
+    let outcome = machine.doctor("--format json");
+    let report = report(&outcome);
+    assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [false, true]);
+    assert_eq!(outcome.complaint(), "error: cannot run here: xdp; the lines marked 'no' say why");
+    machine.doctor("--backend poll").quiet();
+}
+
+#[test]
+fn capabilities_are_named_one_by_one() {
+    let machine = Machine::new("capabilities");
+    let bit = |number: u32| 1_u64 << number;
+    for (effective, status, found) in [
+        (0, "no", "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON missing"),
+        (bit(39) | bit(38), "no", "CAP_NET_ADMIN missing"),
+        (bit(39) | bit(12), "no", "CAP_PERFMON missing"),
+        (bit(39) | bit(38) | bit(12), "ok", "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON (effective)"),
+        (bit(21) | bit(12), "ok", "(effective)"),
+    ] {
+        machine.write("proc/self/status", &format!("Name:\tflowgauge\nCapEff:\t{effective:016x}\n"));
+        machine.says("capabilities").is(status, found, if status == "no" { "setcap" } else { "" });
+    }
+    let machine = machine.with("proc/self/uid_map", "         0       1000          1\n");
+    machine.says("capabilities").is("no", "user namespace", "rootless");
+    let machine = machine.with("proc/self/uid_map", "         0          0 4294967295\n");
+    machine.says("capabilities").is("ok", "(effective)", "");
+    // Before 5.8 there was no CAP_BPF to have.
+    let old = machine
+        .with("proc/sys/kernel/osrelease", "5.7.0")
+        .with("proc/self/status", &format!("CapEff:\t{:016x}\n", bit(39) | bit(12)));
+    old.says("capabilities").is("no", "CAP_SYS_ADMIN missing", "as root");
+}
+
+#[test]
+fn what_counting_does_without_is_a_warning() {
+    let machine = Machine::new("warnings").without("sys/kernel/btf/vmlinux");
+    let machine = machine.with("proc/self/mounts", "proc /proc proc rw 0 0\n").with("proc/sys/net/core/bpf_jit_enable", "0\n");
+    machine.says("btf").is("warning", "no /sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF");
+    machine.says("bpffs").is("warning", "not mounted", "mount -t bpf bpf /sys/fs/bpf");
+    machine.says("jit").is("warning", "off", "sysctl net.core.bpf_jit_enable=1");
+    machine.doctor("").quiet();
+    let hardened = machine.with("proc/sys/net/core/bpf_jit_enable", "1").with("proc/sys/net/core/bpf_jit_harden", "2");
+    hardened.says("jit").is("warning", "hardened", "bpf_jit_harden=1");
+}
+
+#[test]
+fn locked_memory_matters_before_5_11_only() {
+    let machine = Machine::new("memlock").with("proc/sys/kernel/osrelease", "5.10.0");
+    machine.says("memlock").is("no", "64 KiB may be locked, but the maps take", "LimitMEMLOCK=infinity");
+    let machine = machine.with("proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\n");
+    machine.says("memlock").is("ok", "unlimited may be locked", "");
+    let machine = machine.with("proc/self/limits", "Max locked memory         8388608              8388608              bytes\n");
+    machine.says("memlock").is("ok", "8.0 MiB may be locked", "");
+    let newer = machine.with("proc/sys/kernel/osrelease", "5.11.0");
+    assert!(!newer.doctor("").quiet().contains("memlock"));
+}
+
+#[test]
+fn maps_must_fit_into_memory() {
+    let machine = Machine::new("memory");
+    machine.says("memory").is("ok", "for 8 possible CPUs, 1.0 GiB are available", "");
+    let machine = machine.with("sys/devices/system/cpu/possible", "0-8191\n");
+    machine.says("memory").is("no", "for 8192 possible CPUs, but only 1.0 GiB are available", "possible_cpus=");
+}
+
+#[test]
+fn processors_without_ticks_cannot_wait_for_packets_in_flight() {
+    let machine = Machine::new("nohz").with("sys/devices/system/cpu/nohz_full", "2-3\n");
+    machine.says("membarrier").is("no", "CPUs 2-3", "nohz_full");
+}
+
+#[test]
+fn interfaces_are_looked_at_by_name() {
+    let machine = Machine::new("names").with("sys/class/net/eth1/mtu", "9000").with("sys/class/net/eth1/operstate", "down");
+    machine.says("interface eth1").is("warning", "mlx5_core, down, 2 rx and 1 tx queue; ", "ip link set dev eth1 up");
+    machine.says("interface eth1").is("warning", "MTU 9000", "--xdp-mode skb takes any");
+    let outcome = machine.doctor("-i eth1 -i eth9 --format json");
+    let report = report(&outcome);
+    Said(find(&report, "interface eth9")).is("no", "no such interface", "ip link");
+    assert_eq!(report["interfaces"].as_array().unwrap().len(), 1);
+    assert!(outcome.complaint().contains("xdp"));
+    assert!(machine.doctor("-i lo").quiet().contains("interface lo      loopback, unknown; "));
+}
+
+#[test]
+fn cores_and_nodes_are_counted() {
+    let machine = Machine::new("cores");
+    machine.says("cores").is("ok", "4 cores", "");
+    machine.says("numa").is("ok", "1 node", "");
+    let machine = machine.with("sys/devices/system/cpu/online", "0").with("sys/devices/system/node/online", "0-1");
+    machine.says("cores").is("warning", "1 core", "--workers");
+    machine.says("numa").is("warning", "2 nodes, eth1 on node 1", "numactl");
+}
+
+#[test]
+fn hugepages_are_shown_by_size() {
+    let machine = Machine::new("hugepages");
+    machine.says("hugepages").is("ok", "512 of 2.0 MiB (500 free)", "");
+    let machine = machine.with("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0");
+    machine.says("hugepages").is("warning", "none reserved", "nr_hugepages");
+    machine.doctor("").quiet();
+}
+
+#[test]
+fn dpdk_is_found_where_pkg_config_finds_it() {
+    let machine = Machine::new("dpdk");
+    assert!(text(&machine.says("dpdk").0, "found").contains("libdpdk 22.11.7 is installed"));
+    let machine = machine.without("usr/lib/x86_64-linux-gnu/pkgconfig/libdpdk.pc");
+    assert!(text(&machine.says("dpdk").0, "found").contains("libdpdk is not installed"));
+    let machine = machine.with("usr/local/lib64/pkgconfig/libdpdk.pc", "Version: 24.11.0");
+    assert!(text(&machine.says("dpdk").0, "found").contains("libdpdk 24.11.0 is installed"));
+    assert_eq!(machine.says("dpdk").0["required"], false);
+}
+
+#[test]
+fn af_xdp_takes_a_kernel_that_has_it() {
+    let machine = Machine::new("af-xdp");
+    assert!(text(&machine.says("af_xdp").0, "found").contains("the kernel has such sockets"));
+    let machine = machine.with("proc/net/protocols", "protocol  size\nTCP 2304\n");
+    machine.says("af_xdp").is("no", "no such sockets", "CONFIG_XDP_SOCKETS");
+    machine.doctor("").quiet();
+}
+
+#[test]
+fn where_nothing_can_be_read_lines_say_so() {
+    let machine = Machine::bare("bare");
+    let report = report(&machine.doctor("--format json"));
+    assert_eq!(report["interfaces"], serde_json::json!([]));
+    for (check, found) in [
+        ("kernel", "cannot be read"),
+        ("capabilities", "cannot be read"),
+        ("bpffs", "cannot be read"),
+        ("memory", "cannot be read"),
+        ("interface", "none but loopback"),
+        ("cores", "cannot be read"),
+    ] {
+        Said(find(&report, check)).is("warning", found, "");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let outcome = run(["doctor", "--sysroot", "/does/not/exist"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert_eq!(outcome.complaint(), "error: there is no directory /does/not/exist");
+}
+
+#[test]
+fn a_switch_is_looked_for_when_its_address_is_given() {
+    let machine = Machine::new("switch");
+    let said = |address: &str| {
+        let report = report(&machine.doctor(&format!("--format json --address {address}")));
+        assert_eq!(group(&report, "tofino")["asked"], true);
+        Said(find(&report, &format!("switch {address}")))
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    said(&address.to_string()).is("ok", "reachable at 127.0.0.1", "");
+    said(&format!("localhost:{}", address.port())).is("ok", "reachable at", "");
+
+    // A port that is taken but does not listen.
+    let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
+    said(&address.to_string()).is("no", "refused", "bf_switchd");
+
+    machine.says("switch").is("warning", "not looked for", "--address");
+    let poll_only: Value = serde_json::from_str(&machine.doctor("--backend poll --format json").quiet()).unwrap();
+    assert_eq!(poll_only["backends"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_not_resolved() {
+    // RFC 6761 keeps this domain free.
+    let report = report(&Machine::new("resolver").doctor("--format json --backend tofino --address switch.invalid:50052"));
+    Said(find(&report, "switch switch.invalid:50052")).is("no", "cannot be resolved", "getent");
+}
+
+#[test]
+fn this_machine_gets_an_answer_of_the_same_shape() {
+    let report = report(&run(["doctor", "--format", "json"]));
+    let kinds = |backend: &str| -> Vec<String> {
+        group(&report, backend)["checks"].as_array().unwrap().iter().map(|check| text(check, "check").to_owned()).collect()
+    };
+    for check in ["kernel", "program", "capabilities", "unprivileged_bpf", "jit", "btf", "bpffs", "membarrier", "memory"] {
+        assert!(kinds("xdp").iter().any(|kind| kind == check), "{check}: {report}");
+    }
+    for check in ["ports", "cores", "af_xdp", "dpdk", "hugepages"] {
+        assert!(kinds("poll").iter().any(|kind| kind == check), "{check}: {report}");
+    }
+    assert_eq!(group(&report, "poll")["can_run"], true);
+}
+
+#[test]
+fn users_without_rights_are_told_which_ones_they_lack() {
+    const NOBODY: u32 = 65534;
+    let outcome: Outcome = match flowgauge().args(["doctor", "--format", "json"]).uid(NOBODY).gid(NOBODY).output() {
+        Ok(output) => output.into(),
+        Err(error) => return println!("skipped: needs root, and a binary that others may run ({error})"),
+    };
+    let report = report(&outcome);
+    assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [false, true]);
+    Said(find(&report, "capabilities")).is("no", "CAP_BPF", "setcap");
+    Said(find(&report, "program")).is("no", "", "");
+    Said(find(&report, "af_xdp")).is("no", "", "");
+}
+
+/// All that `ip` tells of interfaces, programs included.
+fn interfaces() -> String {
+    let output = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// In a network of the test's own, which vanishes with its thread.
+#[test]
+fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
+    let body = || {
+        let settings = Settings::default();
+        let mut xdp = Xdp::at(vec![Place::ingress("rx")], Options::new(settings));
+        xdp.install(&Tables::new(&settings, 1)).unwrap();
+        // The kernel notes a little later that both ends are up.
+        assert!((0..10_000).any(|_| interfaces().matches("state UP").count() == 2));
+        let before = interfaces();
+        let number = before.split("prog/xdp id ").nth(1).unwrap().split_whitespace().next().unwrap();
+
+        let report_of = |options: &[&str]| report(&run(["doctor", "--format", "json"].iter().chain(options)));
+        let asked = report_of(&["-i", "rx"]);
+        Said(find(&asked, "interface rx")).is("no", &format!("XDP program {number} is attached (native)"), "one only");
+        let interface = &asked["interfaces"][0];
+        assert_eq!((text(interface, "name"), text(interface, "driver"), text(interface, "state")), ("rx", "veth", "up"));
+        assert_eq!(interface["program"]["id"].to_string(), number);
+        // Kernels before 6.3 do not tell.
+        if let Some(features) = interface["xdp_features"].as_array() {
+            assert!(features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()), "{features:?}");
+            Said(find(&asked, "interface rx")).is("no", "XDP native, skb", "");
+        }
+        // What is busy is no reason to fail unless it was asked for.
+        let all = report_of(&[]);
+        let names: Vec<&str> = all["interfaces"].as_array().unwrap().iter().map(|interface| text(interface, "name")).collect();
+        assert!(names.contains(&"rx") && names.contains(&"tx") && !names.contains(&"lo"), "{names:?}");
+        Said(find(&all, "interface rx")).is("warning", "is attached", "");
+        assert_eq!(interfaces(), before);
+
+        drop(xdp);
+        let free = report_of(&["-i", "rx"]);
+        assert_eq!([&free["interfaces"][0]["program"], &group(&free, "xdp")["can_run"]], [&Value::Null, &Value::from(true)]);
+    };
+    if let Err(need) = isolated(body) {
+        println!("skipped: needs {need}");
+    }
+}
