@@ -64,7 +64,7 @@ fn record(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, frames: &Frames,
         bencher.iter(|| {
             let context = Context { settings: settings(mode, hash), tabulation: &tabulation };
             for frame in frames.iter() {
-                state::record(&mut bank, &mut staggered, &context, Link::Ethernet, &frame, FRAME as u32, 0);
+                state::record(&mut bank, &mut staggered, &context, Link::Ethernet, frame, FRAME as u32, 0);
             }
             black_box(&bank.counters);
         });
@@ -83,8 +83,8 @@ fn stages(criterion: &mut Criterion) {
         record(&mut group, "parse", &frames, Mode::Off, HashMode::Crc32);
         group.bench_function("hash", |bencher| {
             bencher.iter(|| {
-                frames.iter().fold(0_u32, |sum, frame| match parse::network(&frame, Link::Ethernet) {
-                    Ok(packet) => sum ^ KeyKind::Src.crc32(&frame, &packet),
+                frames.iter().fold(0_u32, |sum, frame| match parse::network(frame, Link::Ethernet) {
+                    Ok(packet) => sum ^ KeyKind::Src.crc32(frame, &packet),
                     Err(_) => sum,
                 })
             });

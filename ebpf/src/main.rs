@@ -11,9 +11,9 @@ use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::{Array, PerCpuArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
-use core::hint::black_box;
+use core::mem::transmute;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Context, Core, Frame, Link, Settings, Tabulation, Word};
+use flowgauge_core::{Context, Core, Frame, Link, Settings, Tabulation};
 
 const MMAPABLE: u32 = 1 << 10;
 
@@ -29,9 +29,10 @@ static BOOT_NS: u64 = 0;
 #[unsafe(no_mangle)]
 static VERDICT: u32 = xdp_action::XDP_PASS;
 
-/// The tables of the tabulated hash.
+/// The tables of the tabulated hash. Writable, or the compiler would put its zeros in place of the words that the loader writes.
 #[unsafe(no_mangle)]
-static TABULATION: Tabulation = Tabulation::from_tables([[0; 256]; 4]);
+#[unsafe(link_section = ".data")]
+static mut TABULATION: Tabulation = Tabulation::from_tables([[0; 256]; 4]);
 
 /// One element a CPU; user space sets their number.
 #[map]
@@ -58,15 +59,9 @@ impl Window {
 
 impl Frame for Window {
     #[inline(always)]
-    fn number(&self, offset: usize) -> Option<u16> {
+    fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]> {
         // SAFETY: the bytes lie between `data` and `end`, which the kernel guarantees to be readable.
-        self.at(offset, 2).map(|start| u16::from_be(unsafe { *(start as *const u16) }))
-    }
-
-    #[inline(always)]
-    fn words<const N: usize>(&self, offset: usize) -> Option<[Word; N]> {
-        // SAFETY: as above.
-        self.at(offset, 4 * N).map(|start| unsafe { *(start as *const [u32; N]) })
+        self.at(offset, N).map(|start| unsafe { &*(start as *const [u8; N]) })
     }
 }
 
@@ -80,12 +75,13 @@ fn count(frame: &Window, wire_length: u32) {
     let Core { bank, state } = unsafe { &mut *core };
     // SAFETY: user space stores whole words at any time.
     let bank = unsafe { (&raw const *bank).read_volatile() };
-    // SAFETY: volatile, because the loader writes other settings into the object.
-    let settings = unsafe { (&raw const SETTINGS).read_volatile() };
+    // SAFETY: volatile, because the loader writes other settings into the object. Loaded as one word, which the verifier sees through
+    // and which takes one register.
+    let settings: Settings = unsafe { transmute((&raw const SETTINGS).cast::<u32>().read_volatile()) };
     // Reading the clock costs as much as all the rest.
     let slot = if settings.cardinality.mode == Mode::Staggered { current_slot() } else { 0 };
-    // SAFETY: a static. Hidden from the compiler, which would put its zeros in place of the words that the loader writes.
-    let tabulation = unsafe { &*black_box(&raw const TABULATION) };
+    // SAFETY: nobody writes it while the program runs.
+    let tabulation = unsafe { &*(&raw const TABULATION) };
     let context = Context { settings, tabulation };
     state.record(bank as usize, &context, Link::Ethernet, frame, wire_length, slot);
 }

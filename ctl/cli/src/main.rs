@@ -1,5 +1,6 @@
 //! The `flowgauge` command.
 
+mod bench;
 mod config;
 mod detach;
 mod doctor;
@@ -44,6 +45,7 @@ enum Command {
     Replay(replay::Replay),
     Generate(generate::Generate),
     Reproduce(reproduce::Reproduce),
+    Bench(bench::Bench),
     Tables(tables::Tables),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Some(Command::Replay(replay)) => replay.execute(),
         Some(Command::Generate(generate)) => generate.execute(),
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
+        Some(Command::Bench(bench)) => bench.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),

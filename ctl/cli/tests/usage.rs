@@ -65,7 +65,7 @@ fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
 #[test]
 fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("reply trace.pcap", "replay");
-    refused("frobnicate", "use one of run, replay, generate, reproduce, tables, detach, doctor");
+    refused("frobnicate", "use one of run, replay, generate, reproduce, bench, tables, detach, doctor");
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");
     refused("replay one.pcap two.pcap", "two.pcap");

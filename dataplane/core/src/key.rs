@@ -1,6 +1,6 @@
 //! Flow keys: which packets belong to one flow.
 
-use crate::frame::{Frame, Word};
+use crate::frame::Frame;
 use crate::hash::Crc32;
 use crate::parse::{Packet, Transport, transport};
 
@@ -36,15 +36,15 @@ impl KeyKind {
 
     /// The CRC of a packet's key.
     #[inline(always)]
-    pub fn crc32<F: Frame>(self, frame: &F, packet: &Packet) -> u32 {
+    pub fn crc32<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> u32 {
         let crc = Crc32::new();
         let crc = match (self, packet) {
-            (KeyKind::Src, Packet::V4 { src, .. }) => crc.word(*src),
-            (KeyKind::Dst, Packet::V4 { dst, .. }) => crc.word(*dst),
-            (_, Packet::V4 { src, dst, .. }) => crc.word(*src).word(*dst),
-            (KeyKind::Src, Packet::V6 { src, .. }) => words(crc, src),
-            (KeyKind::Dst, Packet::V6 { dst, .. }) => words(crc, dst),
-            (_, Packet::V6 { src, dst, .. }) => words(words(crc, src), dst),
+            (KeyKind::Src, Packet::V4(ip)) => crc.word(ip.src()),
+            (KeyKind::Dst, Packet::V4(ip)) => crc.word(ip.dst()),
+            (_, Packet::V4(ip)) => crc.word(ip.src()).word(ip.dst()),
+            (KeyKind::Src, Packet::V6(ip)) => words(crc, ip.src()),
+            (KeyKind::Dst, Packet::V6(ip)) => words(crc, ip.dst()),
+            (_, Packet::V6(ip)) => words(words(crc, ip.src()), ip.dst()),
         };
         let crc = match self {
             KeyKind::FiveTuple => {
@@ -57,31 +57,33 @@ impl KeyKind {
     }
 
     /// The key itself, for exact counting.
-    pub fn extract<F: Frame>(self, frame: &F, packet: &Packet) -> FlowKey {
+    pub fn extract<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> FlowKey {
         let mut key = FlowKey::default();
         match (self, packet) {
-            (KeyKind::Src, Packet::V4 { src, .. }) => key.push(&[*src]),
-            (KeyKind::Dst, Packet::V4 { dst, .. }) => key.push(&[*dst]),
-            (_, Packet::V4 { src, dst, .. }) => key.push(&[*src, *dst]),
-            (KeyKind::Src, Packet::V6 { src, .. }) => key.push(src),
-            (KeyKind::Dst, Packet::V6 { dst, .. }) => key.push(dst),
-            (_, Packet::V6 { src, dst, .. }) => {
-                key.push(src);
-                key.push(dst);
+            (KeyKind::Src, Packet::V4(ip)) => key.push(&ip.src()),
+            (KeyKind::Dst, Packet::V4(ip)) => key.push(&ip.dst()),
+            (_, Packet::V4(ip)) => {
+                key.push(&ip.src());
+                key.push(&ip.dst());
+            }
+            (KeyKind::Src, Packet::V6(ip)) => key.push(ip.src().as_flattened()),
+            (KeyKind::Dst, Packet::V6(ip)) => key.push(ip.dst().as_flattened()),
+            (_, Packet::V6(ip)) => {
+                key.push(ip.src().as_flattened());
+                key.push(ip.dst().as_flattened());
             }
         }
         if self == KeyKind::FiveTuple {
             let Transport { protocol, ports } = transport(frame, packet);
-            key.push(&[ports]);
-            key.push_bytes(&[protocol]);
+            key.push(&ports);
+            key.push(&[protocol]);
         }
         key
     }
 }
 
 #[inline(always)]
-fn words(crc: Crc32, address: &[Word; 4]) -> Crc32 {
-    let [w0, w1, w2, w3] = *address;
+fn words(crc: Crc32, [w0, w1, w2, w3]: [[u8; 4]; 4]) -> Crc32 {
     crc.word(w0).word(w1).word(w2).word(w3)
 }
 
@@ -102,11 +104,7 @@ impl Default for FlowKey {
 }
 
 impl FlowKey {
-    fn push(&mut self, field: &[Word]) {
-        field.iter().for_each(|word| self.push_bytes(&word.to_ne_bytes()));
-    }
-
-    fn push_bytes(&mut self, field: &[u8]) {
+    fn push(&mut self, field: &[u8]) {
         for (slot, byte) in self.bytes.iter_mut().skip(usize::from(self.length)).zip(field) {
             *slot = *byte;
             self.length = self.length.wrapping_add(1);

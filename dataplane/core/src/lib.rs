@@ -11,7 +11,7 @@
 //! let context = Context { settings: Settings::default(), tabulation: &tabulation };
 //! let mut state = Box::new(State::new());
 //! let frame: &[u8] = &[0; 60];
-//! state.record(0, &context, Link::Ethernet, &frame, 60, 0);
+//! state.record(0, &context, Link::Ethernet, frame, 60, 0);
 //! assert_eq!(state.banks[0].counters.non_ip, 1);
 //! ```
 #![no_std]
@@ -28,7 +28,7 @@ pub mod state;
 
 pub use cardinality::{Cardinality, Precision};
 pub use counters::Counters;
-pub use frame::{Frame, Word};
+pub use frame::Frame;
 pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use key::{FlowKey, KeyKind};
 pub use link::Link;

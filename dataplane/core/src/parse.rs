@@ -4,7 +4,7 @@
 //! cut-off transport header or an unknown extension header leaves the ports at zero, so that a packet's class never depends
 //! on the key in use. Encapsulations (MPLS, PPPoE, tunnels) are not opened: the outermost network header counts.
 
-use crate::frame::{Frame, Word};
+use crate::frame::Frame;
 use crate::link::Link;
 
 /// 802.1Q, 802.1ad and 0x9100 tags skipped in front of the network header; a frame with more is non-IP.
@@ -39,32 +39,95 @@ pub enum Reject {
     BadHeader,
 }
 
-/// A sound network header.
+/// A sound network header. Fields are read where they are used: most keys need few of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packet {
+pub enum Packet<'a> {
     /// IPv4.
-    V4 {
-        /// Source address.
-        src: Word,
-        /// Destination address.
-        dst: Word,
-        /// Protocol number.
-        protocol: u8,
-        /// Offset of the transport header in the frame; `None` in a fragment that is not the first.
-        transport: Option<usize>,
-    },
+    V4(Ipv4<'a>),
     /// IPv6.
-    V6 {
-        /// Source address.
-        src: [Word; 4],
-        /// Destination address.
-        dst: [Word; 4],
-        /// Next header of the fixed header: a transport protocol or the first extension header.
-        next_header: u8,
-        /// Offset behind the fixed header.
-        payload: usize,
-    },
+    V6(Ipv6<'a>),
 }
+
+/// A sound IPv4 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4<'a> {
+    header: &'a [u8; 20],
+    /// Where it begins in the frame.
+    offset: usize,
+}
+
+/// A sound IPv6 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6<'a> {
+    header: &'a [u8; 40],
+    /// Where it begins in the frame.
+    offset: usize,
+}
+
+/// Bytes of a header, at an offset within it.
+#[inline(always)]
+fn field<const N: usize>(header: &[u8], offset: usize) -> [u8; N] {
+    header.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+impl Ipv4<'_> {
+    /// Source address.
+    #[inline(always)]
+    #[must_use]
+    pub fn src(&self) -> [u8; 4] {
+        field(self.header, 12)
+    }
+
+    /// Destination address.
+    #[inline(always)]
+    #[must_use]
+    pub fn dst(&self) -> [u8; 4] {
+        field(self.header, 16)
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> u8 {
+        let [protocol] = field(self.header, 9);
+        protocol
+    }
+
+    /// Bytes from the start of this header to the transport header.
+    #[inline(always)]
+    fn length(&self) -> usize {
+        let [version_ihl] = field(self.header, 0);
+        usize::from(version_ihl & 0x0f).wrapping_mul(4)
+    }
+
+    /// Offset of the transport header in the frame; `None` in a fragment that is not the first.
+    #[inline(always)]
+    fn transport(&self) -> Option<usize> {
+        let fragment_offset = u16::from_be_bytes(field(self.header, 6)) & 0x1fff;
+        (fragment_offset == 0).then(|| self.offset.wrapping_add(self.length()))
+    }
+}
+
+impl Ipv6<'_> {
+    /// Source address.
+    #[inline(always)]
+    #[must_use]
+    pub fn src(&self) -> [[u8; 4]; 4] {
+        self.address(8)
+    }
+
+    /// Destination address.
+    #[inline(always)]
+    #[must_use]
+    pub fn dst(&self) -> [[u8; 4]; 4] {
+        self.address(24)
+    }
+
+    #[inline(always)]
+    fn address(&self, offset: usize) -> [[u8; 4]; 4] {
+        [0, 4, 8, 12].map(|word| field(self.header, offset.wrapping_add(word)))
+    }
+}
+
+const NO_PORTS: [u8; 4] = [0; 4];
 
 /// Transport protocol and ports of a packet, as a five-tuple needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +135,7 @@ pub struct Transport {
     /// Protocol number of the transport header, or of the last header that could be read.
     pub protocol: u8,
     /// Source and destination port; zero for other protocols, later fragments and cut-off headers.
-    pub ports: Word,
+    pub ports: [u8; 4],
 }
 
 /// Finds and checks the network header of a frame.
@@ -80,7 +143,7 @@ pub struct Transport {
 /// # Errors
 /// A [`Reject`] says why the frame belongs to no flow.
 #[inline(always)]
-pub fn network<F: Frame>(frame: &F, link: Link) -> Result<Packet, Reject> {
+pub fn network<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, Reject> {
     match link {
         Link::Ethernet => behind_ethertype(frame, 12),
         Link::LinuxSll => behind_ethertype(frame, 14),
@@ -88,14 +151,14 @@ pub fn network<F: Frame>(frame: &F, link: Link) -> Result<Packet, Reject> {
             let protocol = frame.number(0).ok_or(Reject::Truncated)?;
             ethertype(frame, protocol, 20)
         }
-        Link::Ip => match first_byte(frame).ok_or(Reject::Truncated)? >> 4 {
-            4 => ipv4(frame, 0),
-            6 => ipv6(frame, 0),
+        Link::Ip => match *frame.bytes(0).ok_or(Reject::Truncated)? {
+            [first, _, _, _] if first >> 4 == 4 => ipv4(frame, 0),
+            [first, _, _, _] if first >> 4 == 6 => ipv6(frame, 0),
             _ => Err(Reject::BadHeader),
         },
         // The family is in the byte order of the machine that captured: of the four bytes, one end is zero.
-        Link::Null => match frame.words(0).ok_or(Reject::Truncated)?.map(Word::to_ne_bytes) {
-            [[family, 0, 0, 0] | [0, 0, 0, family]] => address_family(frame, family),
+        Link::Null => match *frame.bytes(0).ok_or(Reject::Truncated)? {
+            [family, 0, 0, 0] | [0, 0, 0, family] => address_family(frame, family),
             _ => Err(Reject::NonIp),
         },
         Link::Unsupported => Err(Reject::NonIp),
@@ -103,13 +166,7 @@ pub fn network<F: Frame>(frame: &F, link: Link) -> Result<Packet, Reject> {
 }
 
 #[inline(always)]
-fn first_byte<F: Frame>(frame: &F) -> Option<u8> {
-    let [[first, ..]] = frame.words(0)?.map(Word::to_ne_bytes);
-    Some(first)
-}
-
-#[inline(always)]
-fn address_family<F: Frame>(frame: &F, family: u8) -> Result<Packet, Reject> {
+fn address_family<F: Frame + ?Sized>(frame: &F, family: u8) -> Result<Packet<'_>, Reject> {
     match family {
         2 => ipv4(frame, 4),
         // AF_INET6 of Linux, Windows, NetBSD/OpenBSD, FreeBSD, Darwin.
@@ -120,13 +177,13 @@ fn address_family<F: Frame>(frame: &F, family: u8) -> Result<Packet, Reject> {
 
 /// Reads the EtherType at `offset`, which the payload (or a VLAN tag) follows.
 #[inline(always)]
-fn behind_ethertype<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
+fn behind_ethertype<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Reject> {
     let first = frame.number(offset).ok_or(Reject::Truncated)?;
     ethertype(frame, first, offset.wrapping_add(2))
 }
 
 #[inline(always)]
-fn ethertype<F: Frame>(frame: &F, mut ethertype: u16, mut offset: usize) -> Result<Packet, Reject> {
+fn ethertype<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset: usize) -> Result<Packet<'_>, Reject> {
     let mut tags = 0;
     while is_vlan(ethertype) {
         if tags == MAX_VLAN_TAGS {
@@ -149,13 +206,11 @@ fn is_vlan(ethertype: u16) -> bool {
 }
 
 #[inline(always)]
-fn ipv4<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
-    let [start, fragmentation, ttl_protocol, src, dst] = frame.words(offset).ok_or(Reject::Truncated)?;
-    let [version_ihl, _, length_high, length_low] = start.to_ne_bytes();
-    let [_, _, fragment_high, fragment_low] = fragmentation.to_ne_bytes();
-    let [_, protocol, _, _] = ttl_protocol.to_ne_bytes();
-    let header_length = usize::from(version_ihl & 0x0f).wrapping_mul(4);
-    let total_length = usize::from(u16::from_be_bytes([length_high, length_low]));
+fn ipv4<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Reject> {
+    let header = frame.bytes(offset).ok_or(Reject::Truncated)?;
+    let ip = Ipv4 { header, offset };
+    let ([version_ihl], header_length) = (field(header, 0), ip.length());
+    let total_length = usize::from(u16::from_be_bytes(field(header, 2)));
     if version_ihl >> 4 != 4 || header_length < 20 {
         return Err(Reject::BadHeader);
     }
@@ -163,33 +218,33 @@ fn ipv4<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
     if total_length < header_length && total_length != 0 {
         return Err(Reject::BadHeader);
     }
-    let first_fragment = fragment_high & 0x1f == 0 && fragment_low == 0;
-    Ok(Packet::V4 { src, dst, protocol, transport: first_fragment.then_some(offset.wrapping_add(header_length)) })
+    Ok(Packet::V4(ip))
 }
 
 #[inline(always)]
-fn ipv6<F: Frame>(frame: &F, offset: usize) -> Result<Packet, Reject> {
-    let [start, length_next, s0, s1, s2, s3, d0, d1, d2, d3] = frame.words(offset).ok_or(Reject::Truncated)?;
-    let [version, ..] = start.to_ne_bytes();
-    let [_, _, next_header, _] = length_next.to_ne_bytes();
-    if version >> 4 != 6 {
-        return Err(Reject::BadHeader);
-    }
-    Ok(Packet::V6 { src: [s0, s1, s2, s3], dst: [d0, d1, d2, d3], next_header, payload: offset.wrapping_add(40) })
+fn ipv6<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Reject> {
+    let header = frame.bytes(offset).ok_or(Reject::Truncated)?;
+    let [version] = field(header, 0);
+    if version >> 4 == 6 { Ok(Packet::V6(Ipv6 { header, offset })) } else { Err(Reject::BadHeader) }
 }
 
 /// Protocol and ports, following IPv6 extension headers.
 #[inline(always)]
-pub fn transport<F: Frame>(frame: &F, packet: &Packet) -> Transport {
-    match *packet {
-        Packet::V4 { protocol, transport: Some(offset), .. } => ports(frame, protocol, offset),
-        Packet::V4 { protocol, transport: None, .. } => Transport { protocol, ports: 0 },
-        Packet::V6 { next_header, payload, .. } => behind_extensions(frame, next_header, payload),
+pub fn transport<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Transport {
+    match packet {
+        Packet::V4(ip) => match ip.transport() {
+            Some(offset) => ports(frame, ip.protocol(), offset),
+            None => Transport { protocol: ip.protocol(), ports: NO_PORTS },
+        },
+        Packet::V6(ip) => {
+            let [next_header] = field(ip.header, 6);
+            behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len()))
+        }
     }
 }
 
 #[inline(always)]
-fn behind_extensions<F: Frame>(frame: &F, mut protocol: u8, mut offset: usize) -> Transport {
+fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset: usize) -> Transport {
     let mut headers = 0;
     while headers < MAX_EXTENSION_HEADERS {
         let length_unit = match protocol {
@@ -198,12 +253,11 @@ fn behind_extensions<F: Frame>(frame: &F, mut protocol: u8, mut offset: usize) -
             AUTHENTICATION => 4,
             _ => return ports(frame, protocol, offset),
         };
-        let Some([start]) = frame.words(offset) else {
+        let Some(&[next, length, fragment_high, fragment_low]) = frame.bytes(offset) else {
             break;
         };
-        let [next, length, fragment_high, fragment_low] = start.to_ne_bytes();
         if protocol == FRAGMENT && (fragment_high != 0 || fragment_low & 0xf8 != 0) {
-            return Transport { protocol: next, ports: 0 };
+            return Transport { protocol: next, ports: NO_PORTS };
         }
         // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all others in 64-bit words
         // less one; the fragment header is always 8 bytes long.
@@ -211,14 +265,14 @@ fn behind_extensions<F: Frame>(frame: &F, mut protocol: u8, mut offset: usize) -
         protocol = next;
         headers = headers.wrapping_add(1);
     }
-    Transport { protocol, ports: 0 }
+    Transport { protocol, ports: NO_PORTS }
 }
 
 #[inline(always)]
-fn ports<F: Frame>(frame: &F, protocol: u8, offset: usize) -> Transport {
+fn ports<F: Frame + ?Sized>(frame: &F, protocol: u8, offset: usize) -> Transport {
     let ports = match protocol {
-        TCP | UDP | SCTP | UDP_LITE => frame.words(offset).map_or(0, |[ports]| ports),
-        _ => 0,
+        TCP | UDP | SCTP | UDP_LITE => frame.bytes(offset).copied().unwrap_or(NO_PORTS),
+        _ => NO_PORTS,
     };
     Transport { protocol, ports }
 }

@@ -36,7 +36,7 @@ impl Settings {
 impl Context<'_> {
     /// The hash of a packet's key.
     #[inline(always)]
-    pub fn hash<F: Frame>(&self, mode: HashMode, key: KeyKind, frame: &F, packet: &Packet) -> u32 {
+    pub fn hash<F: Frame + ?Sized>(&self, mode: HashMode, key: KeyKind, frame: &F, packet: &Packet<'_>) -> u32 {
         let crc = key.crc32(frame, packet);
         match mode {
             HashMode::Crc32 => crc,
@@ -100,7 +100,15 @@ impl State {
     /// `wire_length` is the frame's length on the wire, which a capture may have cut; `slot` is the current slot of staggered
     /// registers (see [`Staggered`]) and ignored otherwise.
     #[inline(always)]
-    pub fn record<F: Frame>(&mut self, bank: usize, context: &Context<'_>, link: Link, frame: &F, wire_length: u32, slot: u32) {
+    pub fn record<F: Frame + ?Sized>(
+        &mut self,
+        bank: usize,
+        context: &Context<'_>,
+        link: Link,
+        frame: &F,
+        wire_length: u32,
+        slot: u32,
+    ) {
         #[allow(clippy::indexing_slicing, reason = "masked to the number of banks")]
         let bank = &mut self.banks[bank & (BANKS - 1)];
         record(bank, &mut self.staggered, context, link, frame, wire_length, slot);
@@ -120,7 +128,7 @@ pub struct Core {
 
 /// Counts one frame in a bank that is not held together with the rest of its state.
 #[inline(always)]
-pub fn record<F: Frame>(
+pub fn record<F: Frame + ?Sized>(
     bank: &mut Bank,
     staggered: &mut Staggered,
     context: &Context<'_>,
@@ -134,16 +142,32 @@ pub fn record<F: Frame>(
         Ok(packet) => packet,
         Err(reject) => return bank.counters.reject(reject),
     };
-    let family = match packet {
-        Packet::V4 { .. } => &mut bank.counters.ipv4,
-        Packet::V6 { .. } => &mut bank.counters.ipv6,
-    };
-    *family = family.wrapping_add(1);
+    match packet {
+        Packet::V4(_) => {
+            bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(1);
+            measure(bank, staggered, context, frame, &packet, slot);
+        }
+        Packet::V6(_) => {
+            bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(1);
+            measure(bank, staggered, context, frame, &packet, slot);
+        }
+    }
+}
 
+/// Every measurement of one packet. Inlined for each family, so that nothing has to be told apart twice.
+#[inline(always)]
+fn measure<F: Frame + ?Sized>(
+    bank: &mut Bank,
+    staggered: &mut Staggered,
+    context: &Context<'_>,
+    frame: &F,
+    packet: &Packet<'_>,
+    slot: u32,
+) {
     let cardinality::Settings { mode, key, hash, precision } = context.settings.cardinality;
     match mode {
         Mode::Off => {}
-        Mode::Windowed => bank.cardinality.update(context.hash(hash, key, frame, &packet), precision),
-        Mode::Staggered => staggered.update(context.hash(hash, key, frame, &packet), precision, slot),
+        Mode::Windowed => bank.cardinality.update(context.hash(hash, key, frame, packet), precision),
+        Mode::Staggered => staggered.update(context.hash(hash, key, frame, packet), precision, slot),
     }
 }

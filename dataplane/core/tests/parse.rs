@@ -1,7 +1,7 @@
 //! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
 
 use flowgauge_core::parse::{Packet, Reject, Transport, network, transport};
-use flowgauge_core::{Context, Frame, KeyKind, Link, Settings, State, Tabulation, Word, hash};
+use flowgauge_core::{Context, Frame, KeyKind, Link, Settings, State, Tabulation, hash};
 use proptest::prelude::*;
 
 const SRC4: [u8; 4] = [10, 0, 0, 1];
@@ -51,14 +51,14 @@ fn ethernet(tags: &[u16], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn parse(link: Link, frame: &[u8]) -> Result<(Packet, Transport), Reject> {
-    network(&frame, link).map(|packet| (packet, transport(&frame, &packet)))
+fn parse(link: Link, frame: &[u8]) -> Result<(Packet<'_>, Transport), Reject> {
+    network(frame, link).map(|packet| (packet, transport(frame, &packet)))
 }
 
 fn sources(packet: &Packet) -> Vec<u8> {
     match packet {
-        Packet::V4 { src, .. } => src.to_ne_bytes().to_vec(),
-        Packet::V6 { src, .. } => src.map(u32::to_ne_bytes).concat(),
+        Packet::V4(ip) => ip.src().to_vec(),
+        Packet::V6(ip) => ip.src().concat(),
     }
 }
 
@@ -86,7 +86,7 @@ fn every_link_layer_leads_to_the_same_packet() {
     for (link, frame, source) in cases {
         let (packet, transport) = parse(link, &frame).unwrap();
         assert_eq!(sources(&packet), source, "{link:?}");
-        assert_eq!(transport, Transport { protocol: 17, ports: Word::from_ne_bytes(PORTS) }, "{link:?}");
+        assert_eq!(transport, Transport { protocol: 17, ports: PORTS }, "{link:?}");
     }
 }
 
@@ -135,19 +135,19 @@ fn offloaded_segments_with_zero_total_length_count() {
 #[test]
 fn ports_lie_behind_ipv4_options() {
     let (_, transport) = parse(Link::Ip, &ipv4(40, 0, 6)).unwrap();
-    assert_eq!(transport, Transport { protocol: 6, ports: Word::from_ne_bytes(PORTS) });
+    assert_eq!(transport, Transport { protocol: 6, ports: PORTS });
 }
 
 #[test]
 fn later_fragments_and_portless_protocols_have_no_ports() {
     for (fragment, protocol) in [(0x2001, 17), (0x0001, 17), (0x1fff, 6), (0, 1), (0, 47)] {
         let (_, transport) = parse(Link::Ip, &ipv4(0, fragment, protocol)).unwrap();
-        assert_eq!(transport, Transport { protocol, ports: 0 });
+        assert_eq!(transport, Transport { protocol, ports: [0; 4] });
     }
     let (_, first) = parse(Link::Ip, &ipv4(0, 0x2000, 17)).unwrap();
-    assert_eq!(first.ports, Word::from_ne_bytes(PORTS));
+    assert_eq!(first.ports, PORTS);
     let (_, cut) = parse(Link::Ip, &ipv4(0, 0, 17)[..23]).unwrap();
-    assert_eq!(cut, Transport { protocol: 17, ports: 0 });
+    assert_eq!(cut, Transport { protocol: 17, ports: [0; 4] });
 }
 
 #[test]
@@ -160,18 +160,18 @@ fn ipv6_extension_headers_are_followed() {
         vec![next, 0, high, low, 0, 0, 0, 1]
     };
     let udp = PORTS.to_vec();
-    let with_ports = |protocol| Transport { protocol, ports: Word::from_ne_bytes(PORTS) };
+    let with_ports = |protocol| Transport { protocol, ports: PORTS };
     let cases = [
         (0, [hop_by_hop(17), udp.clone()].concat(), with_ports(17)),
         (0, [hop_by_hop(60), destination(43), destination(6), udp.clone()].concat(), with_ports(6)),
         (51, [authentication(17), udp.clone()].concat(), with_ports(17)),
         (44, [fragment(17, 0), udp.clone()].concat(), with_ports(17)),
-        (44, [fragment(17, 1), udp.clone()].concat(), Transport { protocol: 17, ports: 0 }),
-        (44, [fragment(6, 0x1fff), udp.clone()].concat(), Transport { protocol: 6, ports: 0 }),
-        (60, [destination(60).repeat(7), destination(17), udp.clone()].concat(), Transport { protocol: 17, ports: 0 }),
+        (44, [fragment(17, 1), udp.clone()].concat(), Transport { protocol: 17, ports: [0; 4] }),
+        (44, [fragment(6, 0x1fff), udp.clone()].concat(), Transport { protocol: 6, ports: [0; 4] }),
+        (60, [destination(60).repeat(7), destination(17), udp.clone()].concat(), Transport { protocol: 17, ports: [0; 4] }),
         (60, [destination(60).repeat(6), destination(17), udp].concat(), with_ports(17)),
-        (0, vec![17, 0], Transport { protocol: 0, ports: 0 }),
-        (59, vec![], Transport { protocol: 59, ports: 0 }),
+        (0, vec![17, 0], Transport { protocol: 0, ports: [0; 4] }),
+        (59, vec![], Transport { protocol: 59, ports: [0; 4] }),
     ];
     for (next_header, payload, expected) in cases {
         let (_, transport) = parse(Link::Ip, &ipv6(next_header, &payload)).unwrap();
@@ -182,15 +182,15 @@ fn ipv6_extension_headers_are_followed() {
 #[test]
 fn keys_hold_their_fields_in_order() {
     let frame: &[u8] = &ipv4(0, 0, 6);
-    let packet = network(&frame, Link::Ip).unwrap();
-    let key = |kind: KeyKind| kind.extract(&frame, &packet);
+    let packet = network(frame, Link::Ip).unwrap();
+    let key = |kind: KeyKind| kind.extract(frame, &packet);
     assert_eq!(key(KeyKind::Src).as_bytes(), SRC4);
     assert_eq!(key(KeyKind::Dst).as_bytes(), DST4);
     assert_eq!(key(KeyKind::SrcDst).as_bytes(), [SRC4, DST4].concat());
     assert_eq!(key(KeyKind::FiveTuple).as_bytes(), [&SRC4[..], &DST4, &PORTS, &[6]].concat());
     let frame: &[u8] = &ipv6(6, &PORTS);
-    let packet = network(&frame, Link::Ip).unwrap();
-    assert_eq!(KeyKind::FiveTuple.extract(&frame, &packet).as_bytes().len(), 37);
+    let packet = network(frame, Link::Ip).unwrap();
+    assert_eq!(KeyKind::FiveTuple.extract(frame, &packet).as_bytes().len(), 37);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn one_frame_raises_one_counter_and_one_register() {
     let context = Context { settings: Settings::default(), tabulation: &tabulation };
     let mut state = Box::new(State::new());
     let frame: &[u8] = &ethernet(&[], 0x0800, &ipv4(0, 0, 6));
-    state.record(1, &context, Link::Ethernet, &frame, 1514, 0);
+    state.record(1, &context, Link::Ethernet, frame, 1514, 0);
     let bank = &state.banks[1];
     assert_eq!((bank.counters.ipv4, bank.counters.packets(), bank.counters.bytes), (1, 1, 1514));
     let (index, level) = context.settings.cardinality.precision.split(tabulation.hash(0xa757_b578));
@@ -221,12 +221,8 @@ impl Guarded<'_> {
 }
 
 impl Frame for Guarded<'_> {
-    fn number(&self, offset: usize) -> Option<u16> {
-        self.check(offset, 2, self.0.number(offset))
-    }
-
-    fn words<const N: usize>(&self, offset: usize) -> Option<[Word; N]> {
-        self.check(offset, 4 * N, self.0.words(offset))
+    fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]> {
+        self.check(offset, N, self.0.get(offset..).and_then(|rest| rest.first_chunk()))
     }
 }
 

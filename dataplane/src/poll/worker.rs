@@ -90,13 +90,13 @@ impl<P: Port> Worker<P> {
             if SPECIALISED == GENERAL {
                 let timestamp = live.unwrap_or(frame.timestamp);
                 slot = slots.slot(timestamp);
-                if exact && let Ok(packet) = network(&frame.bytes, frame.link) {
-                    keys.push((settings.cardinality.key.extract(&frame.bytes, &packet), timestamp));
+                if exact && let Ok(packet) = network(frame.bytes, frame.link) {
+                    keys.push((settings.cardinality.key.extract(frame.bytes, &packet), timestamp));
                 }
             }
             // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
             if frame.link == Link::Ethernet {
-                record(bank, staggered, &context, Link::Ethernet, &frame.bytes, frame.wire_length, slot);
+                record(bank, staggered, &context, Link::Ethernet, frame.bytes, frame.wire_length, slot);
             } else {
                 record_other_link(bank, staggered, &context, &frame, slot);
             }
@@ -123,7 +123,7 @@ fn specialised<const SPECIALISED: usize>(mut settings: Settings) -> Settings {
 #[cold]
 #[inline(never)]
 fn record_other_link(bank: &mut Bank, staggered: &mut Staggered, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
-    record(bank, staggered, context, frame.link, &frame.bytes, frame.wire_length, slot);
+    record(bank, staggered, context, frame.link, frame.bytes, frame.wire_length, slot);
 }
 
 const KEYS: usize = 1024;

@@ -264,9 +264,9 @@ impl Hook {
     /// The active bank as it stands.
     pub(super) fn sample(&self, settings: &Settings, tables: &Tables) -> Snapshot {
         let packets_before = self.packets();
-        let (mut bank, mut scratch) = (Box::new(Bank::new()), Box::new(Bank::new()));
+        let mut bank = Box::new(Bank::new());
         for cpu in 0..self.cores.count() {
-            self.cores.merge_active(cpu, self.active(), settings, &mut bank, &mut scratch);
+            self.cores.merge_active(cpu, self.active(), settings, &mut bank);
         }
         let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
         let packets_after = self.packets();

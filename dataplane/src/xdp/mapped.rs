@@ -67,25 +67,22 @@ impl Cores {
 
     /// The counters of the bank that a CPU is counting in; each is whole.
     pub(super) fn counters(&self, cpu: usize, active: usize) -> Counters {
-        let mut counters = Counters::default();
-        // SAFETY: only the address is computed.
-        let from = unsafe { &raw const (*self.core(cpu)).state.banks[active].counters };
-        // SAFETY: both are structs of 64-bit integers of the same size.
-        unsafe { volatile_copy(from.cast(), (&raw mut counters).cast(), size_of::<Counters>() / 8) };
-        counters
+        // SAFETY: only the address is computed; both sides only load and store counters whole.
+        unsafe { (&raw const (*self.core(cpu)).state.banks[active].counters).read_volatile() }
     }
 
     /// Merges the bank that a CPU is counting in into `bank`. Each word is whole, but packets may be counted between two words:
-    /// callers compare the counters before and after. `scratch` is overwritten.
-    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut Bank, scratch: &mut Bank) {
-        scratch.counters = self.counters(cpu, active);
+    /// callers compare the counters before and after.
+    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut Bank) {
+        bank.counters.merge(&self.counters(cpu, active));
         // SAFETY: only the address is computed.
         let from = unsafe { &raw const (*self.core(cpu)).state.banks[active].cardinality };
-        let levels = scratch.cardinality.levels_mut(settings.cardinality.precision);
-        // SAFETY: `from` starts with the registers, behind counters of 64 bits; those in use are a multiple of 16 bytes, and no
-        // others are written.
-        unsafe { volatile_copy(from.cast(), levels.as_mut_ptr().cast(), levels.len() / 8) };
-        bank.merge(scratch, settings);
+        let levels = bank.cardinality.levels_mut(settings.cardinality.precision);
+        // SAFETY: `from` starts with the registers, behind counters of 64 bits; those in use are a multiple of eight.
+        let words = unsafe { volatile_words(from.cast(), levels.len() / 8) };
+        for (levels, theirs) in levels.chunks_exact_mut(8).zip(words) {
+            levels.iter_mut().zip(theirs.to_ne_bytes()).for_each(|(mine, theirs)| *mine = (*mine).max(theirs));
+        }
     }
 
     /// Merges a CPU's staggered registers into `registers`. Each register is whole. `scratch` is overwritten.
@@ -93,8 +90,11 @@ impl Cores {
         // SAFETY: only the address is computed.
         let from = unsafe { &raw const (*self.core(cpu)).state.staggered };
         let words = scratch.words_mut(precision);
-        // SAFETY: `from` starts with the registers, behind banks of 64 bits; those in use are a multiple of 16 words.
-        unsafe { volatile_copy(from.cast(), words.as_mut_ptr().cast(), words.len() / 2) };
+        // SAFETY: `from` starts with the registers, behind banks of 64 bits; those in use are a multiple of two.
+        let theirs = unsafe { volatile_words(from.cast(), words.len() / 2) };
+        for (words, theirs) in words.chunks_exact_mut(2).zip(theirs) {
+            words.copy_from_slice(&[theirs as u32, (theirs >> 32) as u32]);
+        }
         registers.merge(scratch, precision);
     }
 }
@@ -106,15 +106,13 @@ impl Drop for Cores {
     }
 }
 
-/// Copies words that the kernel may be writing.
+/// Words that the kernel may be writing, each as it is when it is asked for.
 ///
 /// # Safety
-/// Both pointers must be valid for `words` words, `from` aligned, and any bits valid behind `to`.
-unsafe fn volatile_copy(from: *const u64, to: *mut u64, words: usize) {
-    for word in 0..words {
-        // SAFETY: within both ranges, as the caller promises.
-        unsafe { to.add(word).write_unaligned(from.add(word).read_volatile()) }
-    }
+/// `from` must be aligned and valid for `words` words for as long as the iterator is used.
+unsafe fn volatile_words(from: *const u64, words: usize) -> impl Iterator<Item = u64> {
+    // SAFETY: within the range, as the caller promises.
+    (0..words).map(move |word| unsafe { from.add(word).read_volatile() })
 }
 
 /// Returns once every program that was running when it was called has finished: a grace period of read-copy-update.

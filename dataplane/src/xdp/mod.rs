@@ -227,8 +227,8 @@ impl Dataplane for Xdp {
         let settings = self.options.settings;
         let running = self.running("sample")?;
         let tables = &running.tables;
-        let parts = running.hooks.iter().map(|hook| part(hook, hook.sample(&settings, tables))).collect();
-        Ok(united(parts, &settings, tables))
+        let snapshots = running.hooks.iter().map(|hook| hook.sample(&settings, tables)).collect();
+        Ok(united(&running.hooks, snapshots, &settings, tables))
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -248,12 +248,8 @@ impl Dataplane for Xdp {
         })?;
         running.phase = Phase::Closed;
         let Running { hooks, tables, .. } = running;
-        let mut parts = Vec::new();
-        for hook in hooks {
-            let snapshot = hook.closed(&settings, tables);
-            parts.push(part(hook, snapshot));
-        }
-        Ok(united(parts, &settings, tables))
+        let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables)).collect();
+        Ok(united(hooks, snapshots, &settings, tables))
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
@@ -317,21 +313,17 @@ impl Running {
     }
 }
 
-fn part(hook: &Hook, snapshot: Snapshot) -> Part {
-    Part { place: hook.place.clone(), snapshot, losses: hook.losses() }
-}
-
 /// Several places as one; a single one needs no parts.
-fn united(mut parts: Vec<Part>, settings: &Settings, tables: &Tables) -> Snapshot {
-    if parts.len() == 1
-        && let Some(only) = parts.pop()
+fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tables: &Tables) -> Snapshot {
+    if snapshots.len() == 1
+        && let Some(only) = snapshots.pop()
     {
-        return only.snapshot;
+        return only;
     }
     let mut bank = Box::new(Bank::new());
     let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Box::<Staggered>::default);
     let (mut packets_before, mut packets_after) = (0, 0);
-    for Part { snapshot, .. } in &parts {
+    for snapshot in &snapshots {
         bank.merge(&snapshot.bank, settings);
         if let (Some(all), Some(one)) = (&mut staggered, &snapshot.staggered) {
             all.merge(one, settings.cardinality.precision);
@@ -339,5 +331,7 @@ fn united(mut parts: Vec<Part>, settings: &Settings, tables: &Tables) -> Snapsho
         packets_before += snapshot.packets_before;
         packets_after += snapshot.packets_after;
     }
+    let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
+    let parts = hooks.iter().zip(snapshots).map(part).collect();
     Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, parts }
 }

@@ -80,22 +80,21 @@ impl Precision {
     #[must_use]
     pub const fn split(self, hash: u32) -> (usize, u8) {
         let (index, rank) = self.divide(hash);
-        (index, level(rank))
+        (index, self.level(rank))
     }
 
-    /// Register index of a hash, and its rank bits left-aligned above a bit that stops the count if all of them are zero.
+    /// Register index of a hash, and its rank bits left-aligned.
     #[inline(always)]
     const fn divide(self, hash: u32) -> (usize, u32) {
-        let index = hash.wrapping_shr(self.rank_bits());
-        let sentinel = 1_u32.wrapping_shl(self.bits().wrapping_sub(1));
-        (index as usize, hash.wrapping_shl(self.bits()) | sentinel)
+        (hash.wrapping_shr(self.rank_bits()) as usize, hash.wrapping_shl(self.bits()))
     }
-}
 
-/// Leading zeros plus one.
-#[inline(always)]
-const fn level(rank: u32) -> u8 {
-    rank.leading_zeros().wrapping_add(1) as u8
+    /// Leading zeros of rank bits plus one. A bit below them stops the count if all are zero.
+    #[inline(always)]
+    const fn level(self, rank: u32) -> u8 {
+        let sentinel = 1_u32.wrapping_shl(self.bits().wrapping_sub(1));
+        (rank | sentinel).leading_zeros().wrapping_add(1) as u8
+    }
 }
 
 /// Whether the measurement runs, and over which time.
@@ -148,14 +147,25 @@ impl Cardinality {
     /// Raises the register of a hash to the hash's level.
     #[inline(always)]
     pub fn update(&mut self, hash: u32, precision: Precision) {
+        // Of the usual precision the compiler knows all shifts.
+        if precision == Precision::DEFAULT {
+            self.raise(hash, Precision::DEFAULT);
+        } else {
+            self.raise(hash, precision);
+        }
+    }
+
+    #[inline(always)]
+    fn raise(&mut self, hash: u32, precision: Precision) {
         let (index, rank) = precision.divide(hash);
         // `p` is at most 16, which the mask lets the compiler know.
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let register = &mut self.registers[index & (MAX_REGISTERS - 1)];
         // A rank with more leading zeros than the register's level less one is below 2^(32 - level). Most packets raise
-        // nothing, and for them a shift is cheaper than counting zeros, which BPF has no instruction for, and than a store.
+        // nothing, and for them a shift is cheaper than counting zeros, which BPF has no instruction for, and than a store. Rank bits
+        // that are all zero get past this test at any level.
         if u64::from(rank).wrapping_shr(32_u32.wrapping_sub(u32::from(*register))) == 0 {
-            *register = level(rank);
+            *register = precision.level(rank).max(*register);
         }
     }
 

@@ -1,7 +1,5 @@
 //! CRC32 with the thesis' polynomial, by slicing-by-4.
 
-use crate::frame::Word;
-
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
 
@@ -64,9 +62,9 @@ impl Crc32 {
     /// Appends four bytes.
     #[inline(always)]
     #[must_use]
-    pub fn word(self, word: Word) -> Self {
+    pub fn word(self, word: [u8; 4]) -> Self {
         let [s0, s1, s2, s3] = &SLICES;
-        let [b0, b1, b2, b3] = (self.0 ^ u32::from_le_bytes(word.to_ne_bytes())).to_le_bytes();
+        let [b0, b1, b2, b3] = (self.0 ^ u32::from_le_bytes(word)).to_le_bytes();
         Crc32(entry(s3, b0) ^ entry(s2, b1) ^ entry(s1, b2) ^ entry(s0, b3))
     }
 
