@@ -186,7 +186,7 @@ pub(crate) struct State {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Transition {
-    To(String),
+    To(Place, String),
     Select { keys: Vec<Expression>, cases: Vec<Case> },
 }
 

@@ -1,9 +1,9 @@
 //! Tables, registers and counters as the control plane sees them: by name, values as big-endian bytes.
 
 use crate::Model;
-use crate::execute::{Pipe, to_bytes};
+use crate::execute::{Pipe, hash_of, to_bytes};
 use crate::matching::{Row, prefix};
-use crate::program::{self, CounterKind, MatchKind, mask};
+use crate::program::{self, CounterKind, HashInput, MatchKind, mask};
 use crate::schema::{identifier, prefixes};
 use std::ops::Range;
 
@@ -40,6 +40,8 @@ pub struct ActionInfo {
     pub name: String,
     /// What an entry says beside the action's name.
     pub data: Vec<FieldInfo>,
+    /// Entries cannot name it, only the default action can.
+    pub default_only: bool,
 }
 
 /// A match table.
@@ -98,6 +100,30 @@ pub struct ParameterInfo {
     pub width: u32,
     /// Value of a fresh program.
     pub initial: Vec<u8>,
+}
+
+/// A hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashInfo {
+    /// Id of the table that computes it.
+    pub id: u32,
+    /// Full name, to which the schema adds `.compute`.
+    pub name: String,
+    /// Width of the result in bits.
+    pub width: u32,
+    /// What is hashed, in order.
+    pub fields: Vec<FieldInfo>,
+}
+
+/// A digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DigestInfo {
+    /// Id.
+    pub id: u32,
+    /// Full name.
+    pub name: String,
+    /// Fields of a message.
+    pub fields: Vec<FieldInfo>,
 }
 
 /// What a key field must match.
@@ -326,13 +352,14 @@ impl Model {
 
     fn table_info(&self, table: &program::Table) -> TableInfo {
         let key = (1..).zip(&table.key);
-        let actions = table.actions.iter().map(|action| &self.program.actions[*action]);
+        let last = table.actions.len().wrapping_sub(1);
+        let actions = table.actions.iter().map(|action| &self.program.actions[*action]).enumerate();
         TableInfo {
             id: identifier(prefixes::TABLE, &table.name),
             name: table.name.to_string(),
             size: table.size,
             key: key.map(|(id, field)| KeyInfo { id, name: field.name.clone(), kind: field.kind, width: field.width }).collect(),
-            actions: actions.map(action_info).collect(),
+            actions: actions.map(|(at, action)| action_info(action, table.implicit_default && at == last)).collect(),
             constant_entries: table.constant_entries,
             constant_default: table.constant_default,
         }
@@ -364,9 +391,14 @@ impl Model {
         Ok((value, masks, (if ternary { priority } else { 0 }, shorter)))
     }
 
-    fn packed_call(&self, table: usize, call: &ActionCall) -> Result<(usize, Vec<u128>)> {
+    fn packed_call(&self, table: usize, call: &ActionCall, default: bool) -> Result<(usize, Vec<u128>)> {
         let table = &self.program.tables[table];
-        let known = table.actions.iter().find(|action| *self.program.actions[**action].name == *call.action);
+        let hidden = usize::from(table.implicit_default && !default);
+        let known = table
+            .actions
+            .iter()
+            .take(table.actions.len() - hidden)
+            .find(|action| *self.program.actions[**action].name == *call.action);
         let Some(index) = known else {
             return Err(ControlError::NoSuchAction { table: table.name.to_string(), action: call.action.clone() });
         };
@@ -392,7 +424,7 @@ impl Model {
     pub fn add_entry(&mut self, table: &str, entry: &Entry) -> Result<()> {
         let index = self.changeable(table)?;
         let (value, mask, order) = self.packed_key(index, &entry.key, entry.priority)?;
-        let (action, data) = self.packed_call(index, &entry.call)?;
+        let (action, data) = self.packed_call(index, &entry.call, false)?;
         let size = self.program.tables[index].size;
         let rows = &mut self.tables[index];
         if rows.contains(value, mask, order) {
@@ -412,7 +444,7 @@ impl Model {
     pub fn modify_entry(&mut self, table: &str, entry: &Entry) -> Result<()> {
         let index = self.changeable(table)?;
         let (value, mask, order) = self.packed_key(index, &entry.key, entry.priority)?;
-        let (action, data) = self.packed_call(index, &entry.call)?;
+        let (action, data) = self.packed_call(index, &entry.call, false)?;
         let rows = &mut self.tables[index];
         let found = rows.position(value, mask, order).and_then(|at| rows.row_mut(at));
         let row = found.ok_or_else(|| ControlError::NoSuchEntry { table: table.to_owned() })?;
@@ -492,13 +524,14 @@ impl Model {
         Entry { key, priority: row.order.0, call: self.call(row.action, &row.data) }
     }
 
-    /// The action of packets that match no entry; `None` is to do nothing.
+    /// The action of packets that match no entry.
     ///
     /// # Errors
     /// [`ControlError`]: no such table.
-    pub fn default_action(&self, table: &str) -> Result<Option<ActionCall>> {
+    pub fn default_action(&self, table: &str) -> Result<ActionCall> {
         let (index, _) = self.table(table)?;
-        Ok(self.tables[index].default.as_ref().map(|(action, data)| self.call(*action, data)))
+        let (action, data) = &self.tables[index].default;
+        Ok(self.call(*action, data))
     }
 
     /// Sets the action of packets that match no entry.
@@ -510,7 +543,7 @@ impl Model {
         if declared.constant_default {
             return Err(ControlError::Constant { what: "default actions", table: table.to_owned() });
         }
-        self.tables[index].default = Some(self.packed_call(index, call)?);
+        self.tables[index].default = self.packed_call(index, call, true)?;
         Ok(())
     }
 
@@ -675,6 +708,54 @@ impl Model {
         Ok(())
     }
 
+    /// All hashes that the program uses.
+    #[must_use]
+    pub fn hashes(&self) -> Vec<HashInfo> {
+        let used = self.program.hashes.iter().filter(|hash| !hash.input.is_empty());
+        let info = |hash: &program::Hash| HashInfo {
+            id: identifier(prefixes::HASH_COMPUTE, &hash.name),
+            name: hash.name.to_string(),
+            width: hash.width,
+            fields: (1..).zip(hash.fields()).map(|(id, (name, width))| FieldInfo { id, name: name.to_owned(), width }).collect(),
+        };
+        used.map(info).collect()
+    }
+
+    /// The hash of given values, as the chip computes it: a way to check that a switch hashes as its controller believes.
+    ///
+    /// # Errors
+    /// [`ControlError`]: no such hash or field, wrong width.
+    pub fn compute_hash(&self, name: &str, fields: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
+        let (_, hash) = find(&self.program.hashes, "hash", name, |hash| &hash.name)?;
+        let names: Vec<&str> = hash.fields().map(|(name, _)| name).collect();
+        let mut given = by_name(name, names.iter().copied(), fields)?.into_iter();
+        let mut values = Vec::new();
+        for input in &hash.input {
+            match input {
+                HashInput::Constant(value, width) => values.push((*value, *width)),
+                HashInput::Field(field, width) => {
+                    let bytes = given.next().map_or(&[][..], Vec::as_slice);
+                    values.push((number(name, field, *width, bytes)?, *width));
+                }
+            }
+        }
+        Ok(to_bytes(hash_of(hash, values.into_iter(), &mut Vec::new()), hash.width))
+    }
+
+    /// All digests.
+    #[must_use]
+    pub fn digests(&self) -> Vec<DigestInfo> {
+        let info = |digest: &program::Digest| DigestInfo {
+            id: identifier(prefixes::DIGEST, &digest.name),
+            name: digest.name.to_string(),
+            fields: (1..)
+                .zip(&digest.fields)
+                .map(|(id, (name, width))| FieldInfo { id, name: name.clone(), width: *width })
+                .collect(),
+        };
+        self.program.digests.iter().map(info).collect()
+    }
+
     /// All register parameters.
     #[must_use]
     pub fn parameters(&self) -> Vec<ParameterInfo> {
@@ -717,10 +798,10 @@ fn in_range(name: &str, index: usize, size: usize) -> Result<()> {
     if index < size { Ok(()) } else { Err(ControlError::IndexOutOfRange { name: name.to_owned(), index, size }) }
 }
 
-fn action_info(action: &program::Action) -> ActionInfo {
+fn action_info(action: &program::Action, default_only: bool) -> ActionInfo {
     let data = (1..).zip(&action.parameters);
     let data = data.map(|(id, parameter)| FieldInfo { id, name: parameter.name.to_string(), width: parameter.width }).collect();
-    ActionInfo { id: identifier(prefixes::ACTION, &action.name), name: action.name.to_string(), data }
+    ActionInfo { id: identifier(prefixes::ACTION, &action.name), name: action.name.to_string(), data, default_only }
 }
 
 fn register_info(register: &program::Register) -> RegisterInfo {

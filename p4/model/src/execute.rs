@@ -354,18 +354,15 @@ impl<'a> Pass<'a> {
         if let Some(hit) = hit {
             self.set(hit, u128::from(row.is_some()));
         }
-        let call = match row {
-            Some(row) => Some((row.action, &row.data)),
-            None => tables[table].default.as_ref().map(|(action, data)| (*action, data)),
+        let (action, data) = match row {
+            Some(row) => (row.action, &row.data),
+            None => (tables[table].default.0, &tables[table].default.1),
         };
-        if let Some((action, data)) = call {
-            let action = &program.actions[action];
-            for (parameter, value) in action.parameters.iter().zip(data) {
-                self.set(parameter.slot, *value);
-            }
-            self.run(&action.steps)?;
+        let action = &program.actions[action];
+        for (parameter, value) in action.parameters.iter().zip(data) {
+            self.set(parameter.slot, *value);
         }
-        Ok(())
+        self.run(&action.steps)
     }
 
     fn execute(&mut self, action: usize, index: &Value) -> Result<(), Fault> {
@@ -418,30 +415,8 @@ impl<'a> Pass<'a> {
     }
 
     fn hash(&mut self, hash: &program::Hash, input: &[(Value, u32)]) -> u128 {
-        let value = match &hash.algorithm {
-            Algorithm::Crc(crc) => {
-                self.scratch.clear();
-                if input.iter().all(|(_, width)| width % 8 == 0) {
-                    for (value, width) in input {
-                        let bytes = self.evaluate(value).to_be_bytes();
-                        self.scratch.extend(&bytes[bytes.len() - *width as usize / 8..]);
-                    }
-                } else {
-                    let total: u32 = input.iter().map(|(_, width)| width).sum();
-                    self.scratch.resize(total as usize / 8, 0);
-                    let mut offset = 0;
-                    for (value, width) in input {
-                        let value = evaluate(value, self.values);
-                        write_bits(self.scratch, offset, *width, value);
-                        offset += width;
-                    }
-                }
-                u128::from(crc.of(self.scratch))
-            }
-            Algorithm::Identity => packed(input.iter().map(|(value, width)| (self.evaluate(value), *width))),
-            Algorithm::Xor(_) => input.iter().fold(0, |folded, (value, _)| folded ^ self.evaluate(value)),
-        };
-        value & mask(hash.width)
+        let values = &*self.values;
+        hash_of(hash, input.iter().map(|(value, width)| (evaluate(value, values), *width)), self.scratch)
     }
 
     fn digest(&mut self, digest: usize, fields: &[(Value, u32)]) {
@@ -455,6 +430,33 @@ impl<'a> Pass<'a> {
     fn evaluate(&self, value: &Value) -> u128 {
         evaluate(value, self.values)
     }
+}
+
+/// The hash of joined values; `scratch` keeps its memory from one packet to the next.
+pub(crate) fn hash_of(hash: &program::Hash, input: impl Iterator<Item = (u128, u32)> + Clone, scratch: &mut Vec<u8>) -> u128 {
+    let value = match &hash.algorithm {
+        Algorithm::Crc(crc) => {
+            scratch.clear();
+            if input.clone().all(|(_, width)| width.is_multiple_of(8)) {
+                for (value, width) in input {
+                    let bytes = value.to_be_bytes();
+                    scratch.extend(&bytes[bytes.len() - width as usize / 8..]);
+                }
+            } else {
+                let total: u32 = input.clone().map(|(_, width)| width).sum();
+                scratch.resize(total as usize / 8, 0);
+                let mut offset = 0;
+                for (value, width) in input {
+                    write_bits(scratch, offset, width, value);
+                    offset += width;
+                }
+            }
+            u128::from(crc.of(scratch))
+        }
+        Algorithm::Identity => packed(input),
+        Algorithm::Xor(_) => input.fold(0, |folded, (value, _)| folded ^ value),
+    };
+    value & mask(hash.width)
 }
 
 fn evaluate(value: &Value, values: &[u128]) -> u128 {

@@ -45,8 +45,8 @@ mod syntax;
 mod token;
 
 pub use control_plane::{
-    ActionCall, ActionInfo, ControlError, Counted, CounterInfo, Entry, FieldInfo, Key, KeyInfo, Match, ParameterInfo, Pipes,
-    RegisterInfo, TableInfo,
+    ActionCall, ActionInfo, ControlError, Counted, CounterInfo, DigestInfo, Entry, FieldInfo, HashInfo, Key, KeyInfo, Match,
+    ParameterInfo, Pipes, RegisterInfo, TableInfo,
 };
 pub use execute::{Digest, Fault, Output};
 pub use program::{CounterKind, MatchKind};
@@ -136,6 +136,12 @@ impl Model {
     /// Sets the time at which packets arrive from now on, in nanoseconds. The model has no other clock.
     pub fn set_clock(&mut self, nanoseconds: u64) {
         self.clock = nanoseconds;
+    }
+
+    /// The time at which packets arrive, in nanoseconds.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.clock
     }
 
     /// Takes the digests sent since the last call, oldest first.

@@ -30,7 +30,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct MatchTable {
     rows: Vec<Row>,
     index: Index,
-    pub(crate) default: Option<(usize, Vec<u128>)>,
+    pub(crate) default: (usize, Vec<u128>),
 }
 
 impl MatchTable {

@@ -227,8 +227,25 @@ pub(crate) struct Hash {
     pub(crate) name: Arc<str>,
     pub(crate) algorithm: Algorithm,
     pub(crate) width: u32,
-    /// Name and width of each input, known once the hash is used.
-    pub(crate) input: Vec<(String, u32)>,
+    /// Known once the hash is used.
+    pub(crate) input: Vec<HashInput>,
+}
+
+/// One of the values that a hash joins, with its width.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HashInput {
+    Field(String, u32),
+    Constant(u128, u32),
+}
+
+impl Hash {
+    /// Fields that a caller supplies, in order.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.input.iter().filter_map(|input| match input {
+            HashInput::Field(name, width) => Some((name.as_str(), *width)),
+            HashInput::Constant(..) => None,
+        })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -271,7 +288,9 @@ pub(crate) struct Table {
     pub(crate) key: Vec<KeyField>,
     /// Indices into the program's actions.
     pub(crate) actions: Vec<usize>,
-    pub(crate) default: Option<(usize, Vec<u128>)>,
+    /// The last of `actions` is only a default: the program names none.
+    pub(crate) implicit_default: bool,
+    pub(crate) default: (usize, Vec<u128>),
     pub(crate) constant_default: bool,
     pub(crate) constant_entries: bool,
     pub(crate) entries: Vec<ConstantEntry>,

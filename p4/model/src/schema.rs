@@ -54,8 +54,8 @@ impl Model {
     pub fn schema(&self) -> Value {
         let mut tables: Vec<Value> = self.tables().iter().map(match_table).collect();
         tables.extend(self.program.hashes.iter().filter(|hash| !hash.input.is_empty()).map(|hash| {
-            let key = (1..).zip(&hash.input);
-            let key: Vec<Value> = key.map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(*width))).collect();
+            let key = (1..).zip(hash.fields());
+            let key: Vec<Value> = key.map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width))).collect();
             let name = format!("{}.compute", hash.name);
             let data = [singleton(HASH_VALUE, "hash_value", false, true, bytes(hash.width))];
             let mut table = table(identifier(prefixes::HASH_COMPUTE, &hash.name), &name, "DynHashCompute", 1, &key, &data);
@@ -171,5 +171,9 @@ fn action_spec(action: &ActionInfo) -> Value {
         })
     };
     let data: Vec<Value> = action.data.iter().map(data).collect();
-    json!({"id": action.id, "name": action.name, "action_scope": "TableAndDefault", "annotations": [], "data": data})
+    let (scope, annotations) = match action.default_only {
+        true => ("DefaultOnly", json!([{"name": "@defaultonly"}])),
+        false => ("TableAndDefault", json!([])),
+    };
+    json!({"id": action.id, "name": action.name, "action_scope": scope, "annotations": annotations, "data": data})
 }

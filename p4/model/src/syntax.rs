@@ -473,7 +473,8 @@ impl Syntax<'_> {
             if self.sees("}") {
                 self.at += 1;
                 // A state without a transition rejects.
-                return Ok(State { place, name, body, transition: Transition::To("reject".to_owned()) });
+                let transition = Transition::To(place.clone(), "reject".to_owned());
+                return Ok(State { place, name, body, transition });
             }
             body.push(self.statement()?);
         }
@@ -483,9 +484,10 @@ impl Syntax<'_> {
             let keys = self.list(")")?;
             Transition::Select { keys, cases: self.cases()? }
         } else {
+            let at = self.place();
             let to = self.name()?;
             self.expect(";")?;
-            Transition::To(to)
+            Transition::To(at, to)
         };
         self.expect("}")?;
         Ok(State { place, name, body, transition })

@@ -123,9 +123,17 @@ impl Compiler {
         for (place, name) in &table.actions {
             actions.push(self.action_named(scope, name, place)?);
         }
+        let mut implicit_default = false;
         let (default, constant_default) = match &table.default {
-            None => (None, false),
-            Some((expression, constant)) => (Some(self.bound_action(scope, expression, &actions)?), *constant),
+            Some((expression, constant)) => (self.bound_action(scope, expression, &actions)?, *constant),
+            None => {
+                let nothing = self.no_action();
+                implicit_default = !actions.contains(&nothing);
+                if implicit_default {
+                    actions.push(nothing);
+                }
+                ((nothing, Vec::new()), false)
+            }
         };
         let size = match &table.size {
             None => DEFAULT_SIZE,
@@ -151,6 +159,7 @@ impl Compiler {
             size,
             key,
             actions,
+            implicit_default,
             default,
             constant_default,
             constant_entries: !table.entries.is_empty(),

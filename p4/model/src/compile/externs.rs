@@ -4,7 +4,9 @@ use super::storage::{Scalar, Storage};
 use super::{Binding, Compiler, Kind, Scope, Within};
 use crate::ast::{self, ExpressionKind, TypeKind};
 use crate::crc::Crc;
-use crate::program::{Algorithm, Counter, CounterKind, Digest, Hash, Register, RegisterAction, RegisterParameter, Value};
+use crate::program::{
+    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Register, RegisterAction, RegisterParameter, Value,
+};
 use crate::source::{Place, Result};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 /// Widths that a stateful ALU works on.
 const REGISTER_WIDTHS: [u32; 4] = [1, 8, 16, 32];
 const LARGEST_ARRAY: i128 = 1 << 24;
+const DEEPEST_BLOCK: usize = 16;
 
 /// A declared CRC polynomial.
 pub(super) struct Polynomial {
@@ -77,6 +80,9 @@ impl Compiler {
             }
             ("Resubmit", [], []) => Ok(Binding::Resubmit),
             (kind, [], []) if self.blocks.contains_key(kind) => {
+                if scope.path.matches('.').count() == DEEPEST_BLOCK {
+                    return place.fail(format!("blocks are nested more than {DEEPEST_BLOCK} deep: does {kind} hold itself?"));
+                }
                 let block = self.blocks[kind].clone();
                 Ok(Binding::Block { block, path: format!("{}.{}", scope.path, instance.name), applied: false })
             }
@@ -229,7 +235,7 @@ impl Compiler {
         Ok(fields)
     }
 
-    /// Checks what a hash is fed with, and remembers it for the schema.
+    /// Checks what a hash is fed with, and remembers it for the control plane.
     pub(super) fn hash_input(&mut self, hash: usize, names: Vec<String>, fields: &[(Value, u32)], place: &Place) -> Result<()> {
         let total: u32 = fields.iter().map(|(_, width)| width).sum();
         let hash = &mut self.program.hashes[hash];
@@ -243,7 +249,14 @@ impl Compiler {
             }
             _ => {}
         }
-        let input: Vec<(String, u32)> = names.into_iter().zip(fields.iter().map(|(_, width)| *width)).collect();
+        let input: Vec<HashInput> = names
+            .into_iter()
+            .zip(fields)
+            .map(|(name, (value, width))| match value {
+                Value::Constant(constant) => HashInput::Constant(*constant, *width),
+                _ => HashInput::Field(name, *width),
+            })
+            .collect();
         if !hash.input.is_empty() && hash.input != input {
             return place.fail("a hash has one input: use an instance for each");
         }

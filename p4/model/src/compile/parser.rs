@@ -72,7 +72,7 @@ impl Compiler {
         }
         let to = |name: &str, place: &Place| targets.get(name).copied().ok_or_else(|| place.error(format!("no state {name}")));
         let transition = match &state.transition {
-            ast::Transition::To(name) => Transition::To(to(name, &state.place)?),
+            ast::Transition::To(place, name) => Transition::To(to(name, place)?),
             ast::Transition::Select { keys, cases } => {
                 let mut values = Vec::new();
                 for key in keys {
