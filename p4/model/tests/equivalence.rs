@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
+#[path = "../../../dataplane/tests/conformance/model.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite")]
+mod definitions;
 #[path = "../../../dataplane/tests/conformance/frames.rs"]
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod frames;
@@ -96,6 +99,53 @@ fn every_key_hash_and_precision() {
             }
         }
     }
+}
+
+/// The CRC of four bytes can be chosen freely, so every level can be had, the one of all-zero rank bits too.
+#[test]
+fn every_level_of_every_precision() {
+    for p in 4..=16 {
+        let settings = settings(KeyKind::Src, HashMode::Crc32, p);
+        let rank_bits = 32 - u32::from(p);
+        let crc = |level: u32| level << rank_bits | if level > rank_bits { 0 } else { 1 << (rank_bits - level) };
+        let frames: Vec<OwnedFrame> =
+            (1..=rank_bits + 1).map(|level| frames::from_source(definitions::bytes_with_crc32(crc(level)))).collect();
+        check(&settings, &frames);
+        let last = expected(&settings, [frames.last().unwrap().bytes.as_slice()]);
+        assert_eq!(last.cardinality.levels(settings.cardinality.precision).iter().max(), Some(&(33 - p)));
+    }
+}
+
+#[test]
+fn all_zero_rank_bits_behind_tabulation() {
+    for p in [11, 16] {
+        let settings = settings(KeyKind::Src, HashMode::Tabulated, p);
+        let tables = Tables::new(&settings, SEED);
+        let crc = (0..u32::MAX).find(|crc| tables.tabulation.hash(*crc) << p == 0).unwrap();
+        check(&settings, &[frames::from_source(definitions::bytes_with_crc32(crc))]);
+    }
+}
+
+#[test]
+fn every_header_length_with_every_total_length() {
+    let settings = settings(KeyKind::FiveTuple, HashMode::Tabulated, 11);
+    let mut all = Vec::new();
+    for ihl in 0..16_u8 {
+        for total_length in 0..=64_u8 {
+            let mut packet = frames::ipv4_packet([10, 0, 0, 1], [10, 0, 0, 2], 40, 0, 17, &[1; 8]);
+            (packet[0], packet[3]) = (0x40 | ihl, total_length);
+            all.push(OwnedFrame::ethernet(frames::ethernet(&[], frames::IPV4, &packet)));
+        }
+    }
+    let mut switch = Switch::new(&settings, SEED);
+    for frame in &all {
+        let before = switch.bank(0).counters;
+        switch.inject(&frame.bytes);
+        let (now, one) = (switch.bank(0).counters, expected(&settings, [frame.bytes.as_slice()]).counters);
+        let found = (now.ipv4 - before.ipv4, now.bad_header - before.bad_header);
+        assert_eq!(found, (one.ipv4, one.bad_header), "{:02x?}", &frame.bytes[14..18]);
+    }
+    check(&settings, &all);
 }
 
 #[test]
