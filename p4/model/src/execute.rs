@@ -66,6 +66,12 @@ pub enum Fault {
         /// Elements of the array.
         size: usize,
     },
+    /// A parser assigns a field that has a value other than zero already.
+    #[error("{state} assigns a field for the second time: Tofino 1 would combine the values by OR")]
+    SecondAssignment {
+        /// Full name of the parser state.
+        state: String,
+    },
     /// A resubmitted packet asks to be resubmitted.
     #[error("a resubmitted packet is resubmitted again: the chip drops it")]
     ResubmittedTwice,
@@ -273,9 +279,15 @@ impl<'a> Pass<'a> {
                         let Some(bytes) = input.get(at..at + need) else {
                             return Ok((at, PARSER_ERROR_PARTIAL_HEADER));
                         };
+                        self.refuse_second(*to, state)?;
                         self.set(*to, bits(bytes, *skip, *width));
                     }
-                    ParserStep::Step(step) => self.step(step)?,
+                    ParserStep::Step(step) => {
+                        if let Step::Assign(slot, _) = step {
+                            self.refuse_second(*slot, state)?;
+                        }
+                        self.step(step)?;
+                    }
                 }
             }
             let target = match &state.transition {
@@ -294,6 +306,10 @@ impl<'a> Pass<'a> {
                 Target::State(next) => state = &program.states[next],
             }
         }
+    }
+
+    fn refuse_second(&self, slot: Slot, state: &program::State) -> Result<(), Fault> {
+        if self.get(slot) == 0 { Ok(()) } else { Err(Fault::SecondAssignment { state: state.name.to_string() }) }
     }
 
     fn run(&mut self, steps: &'a [Step]) -> Result<(), Fault> {

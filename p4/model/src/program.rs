@@ -153,6 +153,7 @@ pub(crate) enum Transition {
 
 #[derive(Clone, Debug)]
 pub(crate) struct State {
+    pub(crate) name: Arc<str>,
     pub(crate) steps: Vec<ParserStep>,
     pub(crate) transition: Transition,
 }

@@ -8,6 +8,37 @@ use hashbrown::HashSet;
 const NO_TYPES: [&str; 12] =
     ["apply", "if", "else", "return", "exit", "transition", "switch", "true", "false", "action", "table", "state"];
 
+/// Types that the architecture declares as externs; which of them are supported is decided where they are used.
+const BUILT_IN: [&str; 27] = [
+    "packet_in",
+    "packet_out",
+    "Register",
+    "RegisterAction",
+    "RegisterParam",
+    "DirectRegister",
+    "DirectRegisterAction",
+    "Counter",
+    "DirectCounter",
+    "Meter",
+    "DirectMeter",
+    "Lpf",
+    "DirectLpf",
+    "Wred",
+    "DirectWred",
+    "Hash",
+    "CRCPolynomial",
+    "Random",
+    "Checksum",
+    "Mirror",
+    "Digest",
+    "Resubmit",
+    "ActionProfile",
+    "ActionSelector",
+    "ParserCounter",
+    "Pipeline",
+    "Switch",
+];
+
 /// Operators by binding strength, weakest first. `>>` is two tokens.
 const LEVELS: [&[(&str, Binary)]; 10] = [
     &[("||", Binary::OneTrue)],
@@ -174,6 +205,7 @@ impl Syntax<'_> {
                 return Ok(fields);
             }
             let kind = self.parse_type()?;
+            self.declared(&kind)?;
             let name = self.name()?;
             self.expect(";")?;
             fields.push((name, kind));
@@ -251,6 +283,7 @@ impl Syntax<'_> {
                 self.at += 1;
             }
             let kind = self.parse_type()?;
+            self.declared(&kind)?;
             parameters.push(Parameter { place, kind, name: self.name()? });
             if !self.sees(")") {
                 self.expect(",")?;
@@ -309,9 +342,21 @@ impl Syntax<'_> {
         self.instance_or_variable(kind, true)
     }
 
+    /// Checks that a type is declared above, as the chip's compiler wants it.
+    fn declared(&self, kind: &Type) -> Result<()> {
+        match &kind.kind {
+            TypeKind::Named { name, .. } if !self.types.contains(name) && !BUILT_IN.contains(&name.as_str()) => {
+                kind.place.fail(format!("type {name} is not declared above"))
+            }
+            TypeKind::Stack(element, _) => self.declared(element),
+            _ => Ok(()),
+        }
+    }
+
     fn instance_or_variable(&mut self, kind: Type, inside: bool) -> Result<Local> {
         let place = kind.place.clone();
         if self.take("(") {
+            self.declared(&kind)?;
             let arguments = self.list(")")?;
             let name = self.name()?;
             let mut functions = Vec::new();

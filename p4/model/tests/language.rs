@@ -433,3 +433,14 @@ fn recirculation_comes_back_in_the_same_pipe() {
     assert_eq!(compute(&mut model, 5, 0).0, 5);
     assert_eq!(model.inject(0, &frame(200, 0)), Err(Fault::EndlessRecirculation));
 }
+
+#[test]
+fn a_second_assignment_in_a_parser_is_refused() {
+    let mut program = program("", "hdr.io.x = md.m;");
+    program.parser = "state body { packet.extract(hdr.io); md.m = 0; md.m = hdr.io.a; transition more; }
+        state more { md.m = hdr.io.b; transition accept; }"
+        .to_owned();
+    let mut model = program.model();
+    assert_eq!(compute(&mut model, 0, 3).0, 3, "zero is no value yet");
+    assert_eq!(model.inject(0, &frame(1, 3)), Err(Fault::SecondAssignment { state: "pipe.In.more".to_owned() }));
+}

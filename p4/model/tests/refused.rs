@@ -70,6 +70,11 @@ fn declarations() {
     refused_local("table t { implementation = 3; }", "unsupported table property");
     refused_local("varbit<32> v;", "unsupported type varbit");
     refused_local("action a() { t.apply(); } table t { actions = { NoAction; } }", "unknown name t");
+    refused_local("Later() later;", "type Later is not declared above");
+    refused_in(
+        |program| program.declarations += "\nstruct early_t { later_t later; } /*!*/\nstruct later_t {}",
+        "not declared above",
+    );
     refused_in(|program| program.declarations += "\nextern Mine { void f(); } /*!*/", "unsupported declaration");
     let odd = "\nheader odd_h { bit<7> seven; } /*!*/\nstruct metadata_t { odd_h odd; }";
     refused_in(|program| program.declarations = odd.to_owned(), "no whole bytes");

@@ -23,7 +23,7 @@ impl Compiler {
         for local in &block.locals {
             match local {
                 ast::Local::State(state) => {
-                    let index = self.empty_state();
+                    let index = self.empty_state(&scope, &state.name);
                     if targets.insert(state.name.clone(), Target::State(index)).is_some() {
                         return state.place.fail(format!("state {} is defined twice", state.name));
                     }
@@ -49,9 +49,15 @@ impl Compiler {
         targets.get("start").copied().ok_or_else(|| block.place.error(format!("parser {} has no state start", block.name)))
     }
 
-    fn empty_state(&mut self) -> usize {
-        self.program.states.push(State { steps: Vec::new(), transition: Transition::To(Target::Reject) });
+    fn empty_state(&mut self, scope: &Scope, name: &str) -> usize {
+        let name = self.full_name(scope, name);
+        self.program.states.push(State { name, steps: Vec::new(), transition: Transition::To(Target::Reject) });
         self.program.states.len() - 1
+    }
+
+    fn complete(&mut self, index: usize, steps: Vec<ParserStep>, transition: Transition) {
+        let state = &mut self.program.states[index];
+        (state.steps, state.transition) = (steps, transition);
     }
 
     fn state(&mut self, state: &ast::State, scope: &mut Scope, targets: &HashMap<String, Target>) -> Result<()> {
@@ -61,10 +67,10 @@ impl Compiler {
         let mut steps = Vec::new();
         for statement in &state.body {
             if let Some((block, path, arguments)) = self.parser_call(scope, statement)? {
-                let continuation = self.empty_state();
+                let continuation = self.empty_state(scope, &state.name);
                 let inner = self.bind(scope, &block, path, &arguments, &statement.place)?;
                 let first = self.parser(&block, inner, Target::State(continuation))?;
-                self.program.states[index] = State { steps: std::mem::take(&mut steps), transition: Transition::To(first) };
+                self.complete(index, std::mem::take(&mut steps), Transition::To(first));
                 index = continuation;
             } else {
                 self.parser_statement(scope, statement, &mut steps)?;
@@ -91,7 +97,7 @@ impl Compiler {
                 Transition::Select { keys: values, cases: compiled }
             }
         };
-        self.program.states[index] = State { steps, transition };
+        self.complete(index, steps, transition);
         Ok(())
     }
 
