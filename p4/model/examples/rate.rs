@@ -7,14 +7,12 @@ use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options};
 use std::error::Error;
-use std::path::Path;
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let packets: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |count| count.parse())?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgauge.p4");
     for (key, name) in [(0, "src"), (3, "five-tuple")] {
-        let mut model = Model::from_file(&source, &Options::default().define("FLOWGAUGE_KEY", key))?;
+        let mut model = Model::flowgauge(&Options::default().define("FLOWGAUGE_KEY", key))?;
         install(&mut model)?;
         let generator = Generator::new(Profile::new(Sources::Zipf { flows: 100_000, alpha: 1.0 }));
         let mut frame = generator.template().to_vec();

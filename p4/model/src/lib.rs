@@ -13,10 +13,8 @@
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options};
-//! use std::path::Path;
 //!
-//! let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgauge.p4");
-//! let mut model = Model::from_file(&source, &Options::default())?;
+//! let mut model = Model::flowgauge(&Options::default().define("FLOWGAUGE_PRECISION", 12))?;
 //! model.add_entry(
 //!     "pipe.Ingress.forward.ports",
 //!     &Entry {
@@ -101,6 +99,14 @@ pub struct Model {
 }
 
 impl Model {
+    /// Loads flowgauge's own program, which is built into this crate.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the options' macros are none that it takes.
+    pub fn flowgauge(options: &Options) -> Result<Self, SourceError> {
+        Self::load(&preprocess::Flowgauge, Path::new("flowgauge.p4"), options)
+    }
+
     /// Loads a program from a file; its includes are looked for beside the file that names them.
     ///
     /// # Errors

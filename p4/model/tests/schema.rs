@@ -93,3 +93,44 @@ fn of_a_small_program() {
     assert_eq!(tables["pipe.In.$PORT_METADATA"]["key"][0]["name"], "im.ingress_port");
     assert_eq!(schema["learn_filters"][0]["name"], "pipe.Out.report");
 }
+
+/// Names that the controller relies on.
+#[test]
+fn of_flowgauge() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgauge.p4");
+    let schema = Model::flowgauge(&Options::default()).unwrap().schema();
+    assert_eq!(schema, Model::from_file(&source, &Options::default()).unwrap().schema(), "built in and on disk");
+    let names: Vec<&str> = by_name(&schema["tables"]).into_keys().collect();
+    assert_eq!(
+        names,
+        [
+            "pipe.Ingress.flowgauge.bank",
+            "pipe.Ingress.flowgauge.cardinality.rank",
+            "pipe.Ingress.flowgauge.cardinality.registers",
+            "pipe.Ingress.flowgauge.counters.classify",
+            "pipe.Ingress.flowgauge.counters.frames",
+            "pipe.Ingress.flowgauge.hash.ipv4_crc.compute",
+            "pipe.Ingress.flowgauge.hash.ipv6_crc.compute",
+            "pipe.Ingress.flowgauge.hash.tabulation0",
+            "pipe.Ingress.flowgauge.hash.tabulation1",
+            "pipe.Ingress.flowgauge.hash.tabulation2",
+            "pipe.Ingress.flowgauge.hash.tabulation3",
+            "pipe.Ingress.flowgauge.hash.xor_words.compute",
+            "pipe.Ingress.forward.ports",
+            "pipe.IngressParser.$PORT_METADATA",
+        ]
+    );
+}
+
+#[test]
+fn settings_outside_their_range_are_refused() {
+    for (name, value, because) in [
+        ("FLOWGAUGE_PRECISION", "3", "not in 4 to 16"),
+        ("FLOWGAUGE_PRECISION", "17", "not in"),
+        ("FLOWGAUGE_KEY", "4", "is none of"),
+        ("FLOWGAUGE_HASH", "2", "is neither"),
+    ] {
+        let error = Model::flowgauge(&Options::default().define(name, value)).unwrap_err().to_string();
+        assert!(error.starts_with("settings.p4:") && error.contains(because), "{error}");
+    }
+}

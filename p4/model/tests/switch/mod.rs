@@ -4,7 +4,6 @@
 use flowgauge_core::{Bank, Settings};
 use flowgauge_dataplane::Tables;
 use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
-use std::path::Path;
 
 const RANK: &str = "pipe.Ingress.flowgauge.cardinality.rank";
 const REGISTERS: &str = "pipe.Ingress.flowgauge.cardinality.registers";
@@ -30,8 +29,7 @@ impl Switch {
             .define("FLOWGAUGE_KEY", cardinality.key as u8)
             .define("FLOWGAUGE_HASH", cardinality.hash as u8)
             .define("FLOWGAUGE_PRECISION", cardinality.precision.bits());
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../flowgauge.p4");
-        let model = Model::from_file(&source, &options).unwrap();
+        let model = Model::flowgauge(&options).unwrap();
         let mut switch = Switch { model, settings: *settings, next_port: 0 };
         switch.install(&Tables::new(settings, seed));
         switch
