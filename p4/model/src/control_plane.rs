@@ -590,7 +590,7 @@ impl Model {
     pub fn register_range(&self, name: &str, field: usize, range: Range<usize>, pipe: usize) -> Result<Vec<u64>> {
         let (index, register) = self.register(name)?;
         self.pipe_range(Pipes::One(pipe))?;
-        in_range(name, range.end.max(range.start.saturating_add(1)) - 1, register.size)?;
+        in_range(name, range.end.saturating_sub(1).max(range.start), register.size)?;
         if field >= register.fields.len() {
             return Err(ControlError::NoSuchField { owner: name.to_owned(), field: field.to_string() });
         }
@@ -635,6 +635,24 @@ impl Model {
             for (element, number) in pipe.registers[array].iter_mut().skip(start).zip(&numbers) {
                 *element = *number as u64;
             }
+        }
+        Ok(())
+    }
+
+    /// Gives a range of elements their initial value: a bank that has been read.
+    ///
+    /// # Errors
+    /// [`ControlError`]: no such register or pipe, or a range behind the end.
+    pub fn clear_register_range(&mut self, name: &str, range: Range<usize>, pipes: Pipes) -> Result<()> {
+        let (array, register) = self.register(name)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        in_range(name, range.end - 1, register.size)?;
+        let fresh = register.initial.repeat(range.len());
+        let start = range.start * register.fields.len();
+        for pipe in self.pipes_mut(pipes)? {
+            pipe.registers[array][start..start + fresh.len()].copy_from_slice(&fresh);
         }
         Ok(())
     }

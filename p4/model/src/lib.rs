@@ -120,7 +120,7 @@ impl Model {
     /// # Errors
     /// [`SourceError`] with `name` and line.
     pub fn from_text(name: &str, text: &str, options: &Options) -> Result<Self, SourceError> {
-        Self::load(&preprocess::Text(text), Path::new(name), options)
+        Self::load(&preprocess::Text { name, text }, Path::new(name), options)
     }
 
     fn load(files: &dyn preprocess::Files, path: &Path, options: &Options) -> Result<Self, SourceError> {

@@ -63,11 +63,14 @@ impl Files for Flowgauge {
 }
 
 /// One text without includes of its own.
-pub(crate) struct Text<'a>(pub(crate) &'a str);
+pub(crate) struct Text<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
+}
 
 impl Files for Text<'_> {
     fn read(&self, path: &Path) -> std::result::Result<String, String> {
-        if path.components().count() == 1 { Ok(self.0.to_owned()) } else { Err("a text has no folders".to_owned()) }
+        if path == Path::new(self.name) { Ok(self.text.to_owned()) } else { Err("there is no other file".to_owned()) }
     }
 }
 
@@ -168,7 +171,8 @@ impl Preprocessor<'_> {
                 place.fail(format!("unsupported include <{name}>: only <core.p4> and <tna.p4> are built in"))
             };
         }
-        let name = what.trim_matches('"');
+        let quoted = what.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+        let name = quoted.ok_or_else(|| place.error("expected a name in quotation marks or angle brackets"))?;
         let target: PathBuf = path.parent().unwrap_or(Path::new("")).join(name);
         if self.depth == DEEPEST_INCLUDE {
             return place.fail(format!("includes are nested more than {DEEPEST_INCLUDE} deep"));

@@ -152,6 +152,10 @@ fn registers_are_read_written_and_cleared_in_one_pipe_or_all() {
     switch.clear_register(WORDS, Pipes::One(0)).unwrap();
     assert_eq!(read(&switch), [vec![0, 0, 0, 5], vec![0, 0, 0, 9]]);
 
+    switch.clear_register_range(WORDS, 1..3, Pipes::One(1)).unwrap();
+    assert_eq!(read(&switch), [vec![0, 0, 0, 5], vec![0, 0, 0, 5]]);
+    assert!(matches!(switch.clear_register_range(WORDS, 2..5, Pipes::All), Err(ControlError::IndexOutOfRange { .. })));
+
     assert!(matches!(switch.read_register(WORDS, 4, Pipes::All), Err(ControlError::IndexOutOfRange { index: 4, size: 4, .. })));
     assert!(matches!(switch.register_range(WORDS, 0, 0..5, 0), Err(ControlError::IndexOutOfRange { .. })));
     assert!(matches!(switch.register_range(WORDS, 1, 0..1, 0), Err(ControlError::NoSuchField { .. })));

@@ -7,6 +7,7 @@ mod parser;
 mod storage;
 
 use crate::ast;
+use crate::preprocess::{Text, preprocess};
 use crate::program::{Intrinsic, Program, Slot, Value};
 use crate::source::{Place, Result};
 use crate::token::Token;
@@ -97,7 +98,8 @@ struct Compiler {
 pub(crate) fn compile(tokens: &[Token]) -> Result<Program> {
     let mut compiler = Compiler::default();
     let mut types = HashSet::new();
-    let built_in = crate::preprocess::preprocess(&crate::preprocess::Text(ARCHITECTURE), Path::new("tna.p4"), &[])?;
+    let architecture = Text { name: "tna.p4", text: ARCHITECTURE };
+    let built_in = preprocess(&architecture, Path::new(architecture.name), &[])?;
     compiler.declare(crate::syntax::declarations(&built_in, &mut types)?)?;
     compiler.declare(crate::syntax::declarations(tokens, &mut types)?)?;
     let end = tokens.last().map_or(Place { file: "empty source".into(), line: 1 }, |token| token.place.clone());

@@ -194,13 +194,14 @@ impl Compiler {
             return place.fail(format!("slice [{high}:{low}] of {total} bits"));
         }
         let width = (high - low + 1) as u32;
+        let skip = (total - 1 - high) as u32;
+        if skip % 8 + width > MAX_SELECT {
+            return place.fail("unsupported lookahead: so wide and not on a byte boundary");
+        }
         match self.storage(scope, left)?.and_then(|storage| storage.scalar()) {
-            Some(Scalar { slot, width: to, signed: false, boolean: false }) if to == width => Ok(Some(ParserStep::Lookahead {
-                to: slot,
-                skip: (total - 1 - high) as u32,
-                width,
-                need: (total as usize).div_ceil(8),
-            })),
+            Some(Scalar { slot, width: to, signed: false, boolean: false }) if to == width => {
+                Ok(Some(ParserStep::Lookahead { to: slot, skip, width, need: (total as usize).div_ceil(8) }))
+            }
             _ => left.place.fail(format!("lookahead of {width} bits needs a field of as many")),
         }
     }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 /// The widest value of an expression.
 pub(super) const MAX_WIDTH: u32 = 128;
+const LARGEST_STACK: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scalar {
@@ -96,7 +97,8 @@ impl Compiler {
             ast::TypeKind::Stack(element, size) => {
                 let element = self.kind(scope, element)?;
                 let size = self.number(scope, size)?;
-                let size = usize::try_from(size).map_err(|_| kind.place.error("a stack has a positive size"))?;
+                let size = usize::try_from(size).ok().filter(|size| (1..=LARGEST_STACK).contains(size));
+                let size = size.ok_or_else(|| kind.place.error(format!("a stack has 1 to {LARGEST_STACK} elements")))?;
                 Ok(Kind::Stack(Box::new(element), size))
             }
             ast::TypeKind::Void => kind.place.fail("void has no values"),

@@ -98,10 +98,7 @@ impl Switch {
 
     pub fn clear(&mut self, bank: usize) {
         let registers = self.settings.cardinality.precision.registers();
-        let field = "Ingress.flowgauge.cardinality.registers.f1".to_owned();
-        for index in bank * registers..(bank + 1) * registers {
-            self.model.write_register(REGISTERS, index, Pipes::All, &[(field.clone(), vec![0])]).unwrap();
-        }
+        self.model.clear_register_range(REGISTERS, bank * registers..(bank + 1) * registers, Pipes::All).unwrap();
         for class in 0..CLASSES {
             self.model.write_counter(FRAMES, bank * CLASSES + class, Pipes::All, Counted::default()).unwrap();
         }
