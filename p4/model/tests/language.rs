@@ -183,7 +183,7 @@ fn tables_match_exactly_by_prefix_and_by_mask() {
     assert_eq!(compute(&mut narrow, 0x106, 0).0, 99);
 
     let mut wide = with("if (wide.apply().hit) { hdr.io.y = 1; }");
-    let key = [exact("hdr.io.a", &[0, 0, 1, 5]), exact("hdr.io.$valid", &[1])].concat();
+    let key = [exact("hdr.io.a", &[0, 0, 1, 5]), exact("hdr.io.$valid$", &[1])].concat();
     wide.add_entry("pipe.Ingress.wide", &entry(key, "Ingress.set", &[("v", &[0, 0, 0, 7])])).unwrap();
     assert_eq!(compute(&mut wide, 0x105, 0), (7, 1));
     assert_eq!(compute(&mut wide, 0x106, 0), (0, 0));

@@ -566,7 +566,7 @@ pub(super) fn spelled(expression: &ast::Expression) -> String {
         ExpressionKind::Slice { of, high, low } => format!("{}[{}:{}]", spelled(of), spelled(high), spelled(low)),
         ExpressionKind::Number { value, .. } => value.to_string(),
         ExpressionKind::Call { callee, .. } => match &callee.kind {
-            ExpressionKind::Member(of, method) if method == "isValid" => format!("{}.$valid", spelled(of)),
+            ExpressionKind::Member(of, method) if method == "isValid" => format!("{}.$valid$", spelled(of)),
             _ => "expression".to_owned(),
         },
         _ => "expression".to_owned(),
