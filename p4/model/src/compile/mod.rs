@@ -8,7 +8,7 @@ mod storage;
 
 use crate::ast;
 use crate::preprocess::{Text, preprocess};
-use crate::program::{Intrinsic, Program, Slot, Value};
+use crate::program::{Intrinsic, Program, Slot, Target, Value};
 use crate::source::{Place, Result};
 use crate::token::Token;
 use hashbrown::{HashMap, HashSet};
@@ -65,7 +65,7 @@ enum Binding {
 struct Scope {
     names: HashMap<String, Binding>,
     path: String,
-    /// Tables and registers cannot be used inside actions of actions, nor externs inside register actions.
+    /// What kind of block this is: tables belong in controls, externs nowhere else than in controls and actions.
     within: Within,
 }
 
@@ -178,10 +178,9 @@ impl Compiler {
             };
             blocks.push(block.ok_or_else(|| argument.place.error("expected a parser or control such as `Ingress()`"))?);
         }
-        let [parser, ingress, deparser, egress_parser, egress, egress_deparser] = blocks.as_slice() else {
+        let [parser, ingress, deparser, _, egress, egress_deparser] = blocks.as_slice() else {
             return place.fail(format!("Pipeline takes {PIPELINE_BLOCKS} blocks, {} given", blocks.len()));
         };
-        let _ = egress_parser;
         for block in [egress, egress_deparser] {
             if !block.body.is_empty() || !block.locals.is_empty() {
                 return block.place.fail(format!("unsupported egress: control {} must be empty", block.name));
@@ -192,11 +191,12 @@ impl Compiler {
     }
 
     fn intrinsic_metadata(&mut self, place: &Place) -> Result<()> {
-        let names = ["ingress_intrinsic_metadata_t"].into_iter().chain([
+        let names = [
+            "ingress_intrinsic_metadata_t",
             "ingress_intrinsic_metadata_from_parser_t",
             "ingress_intrinsic_metadata_for_deparser_t",
             "ingress_intrinsic_metadata_for_tm_t",
-        ]);
+        ];
         for name in names {
             if let Some(record) = self.records.get(name).cloned() {
                 let storage = self.allocate(&Kind::Record(record))?;
@@ -225,8 +225,8 @@ impl Compiler {
         ) {
             self.program.ingress_port = format!("{}.ingress_port", parameter.name);
         }
-        let start = self.parser(parser, scope, crate::program::Target::Accept)?;
-        let crate::program::Target::State(start) = start else {
+        let start = self.parser(parser, scope, Target::Accept)?;
+        let Target::State(start) = start else {
             return parser.place.fail("parser without a start state");
         };
         self.program.start = start;

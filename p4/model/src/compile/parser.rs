@@ -13,6 +13,9 @@ const MAX_SELECT: u32 = 128;
 /// Bits that a Tofino parser sees ahead.
 const MAX_LOOKAHEAD: i128 = 256;
 
+/// A block, its path and its arguments.
+type ParserCall = (Rc<ast::Block>, String, Vec<ast::Expression>);
+
 impl Compiler {
     /// Compiles a parser, or one inside another, and gives its first state. `accept` is where it continues.
     pub(super) fn parser(&mut self, block: &Rc<ast::Block>, mut scope: Scope, accept: Target) -> Result<Target> {
@@ -102,12 +105,7 @@ impl Compiler {
     }
 
     /// Another parser applied in a state.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn parser_call(
-        &self,
-        scope: &Scope,
-        statement: &ast::Statement,
-    ) -> Result<Option<(Rc<ast::Block>, String, Vec<ast::Expression>)>> {
+    fn parser_call(&self, scope: &Scope, statement: &ast::Statement) -> Result<Option<ParserCall>> {
         if let StatementKind::Call(call) = &statement.kind
             && let ExpressionKind::Call { callee, arguments, .. } = &call.kind
             && let ExpressionKind::Member(of, method) = &callee.kind
