@@ -8,7 +8,8 @@
 //!
 //! It is a test double and not a switch. It refuses what hardware forbids and a program can get wrong without noticing (a
 //! second access to a register array, a loop), but it knows nothing of stages, memory and timing: only the chip's compiler
-//! can say that a program fits. Egress, multicast, queues, mirror sessions and meters are not modelled.
+//! can say that a program fits. Expressions mean what P4 says they mean; the chip's stateful ALU is known to compare a difference
+//! in a condition (`a - v > K`) without wrap-around, so programs should compare a sign bit after a plain subtraction. Egress, multicast, queues, mirror sessions and meters are not modelled.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

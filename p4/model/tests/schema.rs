@@ -3,11 +3,15 @@
 //! The compiler's files are not part of the project. With `FLOWGAUGE_P4_COMPILED` naming a folder that holds pairs of `NAME.p4`
 //! and `NAME.bfrt.json`, they are compared; without it that test prints `skipped: needs …`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 mod common;
+#[path = "../../../dataplane/tests/conformance/frames.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite")]
+mod frames;
 
 use common::program;
-use flowgauge_p4_model::{Model, Options, identifier};
+use flowgauge_p4_model::{Fault, Model, Options, identifier};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +38,7 @@ fn as_the_compiler_writes_it() {
             continue;
         };
         let compiled: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let model = Model::from_file(&file.with_file_name(format!("{stem}.p4")), &Options::default()).unwrap();
+        let mut model = Model::from_file(&file.with_file_name(format!("{stem}.p4")), &Options::default()).unwrap();
         let schema = model.schema();
         assert_eq!(schema["schema_version"], compiled["schema_version"]);
         for list in ["tables", "learn_filters"] {
@@ -48,6 +52,14 @@ fn as_the_compiler_writes_it() {
             }
             for name in ours.keys() {
                 assert!(theirs.contains_key(name), "{stem}: the compiler has no {name}");
+            }
+        }
+        // What the compiler lets through the hardware can do, so the model must not call it a fault. Indices are not checked by
+        // the compiler.
+        for frame in [frames::random(5, 2000), frames::kinds()].concat() {
+            match model.inject(0, &frame.bytes) {
+                Ok(_) | Err(Fault::IndexOutOfRange { .. }) => {}
+                Err(fault) => panic!("{stem}: {fault}, {:02x?}", frame.bytes),
             }
         }
     }
