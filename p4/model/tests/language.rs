@@ -8,6 +8,12 @@ use flowgauge_p4_model::{Fault, Match, Model, Options, Pipes};
 use proptest::prelude::*;
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: prop::test_runner::RngSeed::Fixed(0x5eed),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn arithmetic_wraps(a: u32, b: u32) {
         let mut sum = model("", "hdr.io.x = hdr.io.a + hdr.io.b; hdr.io.y = hdr.io.a - hdr.io.b;");
