@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Front-panel ports of a pipeline, four channels each.
 const FRONT_PORTS: u32 = 16;
 const CHANNELS: u32 = 4;
+/// The first of the ports to the switch's own processor.
+const PROCESSOR: u32 = 64;
 
 /// Configured ports by device number.
 pub(super) struct Ports {
@@ -25,13 +27,12 @@ impl Ports {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of a pipeline's port within the device, and its name, which front panels count from 1.
+    /// Names of ports, which front panels count from 1, and their numbers within the device. The last one is the processor's.
     fn names(&self) -> impl Iterator<Item = (String, u32)> {
-        let front = (0..self.pipes * FRONT_PORTS).flat_map(|front| (0..CHANNELS).map(move |channel| (front, channel)));
-        front.map(|(front, channel)| {
-            let (pipe, local) = (front / FRONT_PORTS, front % FRONT_PORTS * CHANNELS + channel);
-            (format!("{}/{channel}", front + 1), pipe << 7 | local)
-        })
+        let fronts = self.pipes * FRONT_PORTS;
+        let front = (0..fronts).map(|front| (front / FRONT_PORTS) << 7 | (front % FRONT_PORTS * CHANNELS));
+        let first = front.chain([PROCESSOR]).zip(1..);
+        first.flat_map(|(first, front)| (0..CHANNELS).map(move |channel| (format!("{front}/{channel}"), first + channel)))
     }
 
     pub(super) fn read(&self, table: &str, query: &Query) -> Result<Vec<Entry>, Fault> {
