@@ -247,6 +247,11 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
             return Ok(());
         };
+        if !snapshot.complete {
+            self.summary.missed_reads += 1;
+            tracing::warn!("the read at {at} ns is missing: {} lost a part of this window", self.interface());
+            return Ok(());
+        }
         // Late counts from the call that was answered: repeated calls delay a read as well.
         let late_ns = taken.saturating_sub(at);
         self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
@@ -295,7 +300,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             end_ns,
             at_ns: None,
             late_ns: 0,
-            complete,
+            complete: complete && snapshot.complete,
             cardinality,
             ..self.blank(&snapshot, drops)
         };

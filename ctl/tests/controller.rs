@@ -79,7 +79,7 @@ impl Scripted {
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
-        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None }
+        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None, complete: true }
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {

@@ -19,6 +19,8 @@ pub struct Snapshot {
     pub hash: HashIdentity,
     /// Exact counts, when they were asked for.
     pub truth: Option<Truth>,
+    /// Whether everything since the bank was opened is in it. It is not when a device was started anew in between.
+    pub complete: bool,
 }
 
 /// Exact numbers of distinct flows, kept beside the registers for comparison. Takes memory for every flow.

@@ -220,7 +220,7 @@ impl Dataplane for Xdp {
         for cpu in 0..cores.count() {
             cores.merge_active(cpu, active, &settings, &mut bank, &mut scratch);
         }
-        Ok(Snapshot { bank, staggered: None, packets_before, packets_after: packets(), hash: *hash, truth: None })
+        Ok(Snapshot { bank, staggered: None, packets_before, packets_after: packets(), hash: *hash, truth: None, complete: true })
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -243,7 +243,15 @@ impl Dataplane for Xdp {
         kernel.active = closed ^ 1;
         kernel.rotating = false;
         let packets = bank.counters.packets();
-        Ok(Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash: kernel.hash, truth: None })
+        Ok(Snapshot {
+            bank,
+            staggered: None,
+            packets_before: packets,
+            packets_after: packets,
+            hash: kernel.hash,
+            truth: None,
+            complete: true,
+        })
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {

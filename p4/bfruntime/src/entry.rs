@@ -102,6 +102,17 @@ pub enum Place {
     Default,
 }
 
+impl Place {
+    /// The key, unless it is the default entry.
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Place::Key(key) => Some(key),
+            Place::Default => None,
+        }
+    }
+}
+
 /// An entry of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {

@@ -14,7 +14,7 @@ pub use running::{Running, StartError, Tls};
 pub use target::{Digest, Digests, Fault, Query, Source, Target, Write};
 
 use crate::codec;
-use crate::entry::{Entry, Key, Match, Pipes, Place};
+use crate::entry::{Entry, Key, Match, Pipes};
 use crate::fixed;
 use crate::proto::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use crate::proto::{self, entity, set_forwarding_pipeline_config_request::Action, stream_message_request, table_entry};
@@ -399,16 +399,5 @@ impl BfRuntime for Server {
         let (sender, receiver) = mpsc::channel(16);
         tokio::spawn(self.clone().channel(request.into_inner(), sender));
         Ok(Response::new(ReceiverStream::new(receiver)))
-    }
-}
-
-impl Place {
-    /// The key, unless it is the default entry.
-    #[must_use]
-    pub fn key(&self) -> Option<&Key> {
-        match self {
-            Place::Key(key) => Some(key),
-            Place::Default => None,
-        }
     }
 }
