@@ -30,7 +30,8 @@ use crate::tables::Tables;
 use crate::{Dataplane, Event};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::{Entry, Place};
-use flowgauge_core::{Bank, Counters, Settings};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Bank, Cardinality, Counters, Settings};
 use program::{Content, Program};
 use session::Session;
 use std::time::{Duration, Instant};
@@ -75,6 +76,8 @@ struct Counting {
     damaged: bool,
     /// Pipes that answer.
     pipes: usize,
+    /// Nobody wants the registers.
+    off: bool,
 }
 
 /// How far a rotation is.
@@ -120,6 +123,16 @@ impl Tofino {
             events: Vec::new(),
         };
         Ok(Tofino { runtime, switch })
+    }
+}
+
+impl Tofino {
+    /// Changes how long any call may take from now on.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.switch.options.deadline = deadline;
+        if let Some(session) = &mut self.switch.session {
+            session.deadline = deadline;
+        }
     }
 }
 
@@ -316,7 +329,8 @@ impl Switch {
             // Whatever counts now is not ours: empty the bank to begin with while the other one counts, and then the other.
             for idle in [0, 1] {
                 flip(session, program, idle ^ 1, transit).await?;
-                session.write("clearing a bank", program.clear(idle)?, batch).await?;
+                let all = 0..program.precision.registers();
+                session.write("clearing a bank", program.clear(idle, all)?, batch).await?;
             }
             // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
             let answer = session.read_all(program.table(names::REGISTERS)?).await?;
@@ -338,8 +352,15 @@ impl Switch {
             }
         };
         self.verified();
-        self.counting =
-            Some(Counting { tables: tables.clone(), active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes });
+        self.counting = Some(Counting {
+            tables: tables.clone(),
+            active: 0,
+            rotation: Rotation::None,
+            gap: false,
+            damaged: false,
+            pipes,
+            off: self.settings.cardinality.mode == Mode::Off,
+        });
         Ok(())
     }
 
@@ -379,10 +400,11 @@ impl Switch {
         self.restored().await?;
         self.checked_bank().await?;
         let (batch, transit) = (self.options.batch, self.options.transit);
+        let precision = self.settings.cardinality.precision;
         loop {
             let counting = self.counting()?;
             let (closed, pipes) = (counting.active, counting.pipes);
-            match &counting.rotation {
+            match &mut counting.rotation {
                 Rotation::None => counting.rotation = Rotation::Flipping,
                 Rotation::Flipping => {
                     self.with(async |session, program| flip(session, program, closed ^ 1, transit).await).await?;
@@ -396,9 +418,12 @@ impl Switch {
                     let complete = !std::mem::take(&mut counting.gap);
                     counting.rotation = Rotation::Read(Box::new(Closed { bank, complete }));
                 }
-                Rotation::Read(_) => {
-                    self.with(async |session, program| session.write("clearing a bank", program.clear(closed)?, batch).await)
-                        .await?;
+                Rotation::Read(read) => {
+                    // What has no level in any pipe is zero already.
+                    let levels = read.bank.cardinality.levels(precision).iter().enumerate();
+                    let raised: Vec<usize> = levels.filter(|(_, level)| **level > 0).map(|(index, _)| index).collect();
+                    let updates = self.program.clear(closed, raised.into_iter())?;
+                    self.with(async |session, _| session.write("clearing a bank", updates, batch).await).await?;
                     let counting = self.counting()?;
                     counting.active = closed ^ 1;
                     counting.rotation = match std::mem::replace(&mut counting.rotation, Rotation::None) {
@@ -425,8 +450,12 @@ impl Switch {
 }
 
 impl Counting {
-    fn snapshot(&self, bank: Box<Bank>, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
+    fn snapshot(&self, mut bank: Box<Bank>, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
         let hash = self.tables.hash;
+        // The program always counts them.
+        if self.off {
+            bank.cardinality = Cardinality::new();
+        }
         Snapshot { bank, staggered: None, packets_before, packets_after, hash, truth: None, complete }
     }
 }

@@ -6,6 +6,7 @@ use crate::capabilities::{Capabilities, Direction, MeasurementKind};
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};
+use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{BANKS, Bank, Counters, HashMode, KeyKind, Precision, Settings};
 use std::collections::BTreeMap;
 
@@ -98,6 +99,7 @@ impl Program {
     pub(super) fn check_settings(&self, settings: &Settings) -> Result<(), Failure> {
         let wanted = settings.cardinality;
         let differences = [
+            (wanted.mode == Mode::Staggered).then(|| "it has no staggered registers".to_owned()),
             (wanted.precision != self.precision).then(|| {
                 let (has, wanted) = (self.precision.registers(), wanted.precision);
                 format!("it has {has} registers, {} are wanted (-DFLOWGAUGE_PRECISION={})", wanted.registers(), wanted.bits())
@@ -305,13 +307,15 @@ impl Program {
         complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", table.size)))
     }
 
-    /// Updates that zero a bank.
-    pub(super) fn clear(&self, bank: usize) -> Result<Vec<proto::Update>, Failure> {
-        let registers = self.precision.registers();
+    /// Updates that zero a bank, of whose registers these may have a level.
+    pub(super) fn clear(&self, bank: usize, registers: impl Iterator<Item = usize>) -> Result<Vec<proto::Update>, Failure> {
+        let first = bank * self.precision.registers();
         let value = &self.register_value()?.name;
-        let of_registers = self.zeroes(names::REGISTERS, names::REGISTER_INDEX, bank * registers, registers, &[(value, 1)])?;
+        let of_registers =
+            self.zeroes(names::REGISTERS, names::REGISTER_INDEX, registers.map(|index| first + index), &[(value, 1)])?;
+        let classes = bank * names::CLASSES..(bank + 1) * names::CLASSES;
         let counters = [(names::PACKETS, 8), (names::BYTES, 8)];
-        let of_counters = self.zeroes(names::FRAMES, names::COUNTER_INDEX, bank * names::CLASSES, names::CLASSES, &counters)?;
+        let of_counters = self.zeroes(names::FRAMES, names::COUNTER_INDEX, classes, &counters)?;
         Ok(of_registers.into_iter().chain(of_counters).collect())
     }
 
@@ -319,8 +323,7 @@ impl Program {
         &self,
         table: &str,
         key: &str,
-        first: usize,
-        count: usize,
+        indices: impl Iterator<Item = usize>,
         fields: &[(&str, usize)],
     ) -> Result<Vec<proto::Update>, Failure> {
         let table = self.table(table)?;
@@ -329,7 +332,7 @@ impl Program {
             let key: Key = BTreeMap::from([(key.to_owned(), Match::Exact((index as u32).to_be_bytes().to_vec()))]);
             update(table, proto::update::Type::Modify, &Entry { place: Place::Key(key), data: data.clone() })
         };
-        (first..first + count).map(one).collect()
+        indices.map(one).collect()
     }
 
     /// The update that configures a port, as a new one or one that is there.

@@ -30,7 +30,7 @@ const MAX_HEADER: u32 = 16 << 20;
 /// A subscribed client that has bound its program.
 pub(super) struct Session {
     client: BfRuntimeClient<Channel>,
-    deadline: Duration,
+    pub(super) deadline: Duration,
     device: u32,
     id: u32,
     program: String,

@@ -157,8 +157,8 @@ pub enum Writes {
     Errors(Vec<proto::Error>),
     /// Not carried out, and never answered.
     Lost,
-    /// Carried out, but never answered.
-    AnswerLost,
+    /// Carried out, but the connection breaks before the answer.
+    AnswerLost(Scissors),
 }
 
 /// What is done to answers.
@@ -196,8 +196,9 @@ impl BfRuntime for Faulty {
             Writes::Refused(status) => Err(status),
             Writes::Errors(status) => Ok(Response::new(proto::WriteResponse { status })),
             Writes::Lost => std::future::pending().await,
-            Writes::AnswerLost => {
+            Writes::AnswerLost(proxy) => {
                 self.inner.write(request).await?;
+                proxy.cut();
                 std::future::pending().await
             }
         }
@@ -307,6 +308,7 @@ impl Proxy {
 }
 
 /// Ends connections.
+#[derive(Clone)]
 pub struct Scissors(Arc<Mutex<Way>>);
 
 impl Scissors {

@@ -62,8 +62,8 @@ fn windows_hold_every_packet_once_whatever_the_number_of_pipes() {
 }
 
 #[test]
-fn the_largest_sketch_is_read_and_cleared() {
-    let lab = Lab::with(settings(16), 2);
+fn a_large_sketch_is_read_and_cleared() {
+    let lab = Lab::with(settings(13), 2);
     let mut tofino = lab.counting();
     lab.count(0..3000);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..3000);
