@@ -230,7 +230,7 @@ impl Switch {
     /// Makes sure that there is a session.
     async fn reach(&mut self) -> Result<(), Failure> {
         if let Some(session) = &mut self.session
-            && let Some(why) = session.lost().await
+            && let Some(why) = session.is_lost()
         {
             self.session = None;
             if self.counting.is_some() {
@@ -443,6 +443,9 @@ impl Switch {
 
     /// Notices a lost switch and finds it again; what fails is tried again by the next call.
     async fn look_after(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.lost().await;
+        }
         if let Err(failure) = self.restored().await {
             tracing::debug!("{}: {failure}", self.options.address);
         }

@@ -132,7 +132,20 @@ impl Session {
         Ok((session, schema))
     }
 
-    /// Whether the subscription has ended, and why; lets the connection's tasks run for a moment.
+    /// Whether the subscription is known to have ended, and why.
+    pub(super) fn is_lost(&mut self) -> Option<String> {
+        use oneshot::error::TryRecvError;
+        if self.was_cut.is_none() {
+            self.was_cut = match self.cut.try_recv() {
+                Ok(why) => Some(why),
+                Err(TryRecvError::Closed) => Some(String::new()),
+                Err(TryRecvError::Empty) => None,
+            };
+        }
+        self.was_cut.clone()
+    }
+
+    /// The same, after the connection's tasks had a moment to find out.
     pub(super) async fn lost(&mut self) -> Option<String> {
         const MOMENT: Duration = Duration::from_millis(1);
         if self.was_cut.is_none()

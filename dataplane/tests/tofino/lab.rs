@@ -276,6 +276,8 @@ impl Proxy {
                 // With nobody behind it, a connection ends at once.
                 if let (Ok(client), Some(to)) = (client, way.to) {
                     let server = TcpStream::connect(to).unwrap();
+                    client.set_nodelay(true).unwrap();
+                    server.set_nodelay(true).unwrap();
                     pass(&client, &server);
                     pass(&server, &client);
                     way.streams.extend([client, server]);

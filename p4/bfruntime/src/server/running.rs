@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 /// A server that runs until this is dropped; then all its connections are cut, as when a switch's process ends.
@@ -88,7 +88,9 @@ impl Running {
                     Ok(listener) => listener,
                     Err(error) => return tracing::error!("cannot listen on {address}: {error}"),
                 };
-                let serve = server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
+                // Small answers at once, and not when the ones before are acknowledged.
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let serve = server.add_service(service).serve_with_incoming(incoming);
                 tokio::select! {
                     ended = serve => if let Err(error) = ended { tracing::error!("the server on {address} ended: {error}") },
                     _ = stopped => {}
