@@ -31,7 +31,7 @@ use crate::{Dataplane, Event};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Bank, Cardinality, Counters, Settings};
+use flowgauge_core::{Bank, Cardinality, Counters, Precision, Settings};
 use program::{Content, Program};
 use session::Session;
 use std::time::{Duration, Instant};
@@ -327,12 +327,25 @@ impl Switch {
                 fill(session, program, content, batch).await?;
             }
             // Whatever counts now is not ours: empty the bank to begin with while the other one counts, and then the other.
+            let mut pipes = None;
             for idle in [0, 1] {
                 flip(session, program, idle ^ 1, transit).await?;
-                let all = 0..program.precision.registers();
-                session.write("clearing a bank", program.clear(idle, all)?, batch).await?;
+                let mut bank = Bank::new();
+                let answer = session.read_all(program.table(names::REGISTERS)?).await?;
+                let answered = program.registers(idle, &answer, &mut bank);
+                // Someone may have left what no hash gives; then everything is written.
+                let (all, raised) = (0..program.precision.registers(), raised(&bank, program.precision));
+                let updates = match answered {
+                    Ok(_) => program.clear(idle, raised.into_iter())?,
+                    Err(_) => program.clear(idle, all)?,
+                };
+                session.write("clearing a bank", updates, batch).await?;
+                pipes = answered.ok();
             }
             // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
+            if let Some(pipes) = pipes {
+                return Ok(pipes);
+            }
             let answer = session.read_all(program.table(names::REGISTERS)?).await?;
             program.registers(0, &answer, &mut Bank::new())
         })
@@ -420,8 +433,7 @@ impl Switch {
                 }
                 Rotation::Read(read) => {
                     // What has no level in any pipe is zero already.
-                    let levels = read.bank.cardinality.levels(precision).iter().enumerate();
-                    let raised: Vec<usize> = levels.filter(|(_, level)| **level > 0).map(|(index, _)| index).collect();
+                    let raised = raised(&read.bank, precision);
                     let updates = self.program.clear(closed, raised.into_iter())?;
                     self.with(async |session, _| session.write("clearing a bank", updates, batch).await).await?;
                     let counting = self.counting()?;
@@ -461,6 +473,12 @@ impl Counting {
         }
         Snapshot { bank, staggered: None, packets_before, packets_after, hash, truth: None, complete }
     }
+}
+
+/// The registers that have a level.
+fn raised(bank: &Bank, precision: Precision) -> Vec<usize> {
+    let levels = bank.cardinality.levels(precision).iter().enumerate();
+    levels.filter(|(_, level)| **level > 0).map(|(index, _)| index).collect()
 }
 
 /// Gives a table this content and no other.
