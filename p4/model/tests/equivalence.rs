@@ -31,7 +31,7 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
     let context = Context { settings: *settings, tabulation: &tables.tabulation };
     let mut state = Box::new(State::new());
     for frame in frames {
-        state.record(0, &context, Link::Ethernet, &frame, frame.len() as u32, 0);
+        state.record(0, &context, Link::Ethernet, frame, frame.len() as u32, 0);
     }
     state.banks[0]
 }
