@@ -238,6 +238,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                         tracing::warn!("{warning}");
                         self.summary.warnings.push(warning);
                     }
+                    Event::Notice(notice) => tracing::warn!("{notice}"),
                     other => tracing::info!("{other:?}"),
                 }
             }

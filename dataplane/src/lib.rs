@@ -126,4 +126,6 @@ pub enum Event {
     TrafficEnded,
     /// Something is wrong with the traffic's source; what could be read was counted. One line, for the operator.
     Warning(String),
+    /// Something happened that the operator should know of, and nothing is missing. One line.
+    Notice(String),
 }

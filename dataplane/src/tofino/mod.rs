@@ -112,6 +112,7 @@ impl Tofino {
         let (session, schema) = runtime.block_on(Session::open(&options)).map_err(failed)?;
         let program = Program::new(schema).map_err(failed)?;
         program.check_settings(&settings).map_err(failed)?;
+        program.check_forward(&options.forward).map_err(failed)?;
         let switch = Switch {
             capabilities: program.capabilities(&options.address),
             options,
@@ -204,6 +205,10 @@ impl Switch {
         if self.counting.is_some() { Ok(target) } else { Err(Error::NotStarted { operation, target }) }
     }
 
+    fn notice(&mut self, notice: &str) {
+        self.events.push(Event::Notice(format!("{}: {notice}", self.options.address)));
+    }
+
     fn warn(&mut self, warning: String) {
         self.events.push(Event::Warning(format!("{}: {warning}", self.options.address)));
     }
@@ -239,7 +244,7 @@ impl Switch {
         {
             self.session = None;
             if self.counting.is_some() {
-                self.warn(format!("the connection was lost: {why}"));
+                self.notice(&format!("the connection was lost: {why}"));
             }
         }
         if self.session.is_some() {
@@ -271,6 +276,7 @@ impl Switch {
         })?;
         let program = Program::new(schema)?;
         program.check_settings(&self.settings)?;
+        program.check_forward(&self.options.forward)?;
         self.program = program;
         Ok(session)
     }
@@ -283,10 +289,10 @@ impl Switch {
         if !counting.damaged && verified {
             return Ok(());
         }
-        let (tables, damaged) = (counting.tables.clone(), counting.damaged);
-        if !damaged && self.with_any(async |session, program| holds(session, program, &tables).await).await? {
+        let (tables, damaged, forward) = (counting.tables.clone(), counting.damaged, self.options.forward.clone());
+        if !damaged && self.with_any(async |session, program| holds(session, program, &tables, &forward).await).await? {
             self.verified();
-            self.warn("connected again; the switch counted on, nothing is missing".to_owned());
+            self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());
         }
         self.restart(&tables).await
@@ -323,12 +329,16 @@ impl Switch {
 
     /// Fills the tables, empties both banks, and starts to count in bank 0. Gives the number of pipes.
     async fn begin(&mut self, tables: &Tables) -> Result<usize, Failure> {
-        let (ports, batch, transit) = (self.options.ports.clone(), self.options.batch, self.options.transit);
+        let Options { ports, forward, batch, transit, .. } = self.options.clone();
         self.with_any(async |session, program| {
             for port in &ports {
                 session.configure_port(program, port).await?;
             }
-            for content in program.contents(tables)? {
+            for content in program.contents(tables, &forward)? {
+                // Frames would be dropped while this table is empty.
+                if content.table == names::FORWARD && holds_content(session, program, &content).await? {
+                    continue;
+                }
                 fill(session, program, content, batch).await?;
             }
             // Whatever counts now is not ours: empty the bank to begin with while the other one counts, and then the other.
@@ -503,20 +513,24 @@ async fn fill(session: &mut Session, program: &Program, content: Content, batch:
 }
 
 /// Whether the switch holds what these tables ask for: whether it is the one that was told.
-async fn holds(session: &mut Session, program: &Program, tables: &Tables) -> Result<bool, Failure> {
-    for content in program.contents(tables)? {
-        let table = program.table(content.table)?;
-        let answer = session.read_all(table).await?;
-        let mut held = answer.iter().map(|message| program.decode(table, message)).collect::<Result<Vec<Entry>, _>>()?;
-        let mut expected = content.entries;
-        let by_key = |entry: &Entry| entry.place.key().cloned();
-        held.sort_by_key(by_key);
-        expected.sort_by_key(by_key);
-        if held != expected {
+async fn holds(session: &mut Session, program: &Program, tables: &Tables, forward: &[(u32, u32)]) -> Result<bool, Failure> {
+    for content in program.contents(tables, forward)? {
+        if !holds_content(session, program, &content).await? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Whether a table has these entries and no other.
+async fn holds_content(session: &mut Session, program: &Program, content: &Content) -> Result<bool, Failure> {
+    let table = program.table(content.table)?;
+    let answer = session.read_all(table).await?;
+    let mut held = answer.iter().map(|message| program.decode(table, message)).collect::<Result<Vec<Entry>, _>>()?;
+    let mut expected: Vec<&Entry> = content.entries.iter().collect();
+    held.sort_by_key(|entry| entry.place.key().cloned());
+    expected.sort_by_key(|entry| entry.place.key().cloned());
+    Ok(held.iter().eq(expected))
 }
 
 async fn active(session: &mut Session, program: &Program) -> Result<usize, Failure> {

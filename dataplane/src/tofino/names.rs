@@ -26,6 +26,14 @@ pub(super) const BYTES: &str = "$COUNTER_SPEC_BYTES";
 /// Classes that a bank has room for.
 pub(super) const CLASSES: usize = 8;
 
+/// Exact table from the port a frame came in at to the one it leaves at.
+pub(super) const FORWARD: &str = "forward.ports";
+pub(super) const FORWARD_KEY: &str = "ingress_port";
+pub(super) const SEND: &str = "send";
+pub(super) const SEND_PARAMETER: &str = "port";
+/// Bits of a port number.
+pub(super) const PORT_BITS: u32 = 9;
+
 /// Tables from a byte of the CRC, most significant first, to a word.
 pub(super) const TABULATION: [&str; 4] = ["hash.tabulation0", "hash.tabulation1", "hash.tabulation2", "hash.tabulation3"];
 pub(super) const TABULATION_KEY: &str = "byte";

@@ -30,6 +30,9 @@ pub struct Options {
     pub batch: usize,
     /// Ports to configure.
     pub ports: Vec<Port>,
+    /// Pairs of ports, by their numbers within the device: what comes in at one leaves at the other, unchanged. Frames from all
+    /// other ports are counted and dropped. Without any pair the switch keeps the forwarding that it has.
+    pub forward: Vec<(u32, u32)>,
 }
 
 /// What makes a connection secret and both ends sure of the other. All PEM.
@@ -148,6 +151,7 @@ impl Options {
             transit: Duration::from_millis(1),
             batch: 512,
             ports: Vec::new(),
+            forward: Vec::new(),
         }
     }
 }

@@ -96,6 +96,30 @@ impl Program {
         Ok(())
     }
 
+    /// Checks that frames can be forwarded so.
+    pub(super) fn check_forward(&self, forward: &[(u32, u32)]) -> Result<(), Failure> {
+        let mut seen = Vec::new();
+        for port in forward.iter().flat_map(|(one, other)| [*one, *other]) {
+            if port >> names::PORT_BITS != 0 {
+                return Err(Failure::options(format!("{port} is no port of a switch; they are below {}", 1 << names::PORT_BITS)));
+            }
+            if seen.contains(&port) {
+                return Err(Failure::options(format!("port {port} is in two pairs, and a frame can leave at one port only")));
+            }
+            seen.push(port);
+        }
+        if !forward.is_empty() {
+            let find = |error: SchemaError| Failure::program(format!("{error}; this program forwards nothing by itself"));
+            let table = self.schema.table(names::FORWARD).map_err(find)?;
+            let bits = table.key(names::FORWARD_KEY).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            table.action(names::SEND).map_err(find)?.field(names::SEND_PARAMETER).map_err(find)?;
+            if bits != names::PORT_BITS {
+                return Err(Failure::program(format!("{} has ports of {bits} bits", table.name)));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that the program counts as these settings ask.
     pub(super) fn check_settings(&self, settings: &Settings) -> Result<(), Failure> {
         let wanted = settings.cardinality;
@@ -144,7 +168,7 @@ impl Program {
     }
 
     /// What the match tables must hold.
-    pub(super) fn contents(&self, tables: &Tables) -> Result<Vec<Content>, Failure> {
+    pub(super) fn contents(&self, tables: &Tables, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
         let bytes = |value: u32, bits: u32| value.to_be_bytes()[(4 - bits.div_ceil(8) as usize)..].to_vec();
         let entry = |table: &'static str, key: (&str, Match), action: &'static str, parameter: &'static str, value: Vec<u8>| {
             let table = self.table(table)?;
@@ -170,6 +194,14 @@ impl Program {
                 });
                 contents.push(Content { table, entries: entries.collect::<Result<_, _>>()?, default: None });
             }
+        }
+        if !forward.is_empty() {
+            let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
+            let entries = ways.map(|(from, to)| {
+                let key = (names::FORWARD_KEY, Match::Exact(bytes(from, names::PORT_BITS)));
+                entry(names::FORWARD, key, names::SEND, names::SEND_PARAMETER, bytes(to, names::PORT_BITS))
+            });
+            contents.push(Content { table: names::FORWARD, entries: entries.collect::<Result<_, _>>()?, default: None });
         }
         Ok(contents)
     }

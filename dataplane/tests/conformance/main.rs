@@ -15,12 +15,8 @@ use flowgauge_dataplane::Direction;
 mod backend;
 mod cases;
 mod frames;
-#[path = "../../../p4/bfruntime/tests/support/memory.rs"]
-mod memory;
 mod model;
 mod poll;
-#[path = "../support/switch.rs"]
-mod switch;
 mod tofino;
 #[cfg(target_os = "linux")]
 mod xdp;
@@ -66,7 +62,7 @@ macro_rules! group {
 conformance! {
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
-    tofino_in_memory: tofino::InMemory,
+    tofino_on_model: tofino::OnModel,
     xdp_injected: xdp::Injected(Direction::Ingress),
     tcx_injected: xdp::Injected(Direction::Egress),
 }

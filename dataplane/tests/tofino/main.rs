@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(dead_code, unreachable_pub, reason = "parts shared with other tests")]
 
+#[path = "../support/faults.rs"]
+mod faults;
 #[path = "../conformance/frames.rs"]
 mod frames;
 #[path = "../../../p4/bfruntime/tests/support/memory.rs"]
@@ -18,4 +20,5 @@ mod answers;
 mod lab;
 mod losses;
 mod programs;
+mod tls;
 mod windows;

@@ -40,6 +40,7 @@ mod preprocess;
 mod program;
 mod schema;
 mod source;
+mod switch;
 mod syntax;
 mod token;
 
@@ -51,6 +52,7 @@ pub use execute::{Digest, Fault, Output};
 pub use program::{CounterKind, MatchKind};
 pub use schema::identifier;
 pub use source::{Place, SourceError};
+pub use switch::{Entrance, Switch};
 
 use execute::Pipe;
 use matching::MatchTable;

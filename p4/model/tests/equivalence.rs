@@ -15,6 +15,7 @@ use flowgauge_core::{Bank, Context, HashMode, KeyKind, Link, Precision, Settings
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::{Tables, traffic};
+use frames::within_reach_of_a_switch as within_reach;
 use proptest::prelude::*;
 use switch::Switch;
 
@@ -41,33 +42,6 @@ fn assert_same(settings: &Settings, found: &Bank, expected: &Bank, what: &str) {
     let what = format!("{what}, {}, {}, {} registers", key.name(), hash.name(), precision.registers());
     assert_eq!(found.counters, expected.counters, "{what}");
     assert!(found.cardinality.levels(precision) == expected.cardinality.levels(precision), "registers differ: {what}");
-}
-
-/// Whether a switch can follow this frame to its ports: core follows more, and longer, IPv6 extension headers than a parser
-/// without loops and with 32 bytes of sight (p4/README.md).
-fn within_reach(frame: &[u8]) -> bool {
-    let tags = frame.get(12..).unwrap_or_default().chunks(4);
-    let tags = tags.take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..])).count();
-    let network = 14 + 4 * tags;
-    let Some([0x86, 0xdd]) = frame.get(network - 2..network) else { return true };
-    let (mut next, mut at) = (frame.get(network + 6).copied().unwrap_or(59), network + 40);
-    for followed in 0.. {
-        let known = matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140);
-        if !known {
-            return true;
-        }
-        let Some(&[kind, length, high, low]) = frame.get(at..at + 4) else { return false };
-        let long = next != 44 && length != 0;
-        if followed == 4 || next == 51 || long || at + 8 > frame.len() {
-            return false;
-        }
-        if next == 44 && (high != 0 || low & 0xf8 != 0) {
-            return true;
-        }
-        next = kind;
-        at += 8;
-    }
-    unreachable!()
 }
 
 fn check(settings: &Settings, frames: &[OwnedFrame]) {
