@@ -211,6 +211,7 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
         refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
         refused(flowgauge().args(["run", "-i", "rx,nowhere", "--direction", "both"]), "nowhere: there is no such interface");
         refused(flowgauge().args(["run", "-i", "lo"]), "--xdp-mode skb");
+        refused(flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]), "its card does not run XDP programs");
         match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {
             Ok(_) => refused(flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]), "it takes root, or the capabilities"),
             Err(error) => println!("skipped: needs a binary that others may run ({error})"),
