@@ -11,7 +11,9 @@ use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::memory;
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
-use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Snapshot, Tables};
+use flowgauge_dataplane::{
+    Adopted, Capabilities, Dataplane, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables,
+};
 use proptest::prelude::*;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -47,6 +49,10 @@ struct Scripted {
     made: [usize; 3],
     log: Arc<Mutex<Vec<(Call, u64)>>>,
     events: Vec<(u64, Event)>,
+    /// What an earlier process left, and packets in each of its windows.
+    adopted: Option<Adopted>,
+    left: Vec<u64>,
+    published: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Scripted {
@@ -63,6 +69,9 @@ impl Scripted {
             made: [0; 3],
             log: Arc::default(),
             events: Vec::new(),
+            adopted: None,
+            left: Vec::new(),
+            published: Arc::default(),
         }
     }
 
@@ -75,6 +84,18 @@ impl Scripted {
     }
 
     fn snapshot(&self, packets: u64) -> Snapshot {
+        let places = &self.capabilities.places;
+        let part = |(index, place): (usize, &Place)| {
+            let mut losses = Losses::default();
+            losses.add(LossCause::Device, index as u64 * self.arrived() / 100);
+            let share = packets / places.len() as u64 + if index == 0 { packets % places.len() as u64 } else { 0 };
+            Part { place: place.clone(), snapshot: self.whole(share), losses }
+        };
+        let parts = if places.len() > 1 { places.iter().enumerate().map(part).collect() } else { Vec::new() };
+        Snapshot { parts, ..self.whole(packets) }
+    }
+
+    fn whole(&self, packets: u64) -> Snapshot {
         let mut bank = Box::new(Bank::new());
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
@@ -105,7 +126,7 @@ impl Dataplane for Scripted {
     }
 
     fn install(&mut self, _: &Tables) -> Result<Option<Adopted>, Error> {
-        Ok(None)
+        Ok(self.adopted.clone())
     }
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
@@ -117,12 +138,17 @@ impl Dataplane for Scripted {
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         self.call(Call::Rotate)?;
+        if !self.left.is_empty() {
+            let packets = self.left.remove(0);
+            return Ok(self.snapshot(packets));
+        }
         let snapshot = self.snapshot(self.arrived() - self.closed);
         self.closed = self.arrived();
         Ok(snapshot)
     }
 
-    fn published(&mut self, _: u64) -> Result<(), Error> {
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.published.lock().unwrap().push(window);
         Ok(())
     }
 
@@ -668,5 +694,55 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
             assert!(packets >= closed + open && packets <= PACKETS, "{packets}");
             assert_eq!(summary.windows, kept.windows().len() as u64);
         }
+    }
+}
+
+#[test]
+fn windows_that_an_earlier_process_left_are_published_first() {
+    let clock = Virtual::at(START);
+    let began = [START - 3 * SECOND, START - SECOND];
+    let adopted = Adopted { since_ns: START - 60 * SECOND, open_windows: began.to_vec(), next_window: 57 };
+    let dataplane = Scripted { adopted: Some(adopted), left: vec![20, 10], ..Scripted::new(&clock) };
+    let published = Arc::clone(&dataplane.published);
+    let (summary, kept) = done(dataplane, intervals(SECOND, 300 * MILLISECOND, 3 * SECOND));
+    let windows = kept.windows();
+    let told: Vec<_> = windows.iter().map(|window| (window.window, window.start_ns, window.end_ns, window.complete)).collect();
+    let expected = [
+        (57, began[0], began[1], false),
+        (58, began[1], START, false),
+        (59, START, START + SECOND, true),
+        (60, START + SECOND, START + 2 * SECOND, true),
+        (61, START + 2 * SECOND, START + 3 * SECOND, true),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((windows[0].counters.packets(), windows[1].counters.packets()), (20, 10));
+    assert_eq!(*published.lock().unwrap(), [57, 58, 59, 60, 61]);
+    assert!(kept.samples().iter().all(|sample| (59..62).contains(&sample.window)));
+    let total = summary.total.unwrap();
+    assert_eq!((total.start_ns, total.counters.packets()), (START - 60 * SECOND, 30 + 3 * SECOND / PACKET_EVERY));
+}
+
+#[test]
+fn several_places_are_told_apart_and_together() {
+    let clock = Virtual::at(START);
+    let mut dataplane = Scripted::new(&clock);
+    let egress = Place { interface: "a".to_owned(), direction: Direction::Egress };
+    dataplane.capabilities.places = vec![Place::ingress("a"), egress, Place::ingress("b")];
+    let (summary, kept) = done(dataplane, intervals(SECOND, 300 * MILLISECOND, 10 * SECOND));
+    assert_eq!((summary.windows, kept.windows().len()), (10, 40));
+    assert_eq!(kept.samples().len() as u64, 4 * summary.samples);
+    for together in kept.0.chunks(4) {
+        let [parts @ .., whole] = together else { panic!("records of a time come together") };
+        let places: Vec<_> = parts.iter().map(|part| (part.interface.as_str(), part.direction, part.part)).collect();
+        assert_eq!(places, [("a", "ingress", true), ("a", "egress", true), ("b", "ingress", true)]);
+        assert_eq!((whole.direction, whole.part), ("both", false));
+        assert_eq!(parts.iter().map(|part| part.counters.packets()).sum::<u64>(), whole.counters.packets());
+        assert!(parts.iter().all(|part| (part.kind, part.window, part.end_ns) == (whole.kind, whole.window, whole.end_ns)));
+    }
+    // What every part lost in its windows is what it lost in all.
+    for (index, total) in summary.parts.iter().enumerate() {
+        let lost = |record: &Record| record.drops.get(LossCause::Device);
+        let windows: u64 = kept.windows().iter().skip(index).step_by(4).map(|window| lost(window)).sum();
+        assert_eq!((windows, lost(total)), (lost(total), index as u64 * 10 * SECOND / PACKET_EVERY / 100));
     }
 }

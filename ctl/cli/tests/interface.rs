@@ -8,14 +8,16 @@ use common::flowgauge;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Sender};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -83,37 +85,69 @@ impl Windows {
     }
 }
 
+/// Kills runs and adopts what they leave, while packets come; every packet is in a window of one of them. `batch` sends some packets
+/// and tells how many.
+fn kill_and_adopt(arguments: &str, mut batch: impl FnMut() -> u64 + Send + 'static) {
+    let mut windows = Windows::default();
+    let arguments = format!("{arguments} --window 7ms --adopt");
+    let mut run = Run::start(&arguments);
+    windows.add(&run.line());
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let traffic = thread::spawn(move || {
+        let mut sent = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            sent += batch();
+        }
+        sent
+    });
+    for round in 0..20 {
+        for _ in 0..round % 5 + 1 {
+            windows.add(&run.line());
+        }
+        run.end(Signal::SIGKILL).iter().for_each(|line| windows.add(line));
+        run = Run::start(&arguments);
+    }
+    windows.add(&run.line());
+    stop.store(true, Ordering::Relaxed);
+    let sent = traffic.join().unwrap();
+    // What is on its way is counted within one more window.
+    windows.add(&run.line());
+    run.end(Signal::SIGINT).iter().for_each(|line| windows.add(line));
+    println!("{sent} sent; {} windows of 21 runs", windows.0.len());
+    assert_eq!(windows.packets(), sent);
+    assert!(!Path::new(DIRECTORY).exists(), "a regular end leaves nothing behind");
+}
+
+fn datagrams() -> impl FnMut() -> u64 + Send {
+    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+    move || (0..100).map(|_| u64::from(socket.send_to(&[0; 18], (RECEIVER.1, 9)).is_ok())).sum()
+}
+
 #[test]
 fn killing_the_controller_loses_no_packet() {
     on_veth(|| {
-        let mut windows = Windows::default();
-        let arguments = "-i rx --window 7ms --adopt";
-        let mut run = Run::start(arguments);
-        windows.add(&run.line());
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let traffic = thread::spawn(move || {
-            let mut sender = Sender::new(SENDER.0, Generator::new(Profile::new(Sources::Unique)).template(), 1 << 20).unwrap();
-            while !stopped.load(Ordering::Relaxed) {
-                sender.send(1 << 12).unwrap();
-            }
+        let template = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
+        // A device drops what its peer cannot take, as it always does while no program runs: not here.
+        let mut sender = None;
+        kill_and_adopt("-i rx", move || {
+            let sender = sender.get_or_insert_with(|| Sender::new(SENDER.0, &template, 1 << 20).unwrap());
+            let arrived = || DeviceCounters::read(RECEIVER.0).unwrap().received;
+            let before = arrived();
+            sender.send(1 << 12).unwrap();
+            arrived() - before
         });
-        for round in 0..20 {
-            for _ in 0..round % 5 + 1 {
-                windows.add(&run.line());
-            }
-            run.end(Signal::SIGKILL).iter().for_each(|line| windows.add(line));
-            run = Run::start(arguments);
-        }
-        windows.add(&run.line());
-        stop.store(true, Ordering::Relaxed);
-        traffic.join().unwrap();
-        run.end(Signal::SIGINT).iter().for_each(|line| windows.add(line));
-        let received = DeviceCounters::read(RECEIVER.0).unwrap().received;
-        println!("{received} received; {} windows of 21 runs", windows.0.len());
-        assert_eq!(windows.packets(), received);
-        assert!(!Path::new(DIRECTORY).exists(), "a regular end leaves nothing behind");
     });
+}
+
+#[test]
+fn killing_it_loses_none_in_generic_mode() {
+    on_veth(|| kill_and_adopt("-i rx --xdp-mode skb", datagrams()));
+}
+
+#[test]
+fn killing_it_loses_none_on_the_way_out() {
+    on_veth(|| kill_and_adopt("-i tx --direction egress", datagrams()));
 }
 
 fn send(packets: u64) {
@@ -154,6 +188,68 @@ fn a_killed_run_is_named_and_can_be_ended() {
         let mut run = Run::start("-i rx --window 10ms");
         run.line();
         run.end(Signal::SIGINT);
+    });
+}
+
+/// What `ip` shows of programs, and what is pinned.
+fn left_behind() -> (bool, bool) {
+    let links = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
+    (String::from_utf8_lossy(&links.stdout).contains("prog/xdp"), Path::new(DIRECTORY).exists())
+}
+
+#[test]
+fn refusals_are_one_line_and_leave_nothing_behind() {
+    on_veth(|| {
+        let refused = |run: &mut Command, expected: &str| {
+            let output = run.output().unwrap();
+            let complaint = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{complaint}");
+            assert!(complaint.lines().count() == 1 && complaint.contains(expected), "{complaint}");
+            assert_eq!(output.stdout, b"");
+            assert_eq!(left_behind(), (false, false), "{complaint}");
+        };
+        refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
+        refused(flowgauge().args(["run", "-i", "rx,nowhere", "--direction", "both"]), "nowhere: there is no such interface");
+        refused(flowgauge().args(["run", "-i", "lo"]), "--xdp-mode skb");
+        refused(flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]), "its card does not run XDP programs");
+        match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {
+            Ok(_) => refused(flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]), "it takes root, or the capabilities"),
+            Err(error) => println!("skipped: needs a binary that others may run ({error})"),
+        }
+        let mut other = flowgauge();
+        other.args(["run", "-i", "rx", "--pins", "/dev/shm"]);
+        refused(&mut other, "mount -t bpf");
+    });
+}
+
+#[test]
+fn a_program_of_others_is_left_alone() {
+    on_veth(|| {
+        let mut first = Run::start("-i rx --window 10ms");
+        first.line();
+        let output = flowgauge().args(["run", "-i", "rx", "--pins", "/sys/fs/bpf/elsewhere"]).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert!(complaint.contains("another XDP program is attached"), "{complaint}");
+        assert!(!Path::new("/sys/fs/bpf/elsewhere").exists());
+        send(9);
+        let lines = first.end(Signal::SIGINT);
+        assert_eq!(lines.last().unwrap()["packets"], 9, "the first counts on");
+        assert_eq!(left_behind(), (false, false));
+    });
+}
+
+/// What is not needed cannot be missing: types come with the programs, and pins only serve those who adopt.
+#[test]
+fn kernels_without_type_information_and_bpf_file_system_will_do() {
+    on_veth(|| {
+        let none: Option<&str> = None;
+        mount(Some("none"), "/sys/kernel/btf", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        umount("/sys/fs/bpf").unwrap();
+        let mut run = Run::start("-i rx --window 10ms");
+        run.line();
+        send(5);
+        assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
+        assert!(!left_behind().0);
     });
 }
 

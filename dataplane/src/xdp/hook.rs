@@ -202,6 +202,9 @@ fn attaching(error: &ProgramError, mode: Mode, direction: Direction) -> String {
         (Some(libc::EOPNOTSUPP | libc::EINVAL), Direction::Ingress) if mode == Mode::Native => {
             "its driver does not run XDP programs natively here; --xdp-mode skb works on every interface, but is slower".to_owned()
         }
+        (code, Direction::Ingress) if mode == Mode::Offload && code != Some(libc::EPERM) => {
+            "its card does not run XDP programs; use --xdp-mode native".to_owned()
+        }
         (Some(libc::EINVAL), Direction::Egress) => "cannot count what leaves: it takes Linux 6.6 or newer (TCX)".to_owned(),
         _ => format!("cannot attach: {error}{}", advice(cause)),
     }

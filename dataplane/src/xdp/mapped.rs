@@ -115,12 +115,23 @@ unsafe fn volatile_words(from: *const u64, words: usize) -> impl Iterator<Item =
     (0..words).map(move |word| unsafe { from.add(word).read_volatile() })
 }
 
+const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
+const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_long> {
+    // SAFETY: a system call without pointers.
+    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        answer => Ok(answer),
+    }
+}
+
+/// Whether this kernel can [wait for packets in flight](wait_for_packets_in_flight): it cannot with CPUs that run without ticks.
+pub(super) fn can_wait() -> bool {
+    membarrier(MEMBARRIER_CMD_QUERY).is_ok_and(|offered| offered & libc::c_long::from(MEMBARRIER_CMD_GLOBAL) != 0)
+}
+
 /// Returns once every program that was running when it was called has finished: a grace period of read-copy-update.
 pub(super) fn wait_for_packets_in_flight() -> io::Result<()> {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: a system call without pointers.
-    match unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    membarrier(MEMBARRIER_CMD_GLOBAL).map(drop)
 }

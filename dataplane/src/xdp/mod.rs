@@ -29,7 +29,7 @@ use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::{Bank, Settings};
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
-use mapped::wait_for_packets_in_flight;
+use mapped::{can_wait, wait_for_packets_in_flight};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -200,6 +200,10 @@ impl Dataplane for Xdp {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
         tables.check(&self.options.settings, &self.capabilities.interface)?;
+        if !can_wait() {
+            let problem = "this kernel cannot wait for packets in flight (membarrier); boot it without the parameter nohz_full";
+            return Err(Error::Kernel { interface: self.capabilities.interface.clone(), problem: problem.to_owned() });
+        }
         let mut hooks = Vec::new();
         let mut any_adopted = false;
         for place in &self.capabilities.places {

@@ -34,7 +34,7 @@ macro_rules! cases {
     ($backend:expr) => {
         group! { $backend, vectors: address_10_0_0_1, every_level_of_every_precision, all_zero_rank_bits_of_both_hashes }
         group! { $backend, counting: every_key_hash_and_precision, every_beginning_of_every_kind, every_link_layer,
-        length_on_the_wire, cardinality_off }
+        length_on_the_wire, cardinality_off, captures_at_hand }
         group! { $backend, rotation: windows_are_separate, many_rotations_lose_nothing,
         registers_belong_to_the_counter, exact_counts_under_traffic }
         group! { $backend, sampling: a_sample_changes_nothing, samples_grow_within_their_window }

@@ -1,7 +1,7 @@
 //! Counters and registers, bit by bit, of frames of every kind.
 
 use crate::backend::{Backend, Setup, assert_same, start};
-use crate::frames::{cut_everywhere, from_source, kinds, other_links, random};
+use crate::frames::{captured, cut_everywhere, from_source, kinds, other_links, random};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
@@ -75,4 +75,22 @@ pub fn cardinality_off(backend: &dyn Backend) {
     let mut expected = setup.model().expect(&frames);
     expected.levels.fill(0);
     assert_same(&rig.rotate(), &expected, setup.precision(), "counters without registers");
+}
+
+/// Real traffic, where there is some: `FLOWGAUGE_CAPTURES=DIR` names a directory of captures.
+pub fn captures_at_hand(backend: &dyn Backend) {
+    let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
+        println!("skipped: needs FLOWGAUGE_CAPTURES=DIR");
+        return;
+    };
+    let mut captures = 0;
+    for entry in std::fs::read_dir(&directory).unwrap() {
+        let frames = backend.possible(captured(&entry.unwrap().path()));
+        captures += usize::from(!frames.is_empty());
+        for key in KeyKind::ALL {
+            check(backend, &Setup::with(|cardinality| cardinality.key = key), &frames);
+        }
+    }
+    println!("{captures} captures");
+    assert!(captures > 0, "no captures in {}", directory.display());
 }
