@@ -238,6 +238,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                         tracing::warn!("{warning}");
                         self.summary.warnings.push(warning);
                     }
+                    Event::Notice(notice) => tracing::warn!("{notice}"),
                     other => tracing::info!("{other:?}"),
                 }
             }
@@ -279,6 +280,11 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
             return Ok(());
         };
+        if !snapshot.complete {
+            self.summary.missed_reads += 1;
+            tracing::warn!("the read at {at} ns is missing: {} lost a part of this window", self.interface());
+            return Ok(());
+        }
         // Late counts from the call that was answered: repeated calls delay a read as well.
         let late_ns = taken.saturating_sub(at);
         self.summary.late_reads += u64::from(late_ns > nanoseconds(LATE));
@@ -330,7 +336,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 window,
                 start_ns: self.window_start,
                 end_ns,
-                complete,
+                complete: complete && snapshot.complete,
                 cardinality,
                 drops: losses.since(&self.total_of(part).losses),
                 ..self.blank(part, snapshot)

@@ -80,6 +80,16 @@ pub enum Error {
         /// What was attempted, why it failed, and what to do.
         problem: String,
     },
+    /// Something between this process and a switch. Transient if the [failure](crate::tofino::Failure::is_transient) is.
+    #[error("cannot {operation}: switch {target}: {failure}")]
+    Switch {
+        /// What was attempted.
+        operation: &'static str,
+        /// Its address.
+        target: String,
+        /// What went wrong.
+        failure: crate::tofino::Failure,
+    },
     /// A file or stream that cannot be read or written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
     File {
@@ -112,6 +122,10 @@ impl Error {
     /// Whether the same call may succeed when repeated.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Timeout { .. } | Error::Injected { .. })
+        match self {
+            Error::Timeout { .. } | Error::Injected { .. } => true,
+            Error::Switch { failure, .. } => failure.is_transient(),
+            _ => false,
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! Modules:
 //! - [`poll`]: poll-mode workers in this process, fed by ports (capture files, generated traffic);
 //! - [`xdp`]: a program in an interface's receive path (Linux);
+//! - [`tofino`]: a switch that runs `p4/flowgauge.p4`;
 //! - [`middleware`]: dataplanes that wrap a dataplane, to inject faults or to record;
 //! - [`capture`]: capture file formats; [`traffic`]: synthetic traffic.
 //!
@@ -20,6 +21,7 @@ pub mod middleware;
 pub mod poll;
 pub mod snapshot;
 pub mod tables;
+pub mod tofino;
 pub mod traffic;
 #[cfg(target_os = "linux")]
 pub mod xdp;
@@ -30,6 +32,7 @@ pub use losses::{LossCause, Losses};
 pub use poll::Poll;
 pub use snapshot::{Adopted, Part, Place, Snapshot, Truth};
 pub use tables::Tables;
+pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;
 
@@ -123,4 +126,6 @@ pub enum Event {
     TrafficEnded,
     /// Something is wrong with the traffic's source; what could be read was counted. One line, for the operator.
     Warning(String),
+    /// Something happened that the operator should know of, and nothing is missing. One line.
+    Notice(String),
 }

@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub hash: HashIdentity,
     /// Exact counts, when they were asked for.
     pub truth: Option<Truth>,
+    /// Whether everything since the bank was opened is in it. It is not when a device was started anew in between.
+    pub complete: bool,
     /// The same by place, when packets are counted at several; the places are those of
     /// [`Capabilities::places`](crate::Capabilities::places), in that order.
     pub parts: Vec<Part>,

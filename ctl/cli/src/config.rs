@@ -6,7 +6,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
-use flowgauge_dataplane::xdp;
+use flowgauge_dataplane::{tofino, xdp};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
@@ -60,6 +60,22 @@ options! {
     port: value::PortSpec,
     xdp_mode: xdp::Mode,
     direction: value::Directions,
+    address: String,
+}
+
+macro_rules! lists {
+    ($($name:ident: $type:ty = $parse:path),* $(,)?) => {
+        $(pub(crate) fn $name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<$type>, D::Error> {
+            let texts = one_or_more(deserializer)?;
+            let parsed = |text: &String| $parse(text).map_err(|problem| D::Error::custom(format!("'{text}' will not do: {problem}")));
+            texts.iter().map(parsed).collect()
+        })*
+    };
+}
+
+lists! {
+    switch_ports: tofino::Port = value::switch_port,
+    port_pairs: value::PortPair = value::port_pair,
 }
 
 /// One text, or a list of them.

@@ -12,6 +12,7 @@ mod progress;
 mod replay;
 mod reproduce;
 mod run;
+mod switch;
 mod tables;
 mod value;
 
@@ -41,8 +42,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::Run),
-    Replay(replay::Replay),
+    Run(Box<run::Run>),
+    Replay(Box<replay::Replay>),
     Generate(generate::Generate),
     Reproduce(reproduce::Reproduce),
     Bench(bench::Bench),

@@ -3,7 +3,7 @@
 use crate::config;
 use crate::error::Failure;
 use crate::run::Backend;
-use crate::value::{self, Directions, PortSpec, ReadEvery};
+use crate::value::{self, Directions, PortPair, PortSpec, ReadEvery};
 use clap::Args;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
@@ -12,7 +12,7 @@ use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::record::Estimation;
 use flowgauge_ctl::schedule::Intervals;
-use flowgauge_dataplane::xdp;
+use flowgauge_dataplane::{tofino, xdp};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +47,27 @@ pub(crate) struct Options {
     pub(crate) leave: bool,
     #[arg(skip)]
     pub(crate) pins: Option<PathBuf>,
+    #[arg(skip)]
+    #[serde(deserialize_with = "config::address")]
+    pub(crate) address: Option<String>,
+    #[arg(skip)]
+    pub(crate) program: Option<String>,
+    #[arg(skip)]
+    pub(crate) device: Option<u32>,
+    #[arg(skip)]
+    #[serde(deserialize_with = "config::switch_ports")]
+    pub(crate) switch_port: Vec<tofino::Port>,
+    #[arg(skip)]
+    #[serde(deserialize_with = "config::port_pairs")]
+    pub(crate) forward: Vec<PortPair>,
+    #[arg(skip)]
+    pub(crate) tls_ca: Option<PathBuf>,
+    #[arg(skip)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[arg(skip)]
+    pub(crate) tls_key: Option<PathBuf>,
+    #[arg(skip)]
+    pub(crate) tls_name: Option<String>,
 
     /// Length of a window; one ends at every multiple of it [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
@@ -135,6 +156,15 @@ impl Options {
             adopt: self.adopt || file.adopt,
             leave: self.leave || file.leave,
             pins: self.pins.or(file.pins),
+            address: self.address.or(file.address),
+            program: self.program.or(file.program),
+            device: self.device.or(file.device),
+            switch_port: if self.switch_port.is_empty() { file.switch_port } else { self.switch_port },
+            forward: if self.forward.is_empty() { file.forward } else { self.forward },
+            tls_ca: self.tls_ca.or(file.tls_ca),
+            tls_cert: self.tls_cert.or(file.tls_cert),
+            tls_key: self.tls_key.or(file.tls_key),
+            tls_name: self.tls_name.or(file.tls_name),
             window: self.window.or(file.window),
             read_every: self.read_every.or(file.read_every),
             duration: self.duration.or(file.duration),
@@ -170,6 +200,13 @@ impl Options {
     /// Whether an option was given that only the kernel has a use for.
     pub(crate) fn asks_for_kernel(&self) -> bool {
         self.xdp_mode.is_some() || self.direction.is_some() || self.adopt || self.leave || self.pins.is_some()
+    }
+
+    /// Whether an option was given that only a switch has a use for.
+    pub(crate) fn asks_for_switch(&self) -> bool {
+        let named = self.address.is_some() || self.program.is_some() || self.device.is_some() || self.tls_name.is_some();
+        let tls = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
+        named || tls || !self.switch_port.is_empty() || !self.forward.is_empty()
     }
 
     /// What the dataplane is to count.

@@ -3,11 +3,13 @@
 use crate::error::Failure;
 use crate::measure::{measure, measure_live};
 use crate::options::Options;
-use crate::value::{self, Directions, PortSpec};
+use crate::switch;
+use crate::value::{self, Directions, PortPair, PortSpec};
 use clap::{Args, ValueEnum};
 use flowgauge_dataplane::Place;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{memory, pcap};
+use flowgauge_dataplane::tofino;
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
 use serde::Deserialize;
@@ -25,6 +27,7 @@ use std::time::Duration;
   flowgauge run -i eth1,eth2 --direction both --adopt
   flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
   flowgauge run --port pcap:trace.pcap --key five-tuple --format json
+  flowgauge run --backend tofino --address switch:50052 --registers 2048
   flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m")]
 pub(crate) struct Run {
     /// Count what crosses this network interface, in the kernel (XDP, TCX); several apart and together, by repeating the option or
@@ -54,7 +57,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR", help_heading = "Traffic")]
     pins: Option<PathBuf>,
 
-    /// Where to count: xdp, in the kernel, or poll, in worker threads of this process [default: xdp with an interface, else poll]
+    /// Where to count: xdp, in the kernel, tofino, on a switch, or poll, in worker threads of this process [default: xdp with an
+    /// interface, tofino with an address, else poll]
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
@@ -64,6 +68,43 @@ pub(crate) struct Run {
     /// size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
     #[arg(long, value_name = "PORT", value_parser = value::port, help_heading = "Traffic")]
     port: Option<PortSpec>,
+
+    /// A Tofino switch's BFRuntime server, often on port 50052; the switch runs p4/flowgauge.p4
+    #[arg(long, value_name = "HOST:PORT", value_parser = value::address, help_heading = "Switch")]
+    address: Option<String>,
+
+    /// The program's name on the switch [default: flowgauge]
+    #[arg(long, value_name = "NAME", help_heading = "Switch")]
+    program: Option<String>,
+
+    /// The switch's device, if it has several [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Switch")]
+    device: Option<u32>,
+
+    /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error correction (none, fc, rs); several
+    /// with commas
+    #[arg(long, value_name = "PORT:SPEED[:FEC]", value_parser = value::switch_port, value_delimiter = ',', help_heading = "Switch")]
+    switch_port: Vec<tofino::Port>,
+
+    /// Forward frames between two ports of the switch, both ways; frames from other ports are counted and dropped
+    #[arg(long, value_name = "PORT-PORT", value_parser = value::port_pair, value_delimiter = ',', help_heading = "Switch")]
+    forward: Vec<PortPair>,
+
+    /// Talk TLS to the switch, whose certificate must come from this authority (PEM) [default: no encryption]
+    #[arg(long, value_name = "FILE", help_heading = "Switch")]
+    tls_ca: Option<PathBuf>,
+
+    /// This client's certificate (PEM), for a switch that asks for one
+    #[arg(long, value_name = "FILE", help_heading = "Switch")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Switch")]
+    tls_key: Option<PathBuf>,
+
+    /// The name in the switch's certificate [default: that of --address]
+    #[arg(long, value_name = "NAME", help_heading = "Switch")]
+    tls_name: Option<String>,
 
     #[command(flatten)]
     options: Options,
@@ -76,16 +117,33 @@ pub(crate) enum Backend {
     Xdp,
     /// Worker threads in this process.
     Poll,
+    /// A Tofino switch, asked over BFRuntime.
+    Tofino,
 }
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let Run { interface, direction, xdp_mode, adopt, leave, pins, backend, port, options } = self;
-        let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, ..options }.with_config()?;
+        let Run { interface, direction, xdp_mode, adopt, leave, pins, backend, port, options, .. } = self;
+        let Run { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, .. } = self;
+        let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, ..options };
+        let options = Options { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, ..options };
+        let options = options.with_config()?;
         let workers = options.workers.unwrap_or(1);
         let on_interface = !options.interface.is_empty() || options.asks_for_kernel();
-        match options.backend.unwrap_or(if on_interface { Backend::Xdp } else { Backend::Poll }) {
+        let on_switch = options.asks_for_switch();
+        let usual = match (on_interface, on_switch) {
+            (true, _) => Backend::Xdp,
+            (_, true) => Backend::Tofino,
+            _ => Backend::Poll,
+        };
+        let backend = options.backend.unwrap_or(usual);
+        if on_switch && !matches!(backend, Backend::Tofino) {
+            let problem = "--address and the options that go with it are for --backend tofino; leave out them, or -i and --backend";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+        match backend {
             Backend::Xdp => return on_kernel(&options),
+            Backend::Tofino => return switch::run(&options),
             Backend::Poll if on_interface => {
                 return Err(Failure::Usage(
                     "--backend poll has no use for -i and the options that go with it; give it a --port".to_owned(),

@@ -6,7 +6,7 @@ use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::Direction;
 use flowgauge_dataplane::traffic::Profile;
-use flowgauge_dataplane::xdp;
+use flowgauge_dataplane::{tofino, xdp};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,6 +130,31 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
         }
         _ => Err("use pcap:FILE or memory:PROFILE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
     }
+}
+
+/// Two ports of a switch between which frames pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortPair(pub(crate) u32, pub(crate) u32);
+
+pub(crate) fn port_pair(text: &str) -> Result<PortPair, String> {
+    let wanted = || "give the numbers of two ports of the switch, such as 132-140".to_owned();
+    let (one, other) = text.split_once('-').ok_or_else(wanted)?;
+    let (one, other) = (one.parse().map_err(|_| wanted())?, other.parse().map_err(|_| wanted())?);
+    if one == other { Err(wanted()) } else { Ok(PortPair(one, other)) }
+}
+
+pub(crate) fn switch_port(text: &str) -> Result<tofino::Port, String> {
+    let wanted = || "give PORT:SPEED or PORT:SPEED:FEC, such as 132:100g:rs".to_owned();
+    let mut parts = text.split(':');
+    let (Some(port), Some(speed), fec, None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return Err(wanted());
+    };
+    Ok(tofino::Port {
+        dev_port: port.parse().map_err(|_| wanted())?,
+        speed: named(speed, &tofino::Speed::ALL, tofino::Speed::name)?,
+        fec: fec.map_or(Ok(tofino::Fec::None), |fec| named(fec, &tofino::Fec::ALL, tofino::Fec::name))?,
+        enable: true,
+    })
 }
 
 /// A host's name or address and a port, such as `switch:50052` or `[2001:db8::1]:50052`.

@@ -3,59 +3,10 @@
 
 mod common;
 
-use common::{Outcome, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap, run, text, total};
+use common::{Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap, run, text, total};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write, pipe};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-
-/// A command that runs while the test looks at what it prints; killed if the test fails before its end.
-struct Running {
-    child: Child,
-    stdout: Option<BufReader<ChildStdout>>,
-}
-
-impl Running {
-    fn start(arguments: &[&str]) -> Self {
-        Running::start_with(arguments, Stdio::null())
-    }
-
-    fn start_with(arguments: &[&str], stdin: impl Into<Stdio>) -> Self {
-        let mut command = flowgauge();
-        let mut child = command.args(arguments).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = child.stdout.take().map(BufReader::new);
-        Running { child, stdout }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
-        line
-    }
-
-    fn interrupt(&self) {
-        // `kill` of the shell: the only one that is always there.
-        let kill = format!("kill -INT {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    }
-
-    /// Waits for its end; what was read before is not in the outcome.
-    fn outcome(mut self) -> Outcome {
-        let [mut stdout, mut stderr] = [const { Vec::new() }; 2];
-        if let Some(pipe) = &mut self.stdout {
-            pipe.read_to_end(&mut stdout).unwrap();
-        }
-        self.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
-        Output { status: self.child.wait().unwrap(), stdout, stderr }.into()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It has ended unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::io::{Read, Write, pipe};
+use std::process::Stdio;
 
 /// Interrupts a command after its first line; gives that line and the rest.
 fn interrupted(arguments: &[&str]) -> (Value, Outcome) {

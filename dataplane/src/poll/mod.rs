@@ -144,7 +144,16 @@ impl Poll {
         let packets = bank.counters.packets();
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let truth = window.map(|window| Truth { window, total });
-        Snapshot { bank, staggered, packets_before: packets, packets_after: packets, hash, truth, parts: Vec::new() }
+        Snapshot {
+            bank,
+            staggered,
+            packets_before: packets,
+            packets_after: packets,
+            hash,
+            truth,
+            complete: true,
+            parts: Vec::new(),
+        }
     }
 }
 

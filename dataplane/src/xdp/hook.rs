@@ -273,7 +273,16 @@ impl Hook {
         }
         let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
         let packets_after = self.packets();
-        Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, parts: Vec::new() }
+        Snapshot {
+            bank,
+            staggered,
+            packets_before,
+            packets_after,
+            hash: tables.hash,
+            truth: None,
+            complete: true,
+            parts: Vec::new(),
+        }
     }
 
     fn staggered(&self, settings: &Settings) -> Box<Staggered> {
@@ -291,7 +300,16 @@ impl Hook {
         self.cores.closed(idle).for_each(|part| bank.merge(part, settings));
         let packets = bank.counters.packets();
         let hash = tables.hash;
-        Snapshot { bank, staggered: None, packets_before: packets, packets_after: packets, hash, truth: None, parts: Vec::new() }
+        Snapshot {
+            bank,
+            staggered: None,
+            packets_before: packets,
+            packets_after: packets,
+            hash,
+            truth: None,
+            complete: true,
+            parts: Vec::new(),
+        }
     }
 
     /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.

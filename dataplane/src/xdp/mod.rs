@@ -338,5 +338,5 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, parts }
+    Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, complete: true, parts }
 }

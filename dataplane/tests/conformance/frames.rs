@@ -236,6 +236,33 @@ fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
     (next, chain)
 }
 
+/// Whether a switch can follow this frame to its ports: core follows more, and longer, IPv6 extension headers than a parser
+/// without loops and with 32 bytes of sight (p4/README.md).
+pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
+    let tags = frame.get(12..).unwrap_or_default().chunks(4);
+    let tags = tags.take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..])).count();
+    let network = 14 + 4 * tags;
+    let Some([0x86, 0xdd]) = frame.get(network - 2..network) else { return true };
+    let (mut next, mut at) = (frame.get(network + 6).copied().unwrap_or(59), network + 40);
+    for followed in 0.. {
+        let known = matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140);
+        if !known {
+            return true;
+        }
+        let Some(&[kind, length, high, low]) = frame.get(at..at + 4) else { return false };
+        let long = next != 44 && length != 0;
+        if followed == 4 || next == 51 || long || at + 8 > frame.len() {
+            return false;
+        }
+        if next == 44 && (high != 0 || low & 0xf8 != 0) {
+            return true;
+        }
+        next = kind;
+        at += 8;
+    }
+    unreachable!()
+}
+
 /// The frames of a capture file, up to its end or to where it is damaged.
 pub fn captured(path: &std::path::Path) -> Vec<OwnedFrame> {
     let bytes = std::fs::read(path).unwrap();

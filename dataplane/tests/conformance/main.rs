@@ -17,6 +17,7 @@ mod cases;
 mod frames;
 mod model;
 mod poll;
+mod tofino;
 #[cfg(target_os = "linux")]
 mod xdp;
 
@@ -61,6 +62,7 @@ macro_rules! group {
 conformance! {
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
+    tofino_on_model: tofino::OnModel,
     xdp_injected: xdp::Injected(Direction::Ingress),
     tcx_injected: xdp::Injected(Direction::Egress),
 }

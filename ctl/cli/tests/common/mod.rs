@@ -7,8 +7,9 @@ use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// A start of captures that is no multiple of any window.
@@ -90,6 +91,55 @@ impl Outcome {
     }
 }
 
+/// A command that runs while the test looks at what it prints; killed if the test fails before its end.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Running::start_with(arguments, Stdio::null())
+    }
+
+    pub(crate) fn start_with(arguments: &[&str], stdin: impl Into<Stdio>) -> Self {
+        let mut command = flowgauge();
+        let mut child = command.args(arguments).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = child.stdout.take().map(BufReader::new);
+        Running { child, stdout }
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        line
+    }
+
+    pub(crate) fn interrupt(&self) {
+        // `kill` of the shell: the only one that is always there.
+        let kill = format!("kill -INT {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits for its end; what was read before is not in the outcome.
+    pub(crate) fn outcome(mut self) -> Outcome {
+        let [mut stdout, mut stderr] = [const { Vec::new() }; 2];
+        if let Some(pipe) = &mut self.stdout {
+            pipe.read_to_end(&mut stdout).unwrap();
+        }
+        self.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+        Output { status: self.child.wait().unwrap(), stdout, stderr }.into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Outcome {
     flowgauge().args(arguments).output().unwrap().into()
 }
@@ -121,7 +171,7 @@ pub(crate) fn check(record: &Value) {
     for key in ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets"] {
         number(record, key);
     }
-    assert_eq!(text(record, "backend"), "poll");
+    assert!(["poll", "tofino"].contains(&text(record, "backend")), "{record}");
     assert!(!text(record, "interface").is_empty());
     assert!(number(record, "start_ns") <= number(record, "end_ns"), "{record}");
     assert_eq!(record.get("at_ns").is_some(), kind == "sample" && record["at_ns"].is_u64(), "{record}");

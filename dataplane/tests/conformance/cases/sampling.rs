@@ -40,7 +40,8 @@ pub fn samples_grow_within_their_window(backend: &dyn Backend) {
     };
     let traffic = Traffic::start(&rig.feeder, uniques);
     let (mut counted, mut rotations, mut grown) = (0, 0, 0);
-    while rotations < 500 || grown < 100 {
+    let enough = (backend.rotations() / 4).min(500);
+    while rotations < enough || grown < enough / 5 {
         let mut last = rig.sample();
         for _ in 0..4 {
             let sample = rig.sample();

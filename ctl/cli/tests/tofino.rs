@@ -1,0 +1,303 @@
+//! `flowgauge run --backend tofino` on a model of a switch, over gRPC on loopback, while packets arrive.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+#[path = "../../../dataplane/tests/support/faults.rs"]
+mod faults;
+
+use common::{Running as Command, check, number, of_kind, parse, run};
+use faults::{Faulty, Proxy, Reads, Tampering};
+use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
+use flowgauge_bfruntime::proto::{self, data_field, entity};
+use flowgauge_bfruntime::server::{MAX_MESSAGE, Running, Server, Target};
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_p4_model::{Model, Options, Switch};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+use tonic::Status;
+
+/// A model behind a server that can damage answers, behind a proxy that can cut connections.
+struct Lab {
+    switch: Arc<Switch>,
+    running: Option<Running>,
+    tampering: Tampering,
+    proxy: Proxy,
+    /// Packets so far, each from another source.
+    sent: AtomicU64,
+    generator: Generator,
+}
+
+fn switch() -> Arc<Switch> {
+    let model = Model::flowgauge(&Options::default().define("FLOWGAUGE_PRECISION", 9)).unwrap();
+    Arc::new(Switch::new(model, "flowgauge"))
+}
+
+impl Lab {
+    fn new() -> Self {
+        let generator = Generator::new(Profile::new(Sources::Unique));
+        let (tampering, proxy, sent) = (Tampering::default(), Proxy::start(), AtomicU64::new(0));
+        let mut lab = Lab { switch: switch(), running: None, tampering, proxy, sent, generator };
+        lab.power_on();
+        lab
+    }
+
+    fn power_on(&mut self) {
+        let server = Server::new(Arc::clone(&self.switch) as Arc<dyn Target>).unwrap();
+        let service = BfRuntimeServer::new(Faulty::new(server, &self.tampering)).max_encoding_message_size(MAX_MESSAGE);
+        let service = service.max_decoding_message_size(MAX_MESSAGE);
+        let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, service).unwrap();
+        self.proxy.lead_to(Some(running.address()));
+        self.running = Some(running);
+    }
+
+    /// The switch's process ends, and with it all it held.
+    fn power_off(&mut self) {
+        self.proxy.lead_to(None);
+        self.running = None;
+        self.switch = switch();
+    }
+
+    fn send(&self, packets: u64) {
+        let first = self.sent.fetch_add(packets, Ordering::Relaxed);
+        let mut frame = self.generator.template().to_vec();
+        let mut entrance = self.switch.enter();
+        for index in first..first + packets {
+            self.generator.fill(index, &mut frame);
+            entrance.arrive(self.switch.port(index as usize), &frame).unwrap();
+        }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, options: &str) -> Command {
+        let address = self.proxy.address.to_string();
+        let fixed = ["run", "--backend", "tofino", "--address", &address, "--registers", "512", "--format", "json"];
+        Command::start(&fixed.into_iter().chain(options.split_whitespace()).collect::<Vec<_>>())
+    }
+}
+
+/// The next window that a command prints.
+fn window(command: &mut Command) -> Value {
+    loop {
+        let line = command.line();
+        assert!(!line.is_empty(), "it ended: {:?}", command.child.try_wait());
+        let record: Value = serde_json::from_str(&line).unwrap();
+        check(&record);
+        if record["record"] == "window" {
+            return record;
+        }
+    }
+}
+
+/// Windows until all that are complete have this many packets together.
+fn windows_until(command: &mut Command, windows: &mut Vec<Value>, packets: u64) {
+    while counted(windows) < packets {
+        windows.push(window(command));
+    }
+    assert_eq!(counted(windows), packets);
+}
+
+fn counted(windows: &[Value]) -> u64 {
+    windows.iter().map(|window| number(window, "packets")).sum()
+}
+
+#[test]
+fn two_hundred_windows_hold_every_packet_once() {
+    let lab = Arc::new(Lab::new());
+    let mut command = lab.start("--window 50ms --read-every 150ms");
+    let mut windows = vec![window(&mut command)];
+    let stop = Arc::new(AtomicBool::new(false));
+    let sender = thread::spawn({
+        let (lab, stop) = (Arc::clone(&lab), Arc::clone(&stop));
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                lab.send(50);
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    });
+    while windows.len() < 210 {
+        windows.push(window(&mut command));
+    }
+    stop.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+    windows_until(&mut command, &mut windows, lab.sent());
+    command.interrupt();
+    let outcome = command.outcome();
+    let complaints: Vec<&str> = outcome.stderr.lines().filter(|line| !line.contains("late")).collect();
+    assert_eq!((outcome.code, complaints), (Some(0), vec![]));
+    let rest = parse(&outcome.stdout);
+    windows.extend(of_kind(&rest, "window").into_iter().cloned());
+    assert_eq!(counted(&windows), lab.sent());
+    let total = rest.last().unwrap();
+    assert_eq!((total["record"].as_str(), number(total, "packets")), (Some("total"), lab.sent()));
+    assert!(lab.sent() > 1000, "{}", lab.sent());
+    for pair in windows.windows(2) {
+        assert_eq!((&pair[0]["end_ns"], number(&pair[0], "window") + 1), (&pair[1]["start_ns"], number(&pair[1], "window")));
+        assert_eq!(pair[1]["drops"], serde_json::json!({}));
+    }
+    // Every packet has a source of its own, so that the truth is the number of packets.
+    let close = windows.iter().filter(|window| {
+        let (packets, cardinality) = (number(window, "packets") as f64, &window["cardinality"]);
+        cardinality["low"].as_f64().unwrap() <= packets && packets <= cardinality["high"].as_f64().unwrap()
+    });
+    assert!(close.count() * 10 >= windows.len() * 8);
+}
+
+#[test]
+fn a_switch_started_anew_is_a_gap_and_never_a_wrong_number() {
+    let mut lab = Lab::new();
+    let mut command = lab.start("--window 50ms --read-every never");
+    let mut windows = vec![window(&mut command)];
+    lab.send(500);
+    windows_until(&mut command, &mut windows, 500);
+    lab.power_off();
+    lab.power_on();
+    // What comes before the tables are installed again is lost, and that is said of the window.
+    lab.send(100);
+    let lost = loop {
+        let window = window(&mut command);
+        if window["complete"] == false {
+            break window;
+        }
+        assert_eq!(number(&window, "packets"), 0);
+        windows.push(window);
+    };
+    let left = number(&lost, "packets");
+    assert!(left == 0 || left == 100, "{left}");
+    windows.push(lost);
+    lab.send(300);
+    windows_until(&mut command, &mut windows, 800 + left);
+    command.interrupt();
+    let outcome = command.outcome();
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("lacks what came before"), "{}", outcome.stderr);
+    assert_eq!(windows.iter().skip(1).filter(|window| window["complete"] == false).count(), 1);
+    let rest = parse(&outcome.stdout);
+    assert_eq!(number(total_of(&rest), "packets"), 800 + left);
+}
+
+fn total_of(records: &[Value]) -> &Value {
+    records.iter().find(|record| record["record"] == "total").unwrap()
+}
+
+#[test]
+fn lost_connections_and_damaged_answers_lose_nothing() {
+    let lab = Lab::new();
+    let mut command = lab.start("--window 50ms --read-every 60ms");
+    let mut windows = vec![window(&mut command)];
+    let mut round = 0_u64;
+    lab.tampering.reads(move |_, answer| {
+        round += 1;
+        damage(round, answer)
+    });
+    while windows.len() < 60 {
+        lab.send(40);
+        if windows.len() % 10 == 5 {
+            lab.proxy.cut();
+        }
+        lab.send(60);
+        windows.push(window(&mut command));
+    }
+    lab.tampering.stop();
+    windows_until(&mut command, &mut windows, lab.sent());
+    command.interrupt();
+    let outcome = command.outcome();
+    assert!(outcome.stderr.contains("nothing is missing"), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(number(total_of(&parse(&outcome.stdout)), "packets"), lab.sent());
+}
+
+/// Every seventh answer is damaged, each time in another way.
+fn damage(round: u64, mut answer: proto::ReadResponse) -> Reads {
+    if !round.is_multiple_of(7) {
+        return Reads::Answer(vec![answer], None);
+    }
+    let entries = answer.entities.iter_mut().filter_map(|entity| match &mut entity.entity {
+        Some(entity::Entity::TableEntry(entry)) => Some(entry),
+        _ => None,
+    });
+    match round / 7 % 6 {
+        0 => answer.entities.clear(),
+        1 => entries.for_each(|entry| entry.table_id ^= 1),
+        2 => entries.filter_map(|entry| entry.data.as_mut()).for_each(|data| {
+            let fields = data.fields.iter_mut().filter_map(|field| field.value.as_mut());
+            fields.for_each(|value| {
+                if let data_field::Value::Stream(bytes) = value {
+                    bytes.push(0);
+                }
+            });
+        }),
+        3 => {
+            let half = answer.entities.len() / 2;
+            answer.entities.truncate(half);
+            return Reads::Answer(vec![answer], Some(Status::unavailable("cut off")));
+        }
+        4 => thread::sleep(Duration::from_millis(70)),
+        _ => answer.entities.reverse(),
+    }
+    Reads::Answer(vec![answer], None)
+}
+
+#[test]
+fn what_the_switch_cannot_do_is_refused_with_the_reason() {
+    let refused = |options: &str, code: i32, advice: &str| {
+        let outcome = run(["run"].into_iter().chain(options.split_whitespace()));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), ""), "{options}: {}", outcome.stderr);
+        assert!(outcome.complaint().contains(advice), "{options}: {}", outcome.stderr);
+    };
+    refused("--backend tofino", 2, "--address HOST:PORT");
+    refused("--address switch", 2, "[2001:db8::1]:50052");
+    let somewhere = "--address 192.0.2.1:50052";
+    for (options, advice) in [
+        ("-i eth0 --backend tofino", "not for --backend tofino"),
+        ("-i eth0", "--backend tofino"),
+        ("--backend poll", "--backend tofino"),
+        ("--adopt --backend tofino", "not for --backend tofino"),
+        ("--port memory:unique", "leave out --port"),
+        ("--truth", "memory for every flow"),
+        ("--staggered 10s", "use --window"),
+        ("--workers 2", "the switch counts"),
+        ("--tls-cert cert.pem", "go together"),
+        ("--tls-cert cert.pem --tls-key key.pem", "without --tls-ca"),
+        ("--switch-port 132", "132:100g:rs"),
+        ("--switch-port 132:3g", "1g, 10g"),
+        ("--forward 1", "132-140"),
+        ("--forward 1-1", "132-140"),
+    ] {
+        refused(&format!("{somewhere} {options}"), 2, advice);
+    }
+    refused(&format!("{somewhere} --tls-ca /does/not/exist.pem"), 1, "cannot read /does/not/exist.pem");
+    let lab = Lab::new();
+    let here = format!("--address {}", lab.proxy.address);
+    refused(&format!("{here} --registers 2048"), 1, "-DFLOWGAUGE_PRECISION=11");
+    refused(&format!("{here} --registers 512 --key five-tuple --hash crc32"), 1, "-DFLOWGAUGE_KEY");
+    refused(&format!("{here} --registers 512 --program other"), 1, "there is no program other");
+    refused(&format!("{here} --registers 512 --forward 1-2,2-3"), 1, "port 2 is in two pairs");
+}
+
+#[test]
+fn a_configuration_file_names_the_switch_its_ports_and_pairs() {
+    let lab = Lab::new();
+    let scratch = common::Scratch::new("tofino-config");
+    let config = format!(
+        "backend = \"tofino\"\naddress = \"{}\"\nregisters = 512\nswitch-port = [\"0:100g:rs\", \"4:10g\"]\nforward = \"0-4\"\n\
+         window = \"50ms\"\nread-every = \"never\"\nformat = \"json\"\n",
+        lab.proxy.address
+    );
+    let config = scratch.write("switch.toml", config);
+    let mut command = Command::start(&["run", "--config", &config]);
+    window(&mut command);
+    let frame = lab.generator.template().to_vec();
+    let sent = |port| lab.switch.enter().arrive(port, &frame).unwrap().into_iter().map(|sent| sent.port).collect::<Vec<_>>();
+    assert_eq!([sent(0), sent(4), sent(8)], [vec![4], vec![0], vec![]]);
+    let mut windows = vec![];
+    windows_until(&mut command, &mut windows, 3);
+    command.interrupt();
+    assert_eq!(number(total_of(&parse(&command.outcome().stdout)), "packets"), 3);
+}

@@ -1,0 +1,588 @@
+//! The Tofino backend: a switch counts, running `p4/flowgauge.p4`, and is asked over BFRuntime.
+//!
+//! # Exact windows
+//! Which bank counts is the default action of one table, so that one write closes a window in all pipes. Packets that read the
+//! old number have left the ingress pipeline after [`Options::transit`]; from then on the closed bank is read and cleared at
+//! leisure. That its counters stand still while it is read is checked, and so is, before every window's end, that the switch
+//! counts in the bank it should.
+//!
+//! # When the switch or the way to it fails
+//! Calls have a deadline. What was not answered is asked again, and everything written can be written twice: a repeated
+//! `rotate` goes on where it was. A lost connection is made anew, and then the switch's tables are compared with what was
+//! installed. If they are the same, nothing was lost. If not, the switch was started anew and with it all it had counted: the
+//! tables are installed again, counting goes on in the same window, and its [`Snapshot`] is not
+//! [complete](Snapshot::complete).
+
+mod failure;
+mod names;
+mod options;
+mod program;
+mod session;
+
+pub use failure::Failure;
+pub use options::{Fec, Options, Port, Speed, Tls};
+
+use crate::capabilities::Capabilities;
+use crate::error::Error;
+use crate::losses::Losses;
+use crate::snapshot::Snapshot;
+use crate::tables::Tables;
+use crate::{Adopted, Dataplane, Event};
+use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::{Entry, Place};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Bank, Cardinality, Counters, Precision, Settings};
+use program::{Content, Program};
+use session::Session;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// How often a closed bank that still counts is read again.
+const STANDSTILL_TRIES: u32 = 8;
+
+/// The Tofino backend.
+pub struct Tofino {
+    runtime: Runtime,
+    switch: Switch,
+}
+
+struct Switch {
+    options: Options,
+    settings: Settings,
+    capabilities: Capabilities,
+    program: Program,
+    session: Option<Session>,
+    back_off: BackOff,
+    counting: Option<Counting>,
+    events: Vec<Event>,
+}
+
+/// When a lost switch may be called again.
+#[derive(Default)]
+struct BackOff {
+    /// Not before this, and how long to wait after that.
+    next: Option<(Instant, Duration)>,
+}
+
+/// What is known of a switch that counts for us.
+struct Counting {
+    tables: Tables,
+    /// The bank that counts, but for a rotation that has begun.
+    active: usize,
+    rotation: Rotation,
+    /// Something is missing in the window that is open.
+    gap: bool,
+    /// The switch holds something else than it should.
+    damaged: bool,
+    /// Pipes that answer.
+    pipes: usize,
+    /// Nobody wants the registers.
+    off: bool,
+}
+
+/// How far a rotation is.
+enum Rotation {
+    /// None has begun.
+    None,
+    /// The other bank was to be made active; whether it was is not known.
+    Flipping,
+    /// The other bank is active.
+    Flipped,
+    /// The closed bank was read, and is not known to be cleared.
+    Read(Box<Closed>),
+    /// The closed bank was read, and what it held the switch holds no longer.
+    Cleared(Box<Closed>),
+}
+
+struct Closed {
+    bank: Box<Bank>,
+    complete: bool,
+}
+
+impl Tofino {
+    /// Connects to a switch and finds out what its program can do. It counts once tables are installed.
+    ///
+    /// # Errors
+    /// [`Error::Switch`] if it cannot be reached, or its program does not count as the settings ask.
+    pub fn connect(options: Options, settings: Settings) -> Result<Self, Error> {
+        let address = options.address.clone();
+        let failed = |failure| Error::Switch { operation: "connect", target: address.clone(), failure };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
+        let (session, schema) = runtime.block_on(Session::open(&options)).map_err(failed)?;
+        let program = Program::new(schema).map_err(failed)?;
+        program.check_settings(&settings).map_err(failed)?;
+        program.check_forward(&options.forward).map_err(failed)?;
+        let switch = Switch {
+            capabilities: program.capabilities(&options.address),
+            options,
+            settings,
+            program,
+            session: Some(session),
+            back_off: BackOff::default(),
+            counting: None,
+            events: Vec::new(),
+        };
+        Ok(Tofino { runtime, switch })
+    }
+}
+
+impl Tofino {
+    /// Changes how long any call may take from now on.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.switch.options.deadline = deadline;
+        if let Some(session) = &mut self.switch.session {
+            session.deadline = deadline;
+        }
+    }
+}
+
+impl Dataplane for Tofino {
+    fn capabilities(&self) -> &Capabilities {
+        &self.switch.capabilities
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
+        let target = self.switch.options.address.clone();
+        if self.switch.counting.is_some() {
+            return Err(Error::AlreadyStarted { target });
+        }
+        tables.check(&self.switch.settings, &target)?;
+        let installed = self.runtime.block_on(self.switch.install(tables));
+        installed.map(|()| None).map_err(|failure| Error::Switch { operation: "install tables", target, failure })
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        let (operation, target) = ("sample", self.switch.started("sample")?);
+        let snapshot = self.runtime.block_on(self.switch.sample());
+        snapshot.map_err(|failure| Error::Switch { operation, target, failure })
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        let (operation, target) = ("rotate", self.switch.started("rotate")?);
+        let snapshot = self.runtime.block_on(self.switch.rotate());
+        snapshot.map_err(|failure| Error::Switch { operation, target, failure })
+    }
+
+    /// The closed bank is cleared as soon as it was read: nobody takes over from this process.
+    fn published(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Also notices a lost switch, and finds it again, so that as little as possible is missing in the window.
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        if self.switch.counting.is_some() {
+            self.runtime.block_on(self.switch.look_after());
+        }
+        Ok(std::mem::take(&mut self.switch.events))
+    }
+
+    /// A switch counts in the ingress pipeline, in front of all queues.
+    fn losses(&mut self) -> Result<Losses, Error> {
+        Ok(Losses::default())
+    }
+}
+
+impl BackOff {
+    /// How long it is until the switch may be called.
+    fn remaining(&self) -> Duration {
+        self.next.map_or(Duration::ZERO, |(next, _)| next.saturating_duration_since(Instant::now()))
+    }
+
+    fn failed(&mut self, first: Duration) {
+        let wait = self.next.map_or(first, |(_, wait)| (wait * 2).min(Options::LONGEST_BACK_OFF));
+        self.next = Some((Instant::now() + wait, wait));
+    }
+
+    fn succeeded(&mut self) {
+        self.next = None;
+    }
+}
+
+impl Switch {
+    fn started(&self, operation: &'static str) -> Result<String, Error> {
+        let target = self.options.address.clone();
+        if self.counting.is_some() { Ok(target) } else { Err(Error::NotStarted { operation, target }) }
+    }
+
+    fn notice(&mut self, notice: &str) {
+        self.events.push(Event::Notice(format!("{}: {notice}", self.options.address)));
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.events.push(Event::Warning(format!("{}: {warning}", self.options.address)));
+    }
+
+    /// A call on the switch that was told what to hold.
+    async fn with<T>(&mut self, call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.reach().await?;
+        if self.session.as_ref().is_some_and(|session| !session.verified) {
+            let problem = "the connection was lost and made anew; what the switch holds is to be checked".to_owned();
+            return Err(Failure::Unreachable { problem });
+        }
+        self.with_any(call).await
+    }
+
+    /// A call on a switch, whatever it holds.
+    async fn with_any<T>(&mut self, call: impl AsyncFnOnce(&mut Session, &Program) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.reach().await?;
+        let Some(session) = &mut self.session else {
+            return Err(Failure::Unreachable { problem: "no session".to_owned() });
+        };
+        let answer = call(session, &self.program).await;
+        // What was not answered in time may still be carried out, at any time until its connection ends.
+        if let Err(Failure::Unreachable { .. } | Failure::NoAnswer { .. }) = &answer {
+            self.session = None;
+        }
+        answer
+    }
+
+    /// Makes sure that there is a session.
+    async fn reach(&mut self) -> Result<(), Failure> {
+        if let Some(session) = &mut self.session
+            && let Some(why) = session.is_lost()
+        {
+            self.session = None;
+            if self.counting.is_some() {
+                self.notice(&format!("the connection was lost: {why}"));
+            }
+        }
+        if self.session.is_some() {
+            return Ok(());
+        }
+        let remaining = self.back_off.remaining();
+        if !remaining.is_zero() {
+            return Err(Failure::Unreachable { problem: format!("the connection was lost; trying again in {remaining:.1?}") });
+        }
+        match self.reopen().await {
+            Ok(session) => {
+                self.back_off.succeeded();
+                self.session = Some(session);
+                Ok(())
+            }
+            Err(failure) => {
+                self.back_off.failed(self.options.back_off);
+                Err(failure)
+            }
+        }
+    }
+
+    async fn reopen(&mut self) -> Result<Session, Failure> {
+        let opened = Session::open(&self.options).await;
+        let (session, schema) = opened.map_err(|failure| match failure {
+            // While a switch starts, its program is not there yet.
+            Failure::Refused { code, problem, .. } => Failure::Refused { code, problem, transient: true },
+            failure => failure,
+        })?;
+        let program = Program::new(schema)?;
+        program.check_settings(&self.settings)?;
+        program.check_forward(&self.options.forward)?;
+        self.program = program;
+        Ok(session)
+    }
+
+    /// Makes sure that there is a session, with a switch that holds what it was told.
+    async fn restored(&mut self) -> Result<(), Failure> {
+        self.reach().await?;
+        let verified = self.session.as_ref().is_some_and(|session| session.verified);
+        let Some(counting) = &self.counting else { return Ok(()) };
+        if !counting.damaged && verified {
+            return Ok(());
+        }
+        let (tables, damaged, forward) = (counting.tables.clone(), counting.damaged, self.options.forward.clone());
+        if !damaged && self.with_any(async |session, program| holds(session, program, &tables, &forward).await).await? {
+            self.verified();
+            self.notice("connected again; the switch counted on, nothing is missing");
+            return Ok(());
+        }
+        self.restart(&tables).await
+    }
+
+    fn verified(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.verified = true;
+        }
+    }
+
+    /// Installs everything again and goes on counting in the window that is open.
+    async fn restart(&mut self, tables: &Tables) -> Result<(), Failure> {
+        if let Some(counting) = &mut self.counting {
+            counting.damaged = true;
+            counting.gap = true;
+            counting.rotation = match std::mem::replace(&mut counting.rotation, Rotation::None) {
+                Rotation::Read(closed) | Rotation::Cleared(closed) => Rotation::Cleared(closed),
+                Rotation::None | Rotation::Flipping | Rotation::Flipped => Rotation::None,
+            };
+        }
+        let pipes = self.begin(tables).await?;
+        if let Some(counting) = &mut self.counting {
+            counting.damaged = false;
+            counting.active = 0;
+            counting.pipes = pipes;
+        }
+        self.verified();
+        let warning = "the switch lost its tables and what it had counted; they are installed again, and the window that is open \
+                       lacks what came before";
+        self.warn(warning.to_owned());
+        Ok(())
+    }
+
+    /// Fills the tables, empties both banks, and starts to count in bank 0. Gives the number of pipes.
+    async fn begin(&mut self, tables: &Tables) -> Result<usize, Failure> {
+        let Options { ports, forward, batch, transit, .. } = self.options.clone();
+        self.with_any(async |session, program| {
+            for port in &ports {
+                session.configure_port(program, port).await?;
+            }
+            for content in program.contents(tables, &forward)? {
+                // Frames would be dropped while this table is empty.
+                if content.table == names::FORWARD && holds_content(session, program, &content).await? {
+                    continue;
+                }
+                fill(session, program, content, batch).await?;
+            }
+            // Whatever counts now is not ours: empty the bank to begin with while the other one counts, and then the other.
+            let mut pipes = None;
+            for idle in [0, 1] {
+                flip(session, program, idle ^ 1, transit).await?;
+                let mut bank = Bank::new();
+                let answer = session.read_all(program.table(names::REGISTERS)?).await?;
+                let answered = program.registers(idle, &answer, &mut bank);
+                // Someone may have left what no hash gives; then everything is written.
+                let (all, raised) = (0..program.precision.registers(), raised(&bank, program.precision));
+                let updates = match answered {
+                    Ok(_) => program.clear(idle, raised.into_iter())?,
+                    Err(_) => program.clear(idle, all)?,
+                };
+                session.write("clearing a bank", updates, batch).await?;
+                pipes = answered.ok();
+            }
+            // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
+            if let Some(pipes) = pipes {
+                return Ok(pipes);
+            }
+            let answer = session.read_all(program.table(names::REGISTERS)?).await?;
+            program.registers(0, &answer, &mut Bank::new())
+        })
+        .await
+    }
+
+    async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
+        let began = Instant::now();
+        let pipes = loop {
+            match self.begin(tables).await {
+                Ok(pipes) => break pipes,
+                Err(failure) if !failure.is_transient() || began.elapsed() >= self.options.patience => return Err(failure),
+                Err(failure) => {
+                    tracing::debug!("{}: installing tables failed, trying again: {failure}", self.options.address);
+                    tokio::time::sleep(self.back_off.remaining().max(self.options.back_off)).await;
+                }
+            }
+        };
+        self.verified();
+        self.counting = Some(Counting {
+            tables: tables.clone(),
+            active: 0,
+            rotation: Rotation::None,
+            gap: false,
+            damaged: false,
+            pipes,
+            off: self.settings.cardinality.mode == Mode::Off,
+        });
+        Ok(())
+    }
+
+    fn counting(&mut self) -> Result<&mut Counting, Failure> {
+        self.counting.as_mut().ok_or_else(|| Failure::options("tables are not installed"))
+    }
+
+    /// The bank that counts according to the switch. One that should not starts everything anew.
+    async fn checked_bank(&mut self) -> Result<usize, Failure> {
+        let bank = self.with(async |session, program| active(session, program).await).await?;
+        let counting = self.counting()?;
+        let expected = match counting.rotation {
+            Rotation::None | Rotation::Cleared(_) => Some(counting.active),
+            Rotation::Flipping => None,
+            Rotation::Flipped | Rotation::Read(_) => Some(counting.active ^ 1),
+        };
+        if expected.is_none_or(|expected| bank == expected) {
+            return Ok(bank);
+        }
+        self.warn(format!("bank {bank} counts and should not: something else writes to the switch"));
+        let tables = self.counting()?.tables.clone();
+        self.restart(&tables).await?;
+        Ok(0)
+    }
+
+    async fn sample(&mut self) -> Result<Snapshot, Failure> {
+        self.restored().await?;
+        let bank_number = self.checked_bank().await?;
+        let pipes = self.counting()?.pipes;
+        let (before, bank, after) =
+            self.with(async |session, program| read_bank(session, program, bank_number, pipes).await).await?;
+        let counting = self.counting()?;
+        Ok(counting.snapshot(bank, before.packets(), after.packets(), !counting.gap))
+    }
+
+    async fn rotate(&mut self) -> Result<Snapshot, Failure> {
+        self.restored().await?;
+        self.checked_bank().await?;
+        let (batch, transit) = (self.options.batch, self.options.transit);
+        let precision = self.settings.cardinality.precision;
+        loop {
+            let counting = self.counting()?;
+            let (closed, pipes) = (counting.active, counting.pipes);
+            match &mut counting.rotation {
+                Rotation::None => counting.rotation = Rotation::Flipping,
+                Rotation::Flipping => {
+                    self.with(async |session, program| flip(session, program, closed ^ 1, transit).await).await?;
+                    self.counting()?.rotation = Rotation::Flipped;
+                }
+                Rotation::Flipped => {
+                    let bank =
+                        self.with(async |session, program| read_closed(session, program, closed, pipes, transit).await).await?;
+                    let counting = self.counting()?;
+                    // What is missing is missing in the window that ends here.
+                    let complete = !std::mem::take(&mut counting.gap);
+                    counting.rotation = Rotation::Read(Box::new(Closed { bank, complete }));
+                }
+                Rotation::Read(read) => {
+                    // What has no level in any pipe is zero already.
+                    let raised = raised(&read.bank, precision);
+                    let updates = self.program.clear(closed, raised.into_iter())?;
+                    self.with(async |session, _| session.write("clearing a bank", updates, batch).await).await?;
+                    let counting = self.counting()?;
+                    counting.active = closed ^ 1;
+                    counting.rotation = match std::mem::replace(&mut counting.rotation, Rotation::None) {
+                        Rotation::Read(closed) => Rotation::Cleared(closed),
+                        other => other,
+                    };
+                }
+                Rotation::Cleared(_) => {
+                    if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
+                        let packets = closed.bank.counters.packets();
+                        return Ok(counting.snapshot(closed.bank, packets, packets, closed.complete));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notices a lost switch and finds it again; what fails is tried again by the next call.
+    async fn look_after(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.lost().await;
+        }
+        if let Err(failure) = self.restored().await {
+            tracing::debug!("{}: {failure}", self.options.address);
+        }
+    }
+}
+
+impl Counting {
+    fn snapshot(&self, mut bank: Box<Bank>, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
+        let hash = self.tables.hash;
+        // The program always counts them.
+        if self.off {
+            bank.cardinality = Cardinality::new();
+        }
+        Snapshot { bank, staggered: None, packets_before, packets_after, hash, truth: None, complete, parts: Vec::new() }
+    }
+}
+
+/// The registers that have a level.
+fn raised(bank: &Bank, precision: Precision) -> Vec<usize> {
+    let levels = bank.cardinality.levels(precision).iter().enumerate();
+    levels.filter(|(_, level)| **level > 0).map(|(index, _)| index).collect()
+}
+
+/// Gives a table this content and no other.
+async fn fill(session: &mut Session, program: &Program, content: Content, batch: usize) -> Result<(), Failure> {
+    let table = program.table(content.table)?;
+    let clear = proto::TableEntry { table_id: table.id, ..Default::default() };
+    let clear = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(clear)) };
+    session.write(&format!("emptying {}", table.name), vec![clear], 1).await?;
+    let mut updates = Vec::with_capacity(content.entries.len() + 1);
+    if let Some(data) = content.default {
+        updates.push(program::update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })?);
+    }
+    for entry in &content.entries {
+        updates.push(program::update(table, proto::update::Type::Insert, entry)?);
+    }
+    session.write(&format!("filling {}", table.name), updates, batch).await
+}
+
+/// Whether the switch holds what these tables ask for: whether it is the one that was told.
+async fn holds(session: &mut Session, program: &Program, tables: &Tables, forward: &[(u32, u32)]) -> Result<bool, Failure> {
+    for content in program.contents(tables, forward)? {
+        if !holds_content(session, program, &content).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a table has these entries and no other.
+async fn holds_content(session: &mut Session, program: &Program, content: &Content) -> Result<bool, Failure> {
+    let table = program.table(content.table)?;
+    let answer = session.read_all(table).await?;
+    let mut held = answer.iter().map(|message| program.decode(table, message)).collect::<Result<Vec<Entry>, _>>()?;
+    let mut expected: Vec<&Entry> = content.entries.iter().collect();
+    held.sort_by_key(|entry| entry.place.key().cloned());
+    expected.sort_by_key(|entry| entry.place.key().cloned());
+    Ok(held.iter().eq(expected))
+}
+
+async fn active(session: &mut Session, program: &Program) -> Result<usize, Failure> {
+    let answer = session.read_default(program.table(names::BANK)?).await?;
+    program.bank(&answer)
+}
+
+/// Makes a bank count, and waits until no packet is counted in the other one.
+async fn flip(session: &mut Session, program: &Program, bank: usize, transit: Duration) -> Result<(), Failure> {
+    session.write("changing the bank that counts", vec![program.set_bank(bank)?], 1).await?;
+    tokio::time::sleep(transit).await;
+    Ok(())
+}
+
+async fn read_counters(session: &mut Session, program: &Program, bank: usize) -> Result<Counters, Failure> {
+    let answer = session.read_all(program.table(names::FRAMES)?).await?;
+    program.counters(bank, &answer)
+}
+
+/// A bank's counters, the bank with the counters it had last, and these.
+async fn read_bank(
+    session: &mut Session,
+    program: &Program,
+    number: usize,
+    pipes: usize,
+) -> Result<(Counters, Box<Bank>, Counters), Failure> {
+    let before = read_counters(session, program, number).await?;
+    let answer = session.read_all(program.table(names::REGISTERS)?).await?;
+    let mut bank = Box::new(Bank::new());
+    let answered = program.registers(number, &answer, &mut bank)?;
+    if answered != pipes {
+        return Err(Failure::answer(format!("registers of {answered} pipes, of {pipes} before")));
+    }
+    let after = read_counters(session, program, number).await?;
+    bank.counters = after;
+    Ok((before, bank, after))
+}
+
+/// A bank in which nothing is counted any more.
+async fn read_closed(
+    session: &mut Session,
+    program: &Program,
+    number: usize,
+    pipes: usize,
+    transit: Duration,
+) -> Result<Box<Bank>, Failure> {
+    for _ in 0..STANDSTILL_TRIES {
+        let (before, bank, after) = read_bank(session, program, number, pipes).await?;
+        if before == after {
+            return Ok(bank);
+        }
+        tokio::time::sleep(transit).await;
+    }
+    Err(Failure::answer(format!("bank {number} is closed and counts on; does something else write to the switch?")))
+}

@@ -1,0 +1,367 @@
+//! A connection to a switch: one TCP connection, one subscription, and calls with a deadline.
+//!
+//! A session never comes back to life. If the connection breaks or the switch ends the subscription, every call fails from then
+//! on, so that no answer of a switch that was started anew is taken for one of the switch that was asked before.
+
+use super::failure::{Failure, code_name};
+use super::options::{Options, Tls};
+use super::program::{Program, entity};
+use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
+use flowgauge_bfruntime::proto::{self, stream_message_request, stream_message_response};
+use flowgauge_bfruntime::schema::{Schema, Table};
+use flowgauge_bfruntime::{Pipes, fixed};
+use hyper_util::rt::TokioIo;
+use std::future::{Future, Ready, ready};
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::Service;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
+use tonic::{Code, Streaming};
+
+/// Largest answer: both banks of 65,536 registers in four pipes are a tenth of it.
+const MAX_ANSWER: usize = 64 << 20;
+/// Largest header of an answer. Failures of a batch come in the trailers, one for each update.
+const MAX_HEADER: u32 = 16 << 20;
+
+/// A subscribed client that has bound its program.
+pub(super) struct Session {
+    client: BfRuntimeClient<Channel>,
+    pub(super) deadline: Duration,
+    device: u32,
+    id: u32,
+    program: String,
+    /// Ends the subscription when dropped.
+    _requests: mpsc::Sender<proto::StreamMessageRequest>,
+    /// Says when the subscription ended, and why.
+    cut: oneshot::Receiver<String>,
+    was_cut: Option<String>,
+    /// Whether the switch at the other end is known to hold what it was told.
+    pub(super) verified: bool,
+}
+
+/// Hands out one connection and never another: tonic would reconnect without telling.
+struct Once(Option<TcpStream>);
+
+impl Service<Uri> for Once {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Ready<Result<Self::Response, io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        ready(self.0.take().map(TokioIo::new).ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")))
+    }
+}
+
+/// An error with all its causes: tonic's say only `transport error` by themselves.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text: Vec<String> = Vec::new();
+    for cause in std::iter::successors(Some(error), |error| error.source()) {
+        let cause = cause.to_string();
+        if text.last() != Some(&cause) {
+            text.push(cause);
+        }
+    }
+    text.join(": ")
+}
+
+fn said(status: &tonic::Status) -> String {
+    match (status.message(), std::error::Error::source(status)) {
+        ("", None) => code_name(status.code()).to_owned(),
+        (message, None) => message.to_owned(),
+        (_, Some(source)) => causes(source),
+    }
+}
+
+async fn in_time<T>(deadline: Duration, call: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(deadline, call).await.map_err(|_| Failure::NoAnswer { waited: deadline })
+}
+
+fn endpoint(options: &Options) -> Result<Endpoint, Failure> {
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let problem = |error: &dyn std::fmt::Display| {
+        Failure::options(format!("'{}' is no address of a switch ({error}); give host:port, such as switch:50052", options.address))
+    };
+    let uri: Uri = format!("{scheme}://{}", options.address).parse().map_err(|error| problem(&error))?;
+    if uri.port().is_none() {
+        return Err(problem(&"no port"));
+    }
+    let endpoint = Endpoint::from(uri).http2_max_header_list_size(MAX_HEADER).user_agent("flowgauge");
+    let endpoint = endpoint.map_err(|error| problem(&error))?;
+    let Some(Tls { authority, identity, server_name }) = &options.tls else { return Ok(endpoint) };
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
+    let identity = identity.as_ref().map(|(certificate, key)| Identity::from_pem(certificate, key));
+    let tls = identity.into_iter().fold(tls, ClientTlsConfig::identity);
+    let tls = server_name.iter().fold(tls, |tls, name| tls.domain_name(name));
+    endpoint.tls_config(tls).map_err(|error| Failure::options(format!("the certificates cannot be used: {}", causes(&error))))
+}
+
+impl Session {
+    /// Connects, subscribes, binds the program, and reads what tables it has.
+    pub(super) async fn open(options: &Options) -> Result<(Self, Schema), Failure> {
+        let endpoint = endpoint(options)?;
+        let unreachable = |problem: String| Failure::Unreachable { problem };
+        let stream = in_time(options.deadline, TcpStream::connect(&options.address)).await?;
+        let stream = stream.map_err(|error| unreachable(format!("{error}; is bf_switchd running there?")))?;
+        stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+        let channel = in_time(options.deadline, endpoint.connect_with_connector(Once(Some(stream)))).await?;
+        let channel = channel.map_err(|error| unreachable(causes(&error)))?;
+        let mut client = BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER);
+
+        let (requests, cut) = in_time(options.deadline, subscribe(&mut client, options)).await??;
+        let mut session = Session {
+            client,
+            deadline: options.deadline,
+            device: options.device,
+            id: options.client,
+            program: options.program.clone(),
+            _requests: requests,
+            cut,
+            was_cut: None,
+            verified: false,
+        };
+        session.bind().await?;
+        let schema = session.schema().await?;
+        Ok((session, schema))
+    }
+
+    /// Whether the subscription is known to have ended, and why.
+    pub(super) fn is_lost(&mut self) -> Option<String> {
+        use oneshot::error::TryRecvError;
+        if self.was_cut.is_none() {
+            self.was_cut = match self.cut.try_recv() {
+                Ok(why) => Some(why),
+                Err(TryRecvError::Closed) => Some(String::new()),
+                Err(TryRecvError::Empty) => None,
+            };
+        }
+        self.was_cut.clone()
+    }
+
+    /// The same, after the connection's tasks had a moment to find out.
+    pub(super) async fn lost(&mut self) -> Option<String> {
+        const MOMENT: Duration = Duration::from_millis(1);
+        if self.was_cut.is_none()
+            && let Ok(why) = tokio::time::timeout(MOMENT, &mut self.cut).await
+        {
+            self.was_cut = Some(why.unwrap_or_default());
+        }
+        self.was_cut.clone()
+    }
+
+    /// Awaits a call, for no longer than the deadline and than the subscription lasts.
+    async fn call<T>(
+        &mut self,
+        what: &str,
+        call: impl AsyncFnOnce(&mut BfRuntimeClient<Channel>) -> Result<T, tonic::Status>,
+    ) -> Result<T, Failure> {
+        let unreachable = |why: &str| Failure::Unreachable { problem: format!("the connection was lost: {why}") };
+        if let Some(why) = &self.was_cut {
+            return Err(unreachable(why));
+        }
+        let answer = tokio::select! {
+            biased;
+            why = &mut self.cut => {
+                let why = why.unwrap_or_default();
+                let failure = unreachable(&why);
+                self.was_cut = Some(why);
+                return Err(failure);
+            }
+            answer = in_time(self.deadline, call(&mut self.client)) => answer?,
+        };
+        answer.map_err(|status| refused(&status, what))
+    }
+
+    fn target(&self) -> Option<proto::TargetDevice> {
+        Some(proto::TargetDevice { device_id: self.device, pipe_id: Pipes::ALL, direction: 0xff, prsr_id: 0xff })
+    }
+
+    async fn bind(&mut self) -> Result<(), Failure> {
+        let config = vec![proto::ForwardingPipelineConfig { p4_name: self.program.clone(), ..Default::default() }];
+        let action = proto::set_forwarding_pipeline_config_request::Action::Bind.into();
+        let request = proto::SetForwardingPipelineConfigRequest {
+            device_id: self.device,
+            client_id: self.id,
+            action,
+            config,
+            ..Default::default()
+        };
+        let what = format!("binding program {}", self.program);
+        self.call(&what, async |client| client.set_forwarding_pipeline_config(request).await).await.map(drop)
+    }
+
+    async fn schema(&mut self) -> Result<Schema, Failure> {
+        let request = proto::GetForwardingPipelineConfigRequest { device_id: self.device, client_id: self.id };
+        let answer = self.call("reading the schema", async |client| client.get_forwarding_pipeline_config(request).await).await?;
+        let answer = answer.into_inner();
+        let program = answer.config.iter().find(|config| config.p4_name == self.program);
+        let program = program.ok_or_else(|| Failure::answer(format!("there is no schema of program {}", self.program)))?;
+        let schema = Schema::parse(&program.bfruntime_info).map_err(Failure::program)?;
+        match answer.non_p4_config {
+            None => Ok(schema),
+            Some(fixed) => {
+                let fixed = Schema::parse(&fixed.bfruntime_info).map_err(Failure::program)?;
+                schema.join(fixed).map_err(Failure::program)
+            }
+        }
+    }
+
+    /// Reads all entries of a table in one request; those of registers and counters from the hardware.
+    pub(super) async fn read_all(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
+        self.read(table, false).await
+    }
+
+    /// Reads a table's default entry.
+    pub(super) async fn read_default(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
+        self.read(table, true).await
+    }
+
+    async fn read(&mut self, table: &Table, is_default_entry: bool) -> Result<Vec<proto::TableEntry>, Failure> {
+        let table_flags = Some(proto::TableFlags { from_hw: table.kind.is_indexed(), ..Default::default() });
+        let entry = proto::TableEntry { table_id: table.id, is_default_entry, table_flags, ..Default::default() };
+        let entities = vec![entity(entry)];
+        let request = proto::ReadRequest { target: self.target(), client_id: self.id, entities, p4_name: self.program.clone() };
+        let what = format!("reading {}", table.name);
+        let messages = self.call(&what, async |client| all(client.read(request).await?.into_inner()).await).await?;
+        let mut entries = Vec::new();
+        for message in messages {
+            check_errors(&message.status, &what)?;
+            for entity in message.entities {
+                match entity.entity {
+                    Some(proto::entity::Entity::TableEntry(entry)) => entries.push(entry),
+                    _ => return Err(Failure::answer(format!("{what}: something else than a table's entry"))),
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Writes updates in batches, each of which succeeds as a whole or fails.
+    pub(super) async fn write(&mut self, what: &str, updates: Vec<proto::Update>, batch: usize) -> Result<(), Failure> {
+        let mut updates = updates.into_iter().peekable();
+        while updates.peek().is_some() {
+            let updates = updates.by_ref().take(batch.max(1)).collect();
+            let request = proto::WriteRequest {
+                target: self.target(),
+                client_id: self.id,
+                updates,
+                p4_name: self.program.clone(),
+                ..Default::default()
+            };
+            let answer = self.call(what, async |client| client.write(request).await).await?;
+            check_errors(&answer.into_inner().status, what)?;
+        }
+        Ok(())
+    }
+
+    /// Configures a port anew, or changes it if it is there.
+    pub(super) async fn configure_port(&mut self, program: &Program, port: &super::Port) -> Result<(), Failure> {
+        let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
+        let new = program.port(port, proto::update::Type::Insert)?;
+        match self.write(&what, vec![new], 1).await {
+            Err(Failure::Refused { code, .. }) if code == code_name(Code::AlreadyExists) => {
+                let change = program.port(port, proto::update::Type::Modify)?;
+                self.write(&what, vec![change], 1).await
+            }
+            done => done,
+        }
+    }
+}
+
+async fn all(mut messages: Streaming<proto::ReadResponse>) -> Result<Vec<proto::ReadResponse>, tonic::Status> {
+    let mut all = Vec::new();
+    while let Some(message) = messages.message().await? {
+        all.push(message);
+    }
+    Ok(all)
+}
+
+/// The first of the errors that an answer carries, if one is an error.
+fn check_errors(errors: &[proto::Error], what: &str) -> Result<(), Failure> {
+    let mut failed = errors.iter().enumerate().filter(|(_, error)| error.canonical_code != i32::from(Code::Ok));
+    let Some((index, first)) = failed.next() else { return Ok(()) };
+    let others = failed.count();
+    let message = format!("{what}: number {index}: {}; {others} others failed as well", first.message);
+    let code = Code::from(first.canonical_code);
+    // In here nothing says that the connection broke.
+    let transient = matches!(code, Code::Unavailable | Code::Aborted | Code::ResourceExhausted | Code::DeadlineExceeded);
+    Err(Failure::Refused { code: code_name(code), problem: message, transient })
+}
+
+/// A failed call. A batch's failure has one error for each update in its details.
+fn refused(status: &tonic::Status, what: &str) -> Failure {
+    let details = <proto::Status as prost::Message>::decode(status.details()).unwrap_or_default();
+    let errors = details.details.iter().filter(|any| any.type_url.ends_with("bfrt_proto.Error"));
+    let errors: Result<Vec<proto::Error>, _> = errors.map(|any| prost::Message::decode(&any.value[..])).collect();
+    if let Ok(errors) = errors
+        && let Err(failure) = check_errors(&errors, what)
+    {
+        return failure;
+    }
+    // A switch that knows this client no longer was started anew.
+    if status.code() == Code::FailedPrecondition {
+        return Failure::Unreachable { problem: format!("{what}: {}", said(status)) };
+    }
+    Failure::from_status(status, format!("{what}: {}", said(status)))
+}
+
+type Subscription = (mpsc::Sender<proto::StreamMessageRequest>, oneshot::Receiver<String>);
+
+async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options) -> Result<Subscription, Failure> {
+    let what = "subscribing";
+    let (requests, receiver) = mpsc::channel(1);
+    let subscribe = proto::Subscribe {
+        device_id: options.device,
+        notifications: Some(proto::subscribe::Notifications::default()),
+        ..Default::default()
+    };
+    let update = Some(stream_message_request::Update::Subscribe(subscribe));
+    let request = proto::StreamMessageRequest { client_id: options.client, update };
+    // The channel is new and has room.
+    let _ = requests.send(request).await;
+    let answer = client.stream_channel(ReceiverStream::new(receiver)).await;
+    let mut answers = answer.map_err(|status| busy(&status, what))?.into_inner();
+    let first = answers.message().await.map_err(|status| busy(&status, what))?;
+    match first.and_then(|first| first.update) {
+        Some(stream_message_response::Update::Subscribe(subscribed)) => {
+            let status = subscribed.status.unwrap_or_default();
+            if status.code != i32::from(Code::Ok) {
+                let status = tonic::Status::new(Code::from(status.code), status.message);
+                return Err(busy(&status, what));
+            }
+        }
+        Some(_) => return Err(Failure::answer(format!("{what}: something came before the subscription"))),
+        None => return Err(Failure::Unreachable { problem: format!("{what}: the switch ended the channel") }),
+    }
+    let (cut, was_cut) = oneshot::channel();
+    tokio::spawn(async move {
+        let why = loop {
+            match answers.message().await {
+                // Digests and notifications, of which none was asked for.
+                Ok(Some(_)) => {}
+                Ok(None) => break "the switch ended the subscription".to_owned(),
+                Err(status) => break said(&status),
+            }
+        };
+        // Without a session nobody wants to know.
+        let _ = cut.send(why);
+    });
+    Ok((requests, was_cut))
+}
+
+/// A refused subscription: that of a lost connection may still be there for a while.
+fn busy(status: &tonic::Status, what: &str) -> Failure {
+    match refused(status, what) {
+        Failure::Refused { code, problem, .. } if code == code_name(Code::AlreadyExists) => {
+            Failure::Refused { code, problem, transient: true }
+        }
+        failure => failure,
+    }
+}

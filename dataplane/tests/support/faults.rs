@@ -1,0 +1,229 @@
+//! What can stand between a switch and its client: a service that damages answers, and a proxy that cuts connections.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+
+use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntime;
+use flowgauge_bfruntime::server::Server;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+pub type ReadTamper = Box<dyn FnMut(&proto::ReadRequest, proto::ReadResponse) -> Reads + Send>;
+pub type WriteTamper = Box<dyn FnMut(&proto::WriteRequest) -> Writes + Send>;
+
+/// What becomes of a read.
+pub enum Reads {
+    /// These messages, and then an error or the end.
+    Answer(Vec<proto::ReadResponse>, Option<Status>),
+    /// Nothing, ever.
+    Never,
+}
+
+/// What becomes of a write.
+pub enum Writes {
+    CarriedOut,
+    Refused(Status),
+    /// Answered with these statuses although it was not carried out.
+    Errors(Vec<proto::Error>),
+    /// Not carried out, and never answered.
+    Lost,
+    /// Carried out, but the connection breaks before the answer.
+    AnswerLost(Scissors),
+}
+
+/// What is done to answers.
+#[derive(Clone, Default)]
+pub struct Tampering(Arc<Mutex<(Option<ReadTamper>, Option<WriteTamper>)>>);
+
+impl Tampering {
+    pub fn reads(&self, tamper: impl FnMut(&proto::ReadRequest, proto::ReadResponse) -> Reads + Send + 'static) {
+        self.0.lock().unwrap().0 = Some(Box::new(tamper));
+    }
+
+    pub fn writes(&self, tamper: impl FnMut(&proto::WriteRequest) -> Writes + Send + 'static) {
+        self.0.lock().unwrap().1 = Some(Box::new(tamper));
+    }
+
+    pub fn stop(&self) {
+        *self.0.lock().unwrap() = (None, None);
+    }
+}
+
+/// A service that damages the answers of a server.
+pub struct Faulty {
+    inner: Server,
+    tampering: Tampering,
+}
+
+impl Faulty {
+    pub fn new(inner: Server, tampering: &Tampering) -> Self {
+        Faulty { inner, tampering: tampering.clone() }
+    }
+}
+
+#[tonic::async_trait]
+impl BfRuntime for Faulty {
+    async fn write(&self, request: Request<proto::WriteRequest>) -> Result<Response<proto::WriteResponse>, Status> {
+        let fate = match &mut self.tampering.0.lock().unwrap().1 {
+            Some(tamper) => tamper(request.get_ref()),
+            None => Writes::CarriedOut,
+        };
+        match fate {
+            Writes::CarriedOut => self.inner.write(request).await,
+            Writes::Refused(status) => Err(status),
+            Writes::Errors(status) => Ok(Response::new(proto::WriteResponse { status })),
+            Writes::Lost => std::future::pending().await,
+            Writes::AnswerLost(proxy) => {
+                self.inner.write(request).await?;
+                proxy.cut();
+                std::future::pending().await
+            }
+        }
+    }
+
+    type ReadStream = ReceiverStream<Result<proto::ReadResponse, Status>>;
+
+    async fn read(&self, request: Request<proto::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
+        let asked = request.get_ref().clone();
+        let mut answer = self.inner.read(request).await?.into_inner().into_inner();
+        let answer = answer.recv().await.unwrap()?;
+        let fate = match &mut self.tampering.0.lock().unwrap().0 {
+            Some(tamper) => tamper(&asked, answer),
+            None => Reads::Answer(vec![answer], None),
+        };
+        let Reads::Answer(messages, end) = fate else { return std::future::pending().await };
+        let (sender, receiver) = mpsc::channel(messages.len() + 1);
+        for message in messages.into_iter().map(Ok).chain(end.map(Err)) {
+            sender.send(message).await.unwrap();
+        }
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn set_forwarding_pipeline_config(
+        &self,
+        request: Request<proto::SetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<proto::SetForwardingPipelineConfigResponse>, Status> {
+        self.inner.set_forwarding_pipeline_config(request).await
+    }
+
+    async fn get_forwarding_pipeline_config(
+        &self,
+        request: Request<proto::GetForwardingPipelineConfigRequest>,
+    ) -> Result<Response<proto::GetForwardingPipelineConfigResponse>, Status> {
+        self.inner.get_forwarding_pipeline_config(request).await
+    }
+
+    type StreamChannelStream = ReceiverStream<Result<proto::StreamMessageResponse, Status>>;
+
+    async fn stream_channel(
+        &self,
+        request: Request<Streaming<proto::StreamMessageRequest>>,
+    ) -> Result<Response<Self::StreamChannelStream>, Status> {
+        self.inner.stream_channel(request).await
+    }
+}
+
+/// A way to a server that can be cut and led elsewhere.
+pub struct Proxy {
+    pub address: SocketAddr,
+    way: Arc<Mutex<Way>>,
+}
+
+#[derive(Default)]
+pub struct Way {
+    to: Option<SocketAddr>,
+    streams: Vec<TcpStream>,
+    closed: bool,
+    accepted: usize,
+}
+
+impl Proxy {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let way = Arc::new(Mutex::new(Way::default()));
+        let shared = Arc::clone(&way);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut way = shared.lock().unwrap();
+                if way.closed {
+                    return;
+                }
+                way.accepted += 1;
+                // With nobody behind it, a connection ends at once.
+                if let (Ok(client), Some(to)) = (client, way.to) {
+                    let server = TcpStream::connect(to).unwrap();
+                    client.set_nodelay(true).unwrap();
+                    server.set_nodelay(true).unwrap();
+                    pass(&client, &server);
+                    pass(&server, &client);
+                    way.streams.extend([client, server]);
+                }
+            }
+        });
+        Proxy { address, way }
+    }
+
+    /// Ends all connections.
+    pub fn cut(&self) {
+        self.handle().cut();
+    }
+
+    /// Something to cut connections with from elsewhere.
+    pub fn handle(&self) -> Scissors {
+        Scissors(Arc::clone(&self.way))
+    }
+
+    /// Ends all connections, and leads new ones elsewhere or nowhere.
+    pub fn lead_to(&self, to: Option<SocketAddr>) {
+        self.way.lock().unwrap().to = to;
+        self.cut();
+    }
+
+    /// Connections so far.
+    pub fn accepted(&self) -> usize {
+        self.way.lock().unwrap().accepted
+    }
+}
+
+/// Ends connections.
+#[derive(Clone)]
+pub struct Scissors(Arc<Mutex<Way>>);
+
+impl Scissors {
+    pub fn cut(&self) {
+        for stream in self.0.lock().unwrap().streams.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.way.lock().unwrap().closed = true;
+        self.cut();
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn pass(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    thread::spawn(move || {
+        let mut buffer = [0; 1 << 16];
+        let moved: io::Result<()> = (|| {
+            loop {
+                match from.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    length => to.write_all(&buffer[..length])?,
+                }
+            }
+        })();
+        drop(moved);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}

@@ -1,0 +1,214 @@
+//! A switch that runs what `p4/flowgauge.p4` says, as far as a client can tell: it holds the tables it is told, and counts with
+//! them. Packets are parsed by the suite's model.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+
+use crate::memory::{Memory, State};
+use crate::model::{Verdict, crc32, verdict};
+use flowgauge_bfruntime::server::{Running, Server, Target};
+use flowgauge_bfruntime::{Key, Match};
+use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use std::sync::Arc;
+
+const PREFIX: &str = "pipe.Ingress.flowgauge";
+
+/// The schema of `p4/flowgauge.p4` compiled for these settings.
+pub fn schema(settings: &Settings) -> String {
+    let cardinality = settings.cardinality;
+    let (p, rank_bits) = (cardinality.precision.bits(), cardinality.precision.rank_bits());
+    let fields: &[(&str, u32)] = match cardinality.key {
+        KeyKind::Src => &[("src_addr", 1)],
+        KeyKind::Dst => &[("dst_addr", 1)],
+        KeyKind::SrcDst => &[("src_addr", 1), ("dst_addr", 1)],
+        KeyKind::FiveTuple => &[("src_addr", 1), ("dst_addr", 1), ("ports", 0), ("protocol", 0)],
+    };
+    let hash = |id: u32, family: &str, width: u32| {
+        let keys = fields.iter().zip(1..).map(|((name, address), id)| {
+            let width = if *address == 1 { width } else { 32 };
+            key(id, &format!("hdr.{family}.{name}"), "Exact", &format!(r#""bytes", "width": {width}"#))
+        });
+        let keys: Vec<String> = keys.collect();
+        table(id, &format!("hash.{family}_crc.compute"), "DynHashCompute", 1, &keys.join(","), "", "")
+    };
+    let mut tables = vec![
+        table(11, "bank", "MatchAction_Direct", 1, "", &action(101, "Ingress.flowgauge.set_bank", "bank", 1), ""),
+        table(
+            12,
+            "cardinality.rank",
+            "MatchAction_Direct",
+            32,
+            &key(1, "rank_bits", "LPM", &format!(r#""bytes", "width": {rank_bits}"#)),
+            &action(102, "Ingress.flowgauge.cardinality.set_level", "level", 8),
+            "",
+        ),
+        table(
+            13,
+            "cardinality.registers",
+            "Register",
+            2 << p,
+            &key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#),
+            "",
+            &datum(1, "Ingress.flowgauge.cardinality.registers.f1", r#""bytes", "width": 8"#),
+        ),
+        table(
+            14,
+            "counters.frames",
+            "Counter",
+            16,
+            &key(65556, "$COUNTER_INDEX", "Exact", r#""uint32""#),
+            "",
+            &[datum(65553, "$COUNTER_SPEC_BYTES", r#""uint64""#), datum(65554, "$COUNTER_SPEC_PKTS", r#""uint64""#)].join(","),
+        ),
+        hash(15, "ipv4", 32),
+        hash(16, "ipv6", 128),
+    ];
+    if cardinality.hash == HashMode::Tabulated {
+        tables.extend((0..4).map(|index| {
+            let set_word = format!("Ingress.flowgauge.hash.set_word{index}");
+            let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
+            let name = format!("hash.tabulation{index}");
+            table(20 + index, &name, "MatchAction_Direct", 256, &byte, &action(120 + index, &set_word, "word", 32), "")
+        }));
+    }
+    format!(r#"{{"schema_version": "1.0.0", "tables": [{}], "learn_filters": []}}"#, tables.join(","))
+}
+
+fn table(id: u32, name: &str, kind: &str, size: u32, keys: &str, actions: &str, data: &str) -> String {
+    let operations = if kind.starts_with("Match") { "" } else { r#""Sync""# };
+    format!(
+        r#"{{"name": "{PREFIX}.{name}", "id": {id}, "table_type": "{kind}", "size": {size}, "key": [{keys}],
+            "action_specs": [{actions}], "data": [{data}], "supported_operations": [{operations}], "attributes": []}}"#
+    )
+}
+
+fn key(id: u32, name: &str, match_type: &str, kind: &str) -> String {
+    format!(r#"{{"id": {id}, "name": "{name}", "mandatory": false, "match_type": "{match_type}", "type": {{"type": {kind}}}}}"#)
+}
+
+fn action(id: u32, name: &str, parameter: &str, bits: u32) -> String {
+    format!(
+        r#"{{"id": {id}, "name": "{name}", "action_scope": "TableAndDefault",
+            "data": [{{"id": 1, "name": "{parameter}", "mandatory": true, "type": {{"type": "bytes", "width": {bits}}}}}]}}"#
+    )
+}
+
+fn datum(id: u32, name: &str, kind: &str) -> String {
+    format!(
+        r#"{{"mandatory": false, "read_only": false, "singleton": {{"id": {id}, "name": "{name}", "type": {{"type": {kind}}}}}}}"#
+    )
+}
+
+/// The switch.
+#[derive(Clone)]
+pub struct Switch {
+    pub memory: Arc<Memory>,
+    settings: Settings,
+    pipes: u32,
+}
+
+/// The tables of the switch, as packets look them up.
+struct Lookup {
+    bank: usize,
+    words: Vec<[Option<u32>; 256]>,
+    rank: Vec<(u32, u32, u8)>,
+    default_level: u8,
+}
+
+impl Switch {
+    pub fn new(settings: Settings, pipes: u32) -> Self {
+        Switch { memory: Arc::new(Memory::new(&schema(&settings), pipes)), settings, pipes }
+    }
+
+    /// The same switch after its power failed.
+    pub fn fresh(&self) -> Self {
+        Switch::new(self.settings, self.pipes)
+    }
+
+    pub fn serve(&self) -> Running {
+        Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&self.memory) as Arc<dyn Target>).unwrap()
+    }
+
+    pub fn server(&self) -> Server {
+        Server::new(Arc::clone(&self.memory) as Arc<dyn Target>).unwrap()
+    }
+
+    /// Packets arrive in turn at the pipes.
+    pub fn count(&self, frames: &[OwnedFrame]) {
+        let mut state = self.memory.state();
+        let lookup = Lookup::new(&state, self.settings.cardinality.hash);
+        for (frame, pipe) in frames.iter().zip((0..self.pipes as usize).cycle()) {
+            self.count_one(&mut state, &lookup, pipe, frame);
+        }
+    }
+
+    fn count_one(&self, state: &mut State, lookup: &Lookup, pipe: usize, frame: &OwnedFrame) {
+        let (class, key) = match verdict(frame, self.settings.cardinality.key) {
+            Verdict::V4(key) => (0, Some(key)),
+            Verdict::V6(key) => (1, Some(key)),
+            Verdict::NonIp => (2, None),
+            Verdict::Truncated => (3, None),
+            Verdict::BadHeader => (4, None),
+        };
+        let counters = state.hardware.get_mut(&format!("{PREFIX}.counters.frames")).unwrap();
+        let counter = &mut counters[pipe][lookup.bank << 3 | class];
+        for (name, more) in [("$COUNTER_SPEC_PKTS", 1), ("$COUNTER_SPEC_BYTES", u64::from(frame.wire_length))] {
+            let value = u64::from_be_bytes(counter[name][..].try_into().unwrap()) + more;
+            counter.insert(name.to_owned(), value.to_be_bytes().to_vec());
+        }
+        let Some(key) = key else { return };
+        let precision: Precision = self.settings.cardinality.precision;
+        let hash = lookup.hash(crc32(&key));
+        let rank_bits = precision.rank_bits();
+        let level = lookup.level(hash & ((1 << rank_bits) - 1), rank_bits);
+        let index = lookup.bank << precision.bits() | (hash >> rank_bits) as usize;
+        let registers = state.hardware.get_mut(&format!("{PREFIX}.cardinality.registers")).unwrap();
+        let register = registers[pipe][index].values_mut().next().unwrap();
+        register[0] = register[0].max(level);
+    }
+}
+
+impl Lookup {
+    fn new(state: &State, mode: HashMode) -> Self {
+        let default = |table: &str| state.defaults.get(&format!("{PREFIX}.{table}"));
+        let entries = |table: &str| state.entries.get(&format!("{PREFIX}.{table}")).into_iter().flatten();
+        let exact = |key: &Key| match &key["byte"] {
+            Match::Exact(bytes) => usize::from(bytes[0]),
+            other => panic!("{other:?}"),
+        };
+        let words = (0..if mode == HashMode::Tabulated { 4 } else { 0 }).map(|index| {
+            let mut words = [None; 256];
+            for (key, data) in entries(&format!("hash.tabulation{index}")) {
+                words[exact(key)] = Some(u32::from_be_bytes(data.bytes("word").unwrap().try_into().unwrap()));
+            }
+            words
+        });
+        let rank = entries("cardinality.rank").map(|(key, data)| match &key["rank_bits"] {
+            Match::Lpm { value, prefix_length } => {
+                let value = value.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+                (value, *prefix_length, data.bytes("level").unwrap()[0])
+            }
+            other => panic!("{other:?}"),
+        });
+        Lookup {
+            bank: default("bank").map_or(0, |data| usize::from(data.bytes("bank").unwrap()[0])),
+            words: words.collect(),
+            rank: rank.collect(),
+            default_level: default("cardinality.rank").map_or(0, |data| data.bytes("level").unwrap()[0]),
+        }
+    }
+
+    /// A word that is not there is zero, as metadata is.
+    fn hash(&self, crc: u32) -> u32 {
+        if self.words.is_empty() {
+            return crc;
+        }
+        let word = |(words, byte): (&[Option<u32>; 256], u8)| words[usize::from(byte)].unwrap_or(0);
+        self.words.iter().zip(crc.to_be_bytes()).map(word).fold(0, |hash, word| hash ^ word)
+    }
+
+    fn level(&self, rank: u32, bits: u32) -> u8 {
+        let matches = |(value, length, _): &&(u32, u32, u8)| rank >> (bits - length) == value >> (bits - length);
+        self.rank.iter().filter(matches).max_by_key(|(_, length, _)| *length).map_or(self.default_level, |(_, _, level)| *level)
+    }
+}

@@ -1,0 +1,370 @@
+//! Answers that are damaged, partial, late or no answers at all.
+
+use crate::lab::{Lab, PATIENT, Reads, Writes, failure, warnings};
+use flowgauge_bfruntime::proto::{self, data_field, entity, key_field, table_entry, update};
+use flowgauge_dataplane::Dataplane;
+use flowgauge_dataplane::tofino::Failure;
+use std::time::Duration;
+use tonic::{Code, Status};
+
+/// Numbers of tables in the schema.
+pub const BANK: u32 = 11;
+pub const REGISTERS: u32 = 13;
+pub const FRAMES: u32 = 14;
+
+/// Long enough to fail.
+const SHORT: Duration = Duration::from_millis(50);
+
+pub fn asks_for(request: &proto::ReadRequest, table: u32) -> bool {
+    request
+        .entities
+        .iter()
+        .any(|entity| matches!(&entity.entity, Some(entity::Entity::TableEntry(entry)) if entry.table_id == table))
+}
+
+fn writes_to(request: &proto::WriteRequest, table: u32) -> bool {
+    let of = |update: &proto::Update| match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
+        Some(entity::Entity::TableEntry(entry)) => entry.table_id == table,
+        _ => false,
+    };
+    request.updates.iter().any(of)
+}
+
+fn entry(answer: &mut proto::ReadResponse, index: usize) -> &mut proto::TableEntry {
+    match &mut answer.entities[index].entity {
+        Some(entity::Entity::TableEntry(entry)) => entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn fields(answer: &mut proto::ReadResponse, index: usize) -> &mut Vec<proto::DataField> {
+    &mut entry(answer, index).data.as_mut().unwrap().fields
+}
+
+fn index_of(answer: &mut proto::ReadResponse, index: usize) -> &mut Vec<u8> {
+    let Some(table_entry::Value::Key(key)) = &mut entry(answer, index).value else { panic!() };
+    match &mut key.fields[0].match_type {
+        Some(key_field::MatchType::Exact(exact)) => &mut exact.value,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bytes(answer: &mut proto::ReadResponse, index: usize, field: usize) -> &mut Vec<u8> {
+    match &mut fields(answer, index)[field].value {
+        Some(data_field::Value::Stream(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+type Damage = fn(&mut proto::ReadResponse);
+
+/// What can be wrong with registers, and what is said of it. The switch has two pipes and two banks of 64.
+const OF_REGISTERS: &[(Damage, &str)] = &[
+    (|answer| answer.entities.clear(), "128 of 128 entries are missing"),
+    (|answer| drop(answer.entities.pop()), "1 of 128 entries are missing"),
+    (|answer| drop(answer.entities.remove(70)), "1 of 128 entries are missing"),
+    (|answer| answer.entities.push(answer.entities[5].clone()), "index 5 twice"),
+    (|answer| *index_of(answer, 9) = vec![0, 0, 0, 128], "an index 128, where 128 is the end"),
+    (|answer| *index_of(answer, 9) = vec![255; 4], "an index 4294967295, where 128 is the end"),
+    (|answer| *index_of(answer, 9) = vec![9], "index: 1 bytes given where 4 hold its 32 bits"),
+    (|answer| index_of(answer, 9).clear(), "index: 0 bytes given where 4 hold its 32 bits"),
+    (|answer| entry(answer, 0).table_id = 12, "an entry of table 12 and not of 13"),
+    (|answer| entry(answer, 0).value = None, "an entry without a key"),
+    (|answer| entry(answer, 0).value = Some(table_entry::Value::HandleId(3)), "an entry without a key"),
+    (|answer| entry(answer, 0).value = Some(table_entry::Value::Key(proto::TableKey::default())), "whose key is no index"),
+    (|answer| entry(answer, 3).data = None, "registers[3] has values of 0 pipes, others of 2"),
+    (|answer| fields(answer, 3).clear(), "registers[3] has values of 0 pipes, others of 2"),
+    (|answer| drop(fields(answer, 3).pop()), "registers[3] has values of 1 pipes, others of 2"),
+    (
+        |answer| fields(answer, 3).push(proto::DataField { field_id: 1, value: Some(data_field::Value::Stream(vec![0])) }),
+        "values of 3 pipes",
+    ),
+    (|answer| (0..128).for_each(|index| drop(fields(answer, index).pop())), "registers of 1 pipes, of 2 before"),
+    (
+        |answer| {
+            for index in 0..128 {
+                let value = fields(answer, index)[0].clone();
+                fields(answer, index).push(value);
+            }
+        },
+        "registers of 3 pipes, of 2 before",
+    ),
+    (|answer| fields(answer, 3)[1].field_id = 2, "registers[3] has another field"),
+    (|answer| fields(answer, 3)[1].value = None, "registers[3] has another field"),
+    (|answer| fields(answer, 3)[1].value = Some(data_field::Value::StrVal("7".into())), "registers[3] has another field"),
+    (|answer| *bytes(answer, 3, 0) = vec![], "registers[3]: 0 bytes given where 1 hold its 8 bits"),
+    (|answer| *bytes(answer, 3, 0) = vec![0, 7], "registers[3]: 2 bytes given where 1 hold its 8 bits"),
+    (|answer| *bytes(answer, 100, 1) = vec![28], "registers[100] is 28, no hash gives more than 27"),
+    (|answer| answer.entities[0].entity = None, "something else than a table's entry"),
+    (
+        |answer| answer.entities[0].entity = Some(entity::Entity::TableUsage(proto::TableUsage::default())),
+        "something else than a table's entry",
+    ),
+];
+
+/// The same for counters, of which there are sixteen.
+const OF_COUNTERS: &[(Damage, &str)] = &[
+    (|answer| answer.entities.clear(), "16 of 16 entries are missing"),
+    (|answer| drop(answer.entities.remove(0)), "1 of 16 entries are missing"),
+    (|answer| drop(fields(answer, 0).remove(1)), "frames[0]: $COUNTER_SPEC_PKTS is not there exactly once"),
+    (|answer| drop(fields(answer, 0).remove(0)), "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once"),
+    (|answer| fields(answer, 0).swap_remove(0).field_id = 0, "frames[0]: $COUNTER_SPEC_BYTES is not there exactly once"),
+    (
+        |answer| {
+            let packets = fields(answer, 0)[1].clone();
+            fields(answer, 0).push(packets);
+        },
+        "frames[0]: $COUNTER_SPEC_PKTS is not there exactly once",
+    ),
+    (|answer| bytes(answer, 0, 1).truncate(7), "frames[0]: 7 bytes given where 8 hold its 64 bits"),
+    (
+        |answer| {
+            for index in [5, 13] {
+                bytes(answer, index, 1)[7] = 1;
+            }
+        },
+        "packets of classes that there are not",
+    ),
+];
+
+#[test]
+fn a_damaged_answer_is_an_error_that_says_what_is_wrong_and_loses_nothing() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    let mut first = 0;
+    let cases = OF_REGISTERS.iter().map(|case| (REGISTERS, case)).chain(OF_COUNTERS.iter().map(|case| (FRAMES, case)));
+    for (table, (damage, expected)) in cases {
+        let packets = first..first + 10;
+        first += 10;
+        lab.count(packets.clone());
+        let damage = *damage;
+        lab.tampering.reads(move |request, mut answer| {
+            if asks_for(request, table) {
+                damage(&mut answer);
+            }
+            Reads::Answer(vec![answer], None)
+        });
+        for attempt in [failure(tofino.sample()), failure(tofino.rotate()), failure(tofino.rotate())] {
+            let Failure::Answer { problem } = &attempt else { panic!("{attempt} and not {expected}") };
+            assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
+            assert!(attempt.is_transient());
+        }
+        lab.tampering.stop();
+        lab.assert_holds(&tofino.rotate().unwrap(), packets);
+    }
+    assert_eq!(lab.proxy.accepted(), 1, "for none of these the connection was given up");
+    assert_eq!(warnings(&mut tofino), [""; 0]);
+}
+
+#[test]
+fn the_bank_that_counts_is_told_by_one_default_entry() {
+    let lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.count(0..10);
+    let damages: [(Damage, &str); 5] = [
+        (|answer| answer.entities.clear(), "0 default entries of one table"),
+        (|answer| entry(answer, 0).is_default_entry = false, "an entry without a key"),
+        (|answer| entry(answer, 0).table_id = 12, "an entry of table 12 and not of"),
+        (|answer| fields(answer, 0).clear(), "says no bank"),
+        (|answer| *bytes(answer, 0, 0) = vec![2], "0x2 does not fit in its 1 bits"),
+    ];
+    for (damage, expected) in damages {
+        lab.tampering.reads(move |request, mut answer| {
+            if asks_for(request, BANK) {
+                damage(&mut answer);
+            }
+            Reads::Answer(vec![answer], None)
+        });
+        for attempt in [failure(tofino.sample()), failure(tofino.rotate())] {
+            let Failure::Answer { problem } = &attempt else { panic!("{attempt}") };
+            assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
+        }
+    }
+    lab.tampering.stop();
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
+}
+
+#[test]
+fn an_answer_may_come_in_parts_and_in_any_order() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    lab.count(0..200);
+    lab.tampering.reads(|_, mut answer| {
+        answer.entities.reverse();
+        let one = |entity: proto::Entity| proto::ReadResponse { entities: vec![entity], status: vec![] };
+        Reads::Answer(answer.entities.into_iter().map(one).collect(), None)
+    });
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..200);
+}
+
+#[test]
+fn half_an_answer_is_none() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    lab.count(0..200);
+    let cases = [
+        (Code::DataLoss, true),
+        (Code::Internal, true),
+        (Code::Unavailable, true),
+        (Code::ResourceExhausted, true),
+        (Code::Aborted, true),
+        (Code::PermissionDenied, false),
+        (Code::Unknown, false),
+    ];
+    for (code, transient) in cases {
+        lab.tampering.reads(move |request, mut answer| {
+            if !asks_for(request, REGISTERS) {
+                return Reads::Answer(vec![answer], None);
+            }
+            answer.entities.truncate(64);
+            Reads::Answer(vec![answer], Some(Status::new(code, "the rest is gone")))
+        });
+        let failed = failure(tofino.rotate());
+        assert_eq!(failed.is_transient(), transient, "{failed}");
+        assert!(failed.to_string().contains("reading pipe.Ingress.flowgauge.cardinality.registers: the rest is gone"), "{failed}");
+        lab.tampering.stop();
+    }
+    // Errors may also come in a message that looks like success.
+    lab.tampering.reads(|_, answer| {
+        let error = proto::Error { canonical_code: Code::NotFound.into(), message: "no such thing".into(), ..Default::default() };
+        Reads::Answer(vec![proto::ReadResponse { status: vec![error], ..answer }], None)
+    });
+    let failed = failure(tofino.rotate()).to_string();
+    assert!(failed.contains("refused (NOT_FOUND)") && failed.contains("number 0: no such thing"), "{failed}");
+    lab.tampering.stop();
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..200);
+}
+
+#[test]
+fn what_is_not_answered_in_time_is_asked_again_on_a_new_connection() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    for table in [BANK, REGISTERS, FRAMES] {
+        lab.count(0..50);
+        lab.tampering.reads(move |request, answer| match asks_for(request, table) {
+            true => Reads::Never,
+            false => Reads::Answer(vec![answer], None),
+        });
+        tofino.set_deadline(SHORT);
+        // On a slow machine something before that one may be late as well, and is then asked again.
+        let failed = failure(tofino.rotate());
+        assert!(failed.is_transient() && matches!(failed, Failure::NoAnswer { waited: SHORT }), "{failed}");
+        lab.tampering.stop();
+        tofino.set_deadline(PATIENT);
+        lab.assert_holds(&persist(|| tofino.rotate()), 0..50);
+    }
+}
+
+/// Repeats a call while it fails transiently.
+pub fn persist<T>(mut call: impl FnMut() -> Result<T, flowgauge_dataplane::Error>) -> T {
+    loop {
+        match call() {
+            Ok(answer) => return answer,
+            Err(error) if error.is_transient() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_write_whose_fate_is_unknown_is_repeated_and_counts_once() {
+    for (table, what) in [(BANK, "the flip"), (REGISTERS, "clearing registers"), (FRAMES, "clearing counters")] {
+        for lost in [true, false] {
+            let lab = Lab::new(2);
+            let mut tofino = lab.counting();
+            lab.count(0..300);
+            let (proxy, mut cuts) = (lab.proxy.handle(), 1);
+            lab.tampering.writes(move |request| {
+                if cuts == 0 || !writes_to(request, table) {
+                    return Writes::CarriedOut;
+                }
+                cuts -= 1;
+                if lost {
+                    proxy.cut();
+                }
+                if lost { Writes::Lost } else { Writes::AnswerLost(proxy.clone()) }
+            });
+            let failed = failure(tofino.rotate());
+            assert!(matches!(failed, Failure::Unreachable { .. }), "{what}: {failed}");
+            lab.assert_holds(&persist(|| tofino.rotate()), 0..300);
+            lab.assert_holds(&persist(|| tofino.rotate()), 0..0);
+            lab.assert_holds(&persist(|| tofino.rotate()), 0..0);
+        }
+    }
+}
+
+#[test]
+fn refused_writes_say_which_and_why() {
+    let lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.count(0..10);
+    let error =
+        |code: Code, message: &str| proto::Error { canonical_code: code.into(), message: message.into(), ..Default::default() };
+    lab.tampering.writes(move |_| Writes::Errors(vec![error(Code::Ok, ""), error(Code::ResourceExhausted, "no room")]));
+    let failed = failure(tofino.rotate());
+    assert!(failed.is_transient());
+    assert_eq!(
+        failed.to_string(),
+        "refused (RESOURCE_EXHAUSTED): changing the bank that counts: number 1: no room; 0 others failed as well"
+    );
+    lab.tampering.writes(|_| Writes::Refused(Status::permission_denied("not you")));
+    let failed = failure(tofino.rotate());
+    assert!(!failed.is_transient());
+    assert_eq!(failed.to_string(), "refused (PERMISSION_DENIED): changing the bank that counts: not you");
+    lab.tampering.stop();
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
+}
+
+#[test]
+fn a_closed_bank_that_counts_on_is_not_read() {
+    let lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.count(0..10);
+    // The flip is confirmed and was not carried out.
+    lab.tampering.writes(|request| if writes_to(request, BANK) { Writes::Errors(vec![]) } else { Writes::CarriedOut });
+    let switch = lab.switch.clone();
+    lab.tampering.reads(move |request, answer| {
+        if asks_for(request, REGISTERS) {
+            switch.count(&crate::frames::uniques(10..11));
+        }
+        Reads::Answer(vec![answer], None)
+    });
+    let failed = failure(tofino.rotate());
+    assert!(failed.to_string().contains("bank 0 is closed and counts on"), "{failed}");
+    lab.tampering.stop();
+    // The switch counts in another bank than it should: what it has counted cannot be told apart.
+    let snapshot = tofino.rotate().unwrap();
+    assert!(!snapshot.complete);
+    assert_eq!(snapshot.bank.counters.packets(), 0);
+    lab.count(20..30);
+    lab.assert_holds(&tofino.rotate().unwrap(), 20..30);
+}
+
+#[test]
+fn installing_is_tried_again_for_as_long_as_there_is_patience() {
+    let lab = Lab::new(1);
+    let refuse = |failures: usize| {
+        let mut left = failures;
+        move |request: &proto::WriteRequest| {
+            let insert = request.updates.iter().any(|update| update.r#type == i32::from(update::Type::Insert));
+            if insert && left > 0 {
+                left -= 1;
+                return Writes::Refused(Status::aborted("busy"));
+            }
+            Writes::CarriedOut
+        }
+    };
+    lab.tampering.writes(refuse(1));
+    let mut tofino = lab.connect();
+    let failed = failure(tofino.install(&lab.tables()));
+    assert_eq!(failed.to_string(), "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality.rank: busy");
+    drop(tofino);
+
+    let mut options = lab.options();
+    options.patience = PATIENT;
+    lab.tampering.writes(refuse(5));
+    let mut tofino = crate::windows::connect_patiently(&options, lab.settings);
+    tofino.install(&lab.tables()).unwrap();
+    lab.count(0..10);
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
+}

@@ -1,0 +1,202 @@
+//! Connections that are lost and switches that are started anew.
+
+use crate::answers::persist;
+use crate::lab::{Lab, PATIENT, Reads, failure, warnings};
+use flowgauge_dataplane::Dataplane;
+use flowgauge_dataplane::tofino::Failure;
+use std::time::Duration;
+
+const ANEW: &str = "the switch lost its tables and what it had counted; they are installed again, and the window that is open lacks \
+                    what came before";
+const SAME: &str = "connected again; the switch counted on, nothing is missing";
+
+fn contain(warnings: &[String], text: &str) -> bool {
+    warnings.iter().any(|warning| warning == text)
+}
+
+#[test]
+fn a_lost_connection_loses_nothing() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    for round in 0..3 {
+        let packets = round * 100..round * 100 + 100;
+        lab.count(packets.start..packets.start + 50);
+        lab.proxy.cut();
+        lab.count(packets.start + 50..packets.end);
+        lab.assert_holds(&persist(|| tofino.rotate()), packets);
+        let warnings = warnings(&mut tofino);
+        assert!(contain(&warnings, SAME) && !contain(&warnings, ANEW), "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_within_an_answer_loses_nothing() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    lab.count(0..100);
+    for table in [crate::answers::BANK, crate::answers::FRAMES, crate::answers::REGISTERS] {
+        let (proxy, mut cuts) = (lab.proxy.handle(), 1);
+        lab.tampering.reads(move |request, answer| {
+            if cuts > 0 && crate::answers::asks_for(request, table) {
+                cuts -= 1;
+                proxy.cut();
+                return Reads::Never;
+            }
+            Reads::Answer(vec![answer], None)
+        });
+        let failed = failure(tofino.sample());
+        assert!(matches!(failed, Failure::Unreachable { .. }), "{failed}");
+        lab.assert_holds(&persist(|| tofino.sample()), 0..100);
+    }
+    lab.assert_holds(&persist(|| tofino.rotate()), 0..100);
+}
+
+#[test]
+fn a_switch_started_anew_within_a_window_makes_it_incomplete_and_no_other() {
+    let mut lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    lab.count(0..100);
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
+    lab.count(100..200);
+    lab.restart();
+    // The bank is 0 again, where it was 1.
+    let sample = persist(|| tofino.sample());
+    assert!(!sample.complete);
+    lab.assert_counted(&sample, 0..0);
+    assert!(contain(&warnings(&mut tofino), ANEW));
+    lab.count(200..300);
+    let window = tofino.rotate().unwrap();
+    assert!(!window.complete, "a hundred packets are missing");
+    lab.assert_counted(&window, 200..300);
+    lab.count(300..400);
+    lab.assert_holds(&tofino.rotate().unwrap(), 300..400);
+    assert_eq!(warnings(&mut tofino), [""; 0]);
+}
+
+#[test]
+fn events_find_the_switch_again_before_anyone_asks() {
+    let mut lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.restart();
+    let mut heard = Vec::new();
+    while !contain(&heard, ANEW) {
+        heard.extend(warnings(&mut tofino));
+    }
+    // From here on everything is counted.
+    lab.count(0..100);
+    let window = tofino.rotate().unwrap();
+    assert!(!window.complete);
+    lab.assert_counted(&window, 0..100);
+}
+
+#[test]
+fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_says_so() {
+    // Before the flip, after it, and while registers and counters are cleared.
+    for writes_before in 0..4 {
+        let mut lab = Lab::new(2);
+        let mut tofino = lab.counting();
+        lab.count(0..100);
+        let (proxy, mut writes) = (lab.proxy.handle(), writes_before);
+        lab.tampering.writes(move |_| {
+            if writes == 0 {
+                proxy.cut();
+                return crate::lab::Writes::Lost;
+            }
+            writes -= 1;
+            crate::lab::Writes::CarriedOut
+        });
+        let failed = tofino.rotate();
+        lab.tampering.stop();
+        match failed {
+            Err(error) => assert!(error.is_transient()),
+            // Fewer writes than that.
+            Ok(snapshot) => {
+                lab.assert_holds(&snapshot, 0..100);
+                continue;
+            }
+        }
+        lab.restart();
+        let window = persist(|| tofino.rotate());
+        if window.complete {
+            assert!(writes_before > 0, "nothing was read");
+            lab.assert_holds(&window, 0..100);
+            lab.count(100..200);
+            // The switch was started anew in this one.
+            let next = tofino.rotate().unwrap();
+            assert!(!next.complete);
+            lab.assert_counted(&next, 100..200);
+        } else {
+            lab.assert_counted(&window, 0..0);
+        }
+        lab.count(200..300);
+        lab.assert_holds(&tofino.rotate().unwrap(), 200..300);
+    }
+}
+
+#[test]
+fn a_switch_that_is_gone_is_asked_again_after_growing_pauses() {
+    let mut lab = Lab::new(1);
+    let mut options = lab.options();
+    options.back_off = Duration::from_secs(3600);
+    let mut tofino = flowgauge_dataplane::Tofino::connect(options, lab.settings).unwrap();
+    tofino.install(&lab.tables()).unwrap();
+    lab.power_off();
+    let accepted = lab.proxy.accepted();
+    for attempt in 0..10 {
+        let failed = failure(tofino.rotate());
+        assert!(matches!(failed, Failure::Unreachable { .. }), "{attempt}: {failed}");
+    }
+    let attempts = lab.proxy.accepted() - accepted;
+    assert!(attempts <= 2, "{attempts} attempts within an hour");
+    assert!(failure(tofino.sample()).to_string().contains("trying again in "));
+}
+
+#[test]
+fn a_switch_that_restarts_for_long_is_found_in_the_end() {
+    let mut lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.count(0..10);
+    lab.power_off();
+    for _ in 0..20 {
+        assert!(failure(tofino.rotate()).is_transient());
+        assert!(failure(tofino.sample()).is_transient());
+        tofino.events().unwrap();
+    }
+    lab.restart();
+    assert!(!persist(|| tofino.rotate()).complete);
+    lab.count(10..20);
+    lab.assert_holds(&tofino.rotate().unwrap(), 10..20);
+}
+
+#[test]
+fn another_program_after_a_restart_is_the_end() {
+    let mut lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.power_off();
+    let other = crate::switch::Switch::new(crate::lab::settings(7), 1).serve();
+    lab.proxy.lead_to(Some(other.address()));
+    let failed = loop {
+        let failed = failure(tofino.rotate());
+        if !failed.is_transient() {
+            break failed;
+        }
+    };
+    assert!(failed.to_string().contains("it has 128 registers, 64 are wanted (-DFLOWGAUGE_PRECISION=6)"), "{failed}");
+}
+
+#[test]
+fn nobody_there_is_told_at_once() {
+    // Nothing listens on a port that was just given back.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut options = crate::lab::options(listener.local_addr().unwrap());
+    options.deadline = PATIENT;
+    drop(listener);
+    let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("is bf_switchd running there?"), "{error}");
+    for address in ["switch", "http://switch:1", "switch:port", ""] {
+        options.address = address.to_owned();
+        let error = flowgauge_dataplane::Tofino::connect(options.clone(), crate::lab::settings(6)).map(drop).unwrap_err();
+        assert!(error.to_string().contains("is no address of a switch"), "{error}");
+        assert!(!error.is_transient());
+    }
+}

@@ -1,0 +1,24 @@
+//! The Tofino backend against switches that misbehave.
+//!
+//! The switch is a simulation behind a real server on loopback; between the two and the backend stand a proxy that cuts
+//! connections and a service that damages answers.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(dead_code, unreachable_pub, reason = "parts shared with other tests")]
+
+#[path = "../support/faults.rs"]
+mod faults;
+#[path = "../conformance/frames.rs"]
+mod frames;
+#[path = "../../../p4/bfruntime/tests/support/memory.rs"]
+mod memory;
+#[path = "../conformance/model.rs"]
+mod model;
+#[path = "../support/switch.rs"]
+mod switch;
+
+mod answers;
+mod lab;
+mod losses;
+mod programs;
+mod tls;
+mod windows;

@@ -1,0 +1,722 @@
+//! What tables a program has: `bfrt.json` as the P4 compiler writes it (schema version 1.0.0), and the same for the tables that
+//! every switch has.
+//!
+//! Numbers of tables, actions and fields differ from build to build, so everything is looked up by name. A name may leave out
+//! leading parts as long as only one candidate remains: `rank` finds `pipe.Ingress.ip.rank`.
+
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::fmt;
+
+/// The version this module reads.
+pub const VERSION: &str = "1.0.0";
+
+/// Tables and digests of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    tables: Vec<Table>,
+    filters: Vec<LearnFilter>,
+}
+
+/// Something that takes entries: a match table, a register, a counter, a port list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Full name, such as `pipe.Ingress.rank`.
+    pub name: String,
+    /// Number on the wire.
+    pub id: u32,
+    /// What it is.
+    pub kind: TableKind,
+    /// Entries it can hold; indices of registers and counters are below it.
+    pub size: u64,
+    /// Key fields; none for a table with nothing but a default entry.
+    pub keys: Vec<KeyField>,
+    /// Actions; none for registers and the like.
+    pub actions: Vec<Action>,
+    /// Data beside that of actions.
+    pub data: Vec<Field>,
+    /// Operations on the whole table, such as `Sync`.
+    pub operations: Vec<String>,
+    /// Whether the default action is fixed by the program.
+    pub constant_default: bool,
+    /// Whether it cannot be written at all.
+    pub read_only: bool,
+}
+
+/// What a table is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// Match and action.
+    Match,
+    /// A register; entries are indices, data one value for each pipe.
+    Register,
+    /// An indexed counter.
+    Counter,
+    /// A value that a register's action reads.
+    RegisterParameter,
+    /// Anything else, under the compiler's name for it.
+    Other(String),
+}
+
+impl TableKind {
+    /// Whether entries are indices: all exist from the beginning and none can be removed.
+    #[must_use]
+    pub fn is_indexed(&self) -> bool {
+        matches!(self, TableKind::Register | TableKind::Counter)
+    }
+}
+
+/// How a key field matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchKind {
+    /// Equal.
+    Exact,
+    /// Equal where the mask has ones.
+    Ternary,
+    /// Longest prefix.
+    Lpm,
+    /// Between two values.
+    Range,
+    /// Equal or ignored.
+    Optional,
+}
+
+impl fmt::Display for MatchKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MatchKind::Exact => "exact",
+            MatchKind::Ternary => "ternary",
+            MatchKind::Lpm => "lpm",
+            MatchKind::Range => "range",
+            MatchKind::Optional => "optional",
+        })
+    }
+}
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyField {
+    /// Name, such as `$REGISTER_INDEX`.
+    pub name: String,
+    /// Number on the wire.
+    pub id: u32,
+    /// How it matches.
+    pub match_kind: MatchKind,
+    /// What values it takes.
+    pub kind: FieldKind,
+}
+
+/// A part of an action's or a table's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Name.
+    pub name: String,
+    /// Number on the wire.
+    pub id: u32,
+    /// What values it takes.
+    pub kind: FieldKind,
+    /// Whether it is a list.
+    pub repeated: bool,
+    /// Whether an entry must have it.
+    pub mandatory: bool,
+    /// Whether it cannot be written.
+    pub read_only: bool,
+}
+
+/// An action of a match table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Name, such as `Ingress.set_level`.
+    pub name: String,
+    /// Number on the wire.
+    pub id: u32,
+    /// Its parameters.
+    pub data: Vec<Field>,
+    /// Whether entries may have it.
+    pub in_entries: bool,
+    /// Whether the default entry may have it.
+    pub as_default: bool,
+}
+
+/// A digest that the data plane sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnFilter {
+    /// Full name, such as `pipe.IgDeparser.digest`.
+    pub name: String,
+    /// Number on the wire.
+    pub id: u32,
+    /// What is in it.
+    pub fields: Vec<Field>,
+}
+
+/// What values a field takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// A number of this many bits, as big-endian bytes on the wire.
+    Bits(u32),
+    /// True or false.
+    Bool,
+    /// Text; if there are choices, one of them.
+    Text(Vec<String>),
+    /// A number with a fraction.
+    Float,
+    /// Fields within the field.
+    Container(Vec<Field>),
+}
+
+/// A value that a field does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WidthError {
+    /// Too few or too many bytes.
+    #[error("{given} bytes given where {expected} hold its {bits} bits")]
+    Length {
+        /// Bytes given.
+        given: usize,
+        /// Bytes that hold the field.
+        expected: usize,
+        /// Width of the field.
+        bits: u32,
+    },
+    /// Ones above the field's width.
+    #[error("{value:#x} does not fit in its {bits} bits")]
+    Value {
+        /// The number given.
+        value: u128,
+        /// Width of the field.
+        bits: u32,
+    },
+    /// No number at all.
+    #[error("it is no number but {kind}")]
+    NotANumber {
+        /// What it is.
+        kind: String,
+    },
+}
+
+impl FieldKind {
+    /// Bytes on the wire of a number.
+    ///
+    /// # Errors
+    /// [`WidthError::NotANumber`].
+    pub fn bytes(&self) -> Result<usize, WidthError> {
+        Ok(self.bits()?.div_ceil(8) as usize)
+    }
+
+    /// Width of a number.
+    ///
+    /// # Errors
+    /// [`WidthError::NotANumber`].
+    pub fn bits(&self) -> Result<u32, WidthError> {
+        match self {
+            FieldKind::Bits(bits) => Ok(*bits),
+            other => Err(WidthError::NotANumber { kind: other.to_string() }),
+        }
+    }
+
+    /// A number as big-endian bytes of exactly the field's width.
+    ///
+    /// # Errors
+    /// [`WidthError`] if it does not fit.
+    pub fn encode(&self, value: u128) -> Result<Vec<u8>, WidthError> {
+        let bits = self.bits()?;
+        if bits < 128 && value >> bits != 0 {
+            return Err(WidthError::Value { value, bits });
+        }
+        let length = self.bytes()?;
+        let whole = value.to_be_bytes();
+        let mut bytes = vec![0; length.saturating_sub(whole.len())];
+        bytes.extend_from_slice(whole.get(whole.len().saturating_sub(length)..).unwrap_or_default());
+        Ok(bytes)
+    }
+
+    /// Checks that these bytes are a number of exactly this width.
+    ///
+    /// # Errors
+    /// [`WidthError`] if they are not.
+    pub fn check(&self, bytes: &[u8]) -> Result<(), WidthError> {
+        let (bits, expected) = (self.bits()?, self.bytes()?);
+        if bytes.len() != expected {
+            return Err(WidthError::Length { given: bytes.len(), expected, bits });
+        }
+        let spare = (expected as u32 * 8).saturating_sub(bits);
+        match bytes.first() {
+            Some(first) if spare > 0 && first >> (8 - spare) != 0 => Err(WidthError::Value { value: number(bytes), bits }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number that these bytes are.
+    ///
+    /// # Errors
+    /// [`WidthError`] if the field is wider than 64 bits, or the bytes are not of its width.
+    pub fn decode(&self, bytes: &[u8]) -> Result<u64, WidthError> {
+        self.check(bytes)?;
+        u64::try_from(number(bytes)).map_err(|_| WidthError::Value { value: number(bytes), bits: 64 })
+    }
+}
+
+/// Big-endian bytes as a number; of more than 16 bytes the last 16.
+fn number(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+impl fmt::Display for FieldKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldKind::Bits(bits) => write!(f, "{bits} bits"),
+            FieldKind::Bool => f.write_str("true or false"),
+            FieldKind::Text(choices) if choices.is_empty() => f.write_str("text"),
+            FieldKind::Text(choices) => write!(f, "one of {}", choices.join(", ")),
+            FieldKind::Float => f.write_str("a floating-point number"),
+            FieldKind::Container(_) => f.write_str("a container"),
+        }
+    }
+}
+
+/// A schema that cannot be read, or something that is not in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// Not JSON, or not of this shape.
+    #[error("the schema cannot be read: {0}; is it the bfrt.json of the program's compiler?")]
+    Json(String),
+    /// Of another version.
+    #[error("the schema has version {found}, {VERSION} can be read; compile the program with SDE 9 or its open-source compiler")]
+    Version {
+        /// Its version.
+        found: String,
+    },
+    /// Contradicts itself.
+    #[error("{item} in the schema: {problem}")]
+    Malformed {
+        /// Which part.
+        item: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Nothing of this name.
+    #[error("there is no {what} {name}; there are: {}", list(present))]
+    Missing {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What there is instead.
+        present: Vec<String>,
+    },
+    /// Several of this name.
+    #[error("{what} {name} may mean any of {}; give more of the name", list(candidates))]
+    Ambiguous {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What it may mean.
+        candidates: Vec<String>,
+    },
+    /// Nothing of this number.
+    #[error("there is no {what} with number {id} in {place}")]
+    UnknownId {
+        /// What was looked for.
+        what: &'static str,
+        /// Its number.
+        id: u32,
+        /// Where it was looked for.
+        place: String,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 12;
+    match names {
+        [] => "none".to_owned(),
+        names if names.len() > SHOWN => format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
+        names => names.join(", "),
+    }
+}
+
+/// The one item with this name, or whose name ends in it behind a dot.
+fn find<'a, T>(items: &'a [T], what: &'static str, name: &str, of: impl Fn(&T) -> &str) -> Result<&'a T, SchemaError> {
+    if let Some(item) = items.iter().find(|item| of(item) == name) {
+        return Ok(item);
+    }
+    let ends = |item: &&T| of(item).strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+    let found: Vec<&T> = items.iter().filter(ends).collect();
+    let names = |items: &mut dyn Iterator<Item = &T>| items.map(|item| of(item).to_owned()).collect();
+    match found[..] {
+        [item] => Ok(item),
+        [] => Err(SchemaError::Missing { what, name: name.to_owned(), present: names(&mut items.iter()) }),
+        _ => Err(SchemaError::Ambiguous { what, name: name.to_owned(), candidates: names(&mut found.iter().copied()) }),
+    }
+}
+
+impl Schema {
+    /// Reads a `bfrt.json`.
+    ///
+    /// # Errors
+    /// [`SchemaError`] if it is not one, or contradicts itself.
+    pub fn parse(json: &[u8]) -> Result<Self, SchemaError> {
+        let file: json::File = serde_json::from_slice(json).map_err(|error| SchemaError::Json(error.to_string()))?;
+        if let Some(found) = file.schema_version.filter(|version| version != VERSION) {
+            return Err(SchemaError::Version { found });
+        }
+        let tables = file.tables.into_iter().map(json::Table::read).collect::<Result<_, _>>()?;
+        let filters = file.learn_filters.unwrap_or_default().into_iter().map(json::LearnFilter::read).collect::<Result<_, _>>()?;
+        let schema = Schema { tables, filters };
+        schema.check()?;
+        Ok(schema)
+    }
+
+    /// These tables and those.
+    ///
+    /// # Errors
+    /// [`SchemaError::Malformed`] if both have the same name or number.
+    pub fn join(mut self, other: Schema) -> Result<Self, SchemaError> {
+        self.tables.extend(other.tables);
+        self.filters.extend(other.filters);
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), SchemaError> {
+        let unique = |what: &str, items: &mut dyn Iterator<Item = (&str, u32)>| {
+            let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+            for (name, id) in items {
+                let problem = match (names.insert(name.to_owned()), ids.insert(id)) {
+                    (true, true) => continue,
+                    (false, _) => "its name is there twice".to_owned(),
+                    (true, false) => format!("its number {id} is there twice"),
+                };
+                return Err(SchemaError::Malformed { item: format!("{what} {name}"), problem });
+            }
+            Ok(())
+        };
+        unique("table", &mut self.tables.iter().map(|table| (&*table.name, table.id)))?;
+        unique("digest", &mut self.filters.iter().map(|filter| (&*filter.name, filter.id)))?;
+        for table in &self.tables {
+            let name = &table.name;
+            unique(&format!("{name}: key"), &mut table.keys.iter().map(|key| (&*key.name, key.id)))?;
+            unique(&format!("{name}: action"), &mut table.actions.iter().map(|action| (&*action.name, action.id)))?;
+            unique(&format!("{name}: data"), &mut table.data.iter().map(|field| (&*field.name, field.id)))?;
+            for action in &table.actions {
+                unique(&format!("{}: data", action.name), &mut action.data.iter().map(|field| (&*field.name, field.id)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All tables.
+    #[must_use]
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// The table of a full name or an unambiguous end of one.
+    ///
+    /// # Errors
+    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    pub fn table(&self, name: &str) -> Result<&Table, SchemaError> {
+        find(&self.tables, "table", name, |table| &table.name)
+    }
+
+    /// The table with a number.
+    ///
+    /// # Errors
+    /// [`SchemaError::UnknownId`].
+    pub fn table_by_id(&self, id: u32) -> Result<&Table, SchemaError> {
+        let unknown = || SchemaError::UnknownId { what: "table", id, place: "the schema".to_owned() };
+        self.tables.iter().find(|table| table.id == id).ok_or_else(unknown)
+    }
+
+    /// The digest of a full name or an unambiguous end of one.
+    ///
+    /// # Errors
+    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    pub fn filter(&self, name: &str) -> Result<&LearnFilter, SchemaError> {
+        find(&self.filters, "digest", name, |filter| &filter.name)
+    }
+
+    /// The digest with a number.
+    ///
+    /// # Errors
+    /// [`SchemaError::UnknownId`].
+    pub fn filter_by_id(&self, id: u32) -> Result<&LearnFilter, SchemaError> {
+        let unknown = || SchemaError::UnknownId { what: "digest", id, place: "the schema".to_owned() };
+        self.filters.iter().find(|filter| filter.id == id).ok_or_else(unknown)
+    }
+}
+
+impl Table {
+    fn unknown(&self, what: &'static str, id: u32) -> SchemaError {
+        SchemaError::UnknownId { what, id, place: self.name.clone() }
+    }
+
+    /// The key field of a full name or an unambiguous end of one.
+    ///
+    /// # Errors
+    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    pub fn key(&self, name: &str) -> Result<&KeyField, SchemaError> {
+        find(&self.keys, "key field", name, |key| &key.name)
+    }
+
+    /// The key field with a number.
+    ///
+    /// # Errors
+    /// [`SchemaError::UnknownId`].
+    pub fn key_by_id(&self, id: u32) -> Result<&KeyField, SchemaError> {
+        self.keys.iter().find(|key| key.id == id).ok_or_else(|| self.unknown("key field", id))
+    }
+
+    /// The action of a full name or an unambiguous end of one.
+    ///
+    /// # Errors
+    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    pub fn action(&self, name: &str) -> Result<&Action, SchemaError> {
+        find(&self.actions, "action", name, |action| &action.name)
+    }
+
+    /// The action with a number.
+    ///
+    /// # Errors
+    /// [`SchemaError::UnknownId`].
+    pub fn action_by_id(&self, id: u32) -> Result<&Action, SchemaError> {
+        self.actions.iter().find(|action| action.id == id).ok_or_else(|| self.unknown("action", id))
+    }
+
+    /// The data field of a full name or an unambiguous end of one, beside those of actions.
+    ///
+    /// # Errors
+    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    pub fn field(&self, name: &str) -> Result<&Field, SchemaError> {
+        find(&self.data, "data field", name, |field| &field.name)
+    }
+
+    /// The data field with a number: the action's, if there is one, or the table's.
+    ///
+    /// # Errors
+    /// [`SchemaError::UnknownId`].
+    pub fn field_by_id(&self, action: Option<&Action>, id: u32) -> Result<&Field, SchemaError> {
+        let of_action = action.and_then(|action| self.action_by_id(action.id).ok()).map(|action| &action.data[..]);
+        let mut fields = of_action.unwrap_or_default().iter().chain(&self.data);
+        fields.find(|field| field.id == id).ok_or_else(|| self.unknown("data field", id))
+    }
+
+    /// Whether the table offers an operation.
+    #[must_use]
+    pub fn offers(&self, operation: &str) -> bool {
+        self.operations.iter().any(|offered| offered == operation)
+    }
+}
+
+impl Action {
+    /// The parameter of a name.
+    ///
+    /// # Errors
+    /// [`SchemaError::Missing`] or [`SchemaError::Ambiguous`].
+    pub fn field(&self, name: &str) -> Result<&Field, SchemaError> {
+        find(&self.data, "action parameter", name, |field| &field.name)
+    }
+}
+
+/// The file as it is written.
+mod json {
+    use super::{Deserialize, FieldKind, MatchKind, SchemaError, TableKind};
+
+    #[derive(Deserialize)]
+    pub(super) struct File {
+        pub(super) schema_version: Option<String>,
+        pub(super) tables: Vec<Table>,
+        pub(super) learn_filters: Option<Vec<LearnFilter>>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Table {
+        name: String,
+        id: u32,
+        table_type: String,
+        size: u64,
+        #[serde(default)]
+        key: Vec<Key>,
+        #[serde(default)]
+        action_specs: Vec<Action>,
+        #[serde(default)]
+        data: Vec<Data>,
+        #[serde(default)]
+        supported_operations: Vec<String>,
+        #[serde(default)]
+        has_const_default_action: bool,
+        #[serde(default)]
+        read_only: bool,
+    }
+
+    #[derive(Deserialize)]
+    struct Key {
+        id: u32,
+        name: String,
+        match_type: String,
+        r#type: Type,
+    }
+
+    #[derive(Deserialize)]
+    struct Action {
+        id: u32,
+        name: String,
+        #[serde(default)]
+        action_scope: Option<String>,
+        #[serde(default)]
+        data: Vec<Field>,
+    }
+
+    /// Data fields may also be a choice between several, of which tables used here have none.
+    #[derive(Deserialize)]
+    struct Data {
+        #[serde(default)]
+        mandatory: bool,
+        #[serde(default)]
+        read_only: bool,
+        singleton: Option<Field>,
+    }
+
+    #[derive(Deserialize)]
+    struct Field {
+        id: u32,
+        name: String,
+        #[serde(default)]
+        repeated: bool,
+        #[serde(default)]
+        mandatory: bool,
+        #[serde(default)]
+        read_only: bool,
+        r#type: Option<Type>,
+        container: Option<Vec<Data>>,
+    }
+
+    #[derive(Deserialize)]
+    struct Type {
+        r#type: String,
+        width: Option<u32>,
+        #[serde(default)]
+        choices: Vec<String>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct LearnFilter {
+        name: String,
+        id: u32,
+        fields: Vec<Field>,
+    }
+
+    fn malformed(item: &str, problem: impl Into<String>) -> SchemaError {
+        SchemaError::Malformed { item: item.to_owned(), problem: problem.into() }
+    }
+
+    impl Table {
+        pub(super) fn read(self) -> Result<super::Table, SchemaError> {
+            let kind = match &*self.table_type {
+                "MatchAction_Direct" | "MatchAction_Indirect" | "MatchAction_Indirect_Selector" => TableKind::Match,
+                "Register" => TableKind::Register,
+                "Counter" => TableKind::Counter,
+                "RegisterParam" => TableKind::RegisterParameter,
+                _ => TableKind::Other(self.table_type),
+            };
+            let name = &self.name;
+            Ok(super::Table {
+                id: self.id,
+                kind,
+                size: self.size,
+                keys: self.key.into_iter().map(|key| key.read(name)).collect::<Result<_, _>>()?,
+                actions: self.action_specs.into_iter().map(|action| action.read(name)).collect::<Result<_, _>>()?,
+                data: self.data.into_iter().filter_map(|data| data.read(name)).collect::<Result<_, _>>()?,
+                operations: self.supported_operations,
+                constant_default: self.has_const_default_action,
+                read_only: self.read_only,
+                name: self.name,
+            })
+        }
+    }
+
+    impl Key {
+        fn read(self, table: &str) -> Result<super::KeyField, SchemaError> {
+            let item = format!("key field {} of {table}", self.name);
+            let match_kind = match &*self.match_type {
+                "Exact" => MatchKind::Exact,
+                "Ternary" => MatchKind::Ternary,
+                "LPM" => MatchKind::Lpm,
+                "Range" => MatchKind::Range,
+                "Optional" => MatchKind::Optional,
+                other => return Err(malformed(&item, format!("matches in an unknown way, {other}"))),
+            };
+            Ok(super::KeyField { kind: self.r#type.read(&item)?, name: self.name, id: self.id, match_kind })
+        }
+    }
+
+    impl Action {
+        fn read(self, table: &str) -> Result<super::Action, SchemaError> {
+            let (in_entries, as_default) = match self.action_scope.as_deref() {
+                None | Some("TableAndDefault") => (true, true),
+                Some("TableOnly") => (true, false),
+                Some("DefaultOnly") => (false, true),
+                Some(other) => {
+                    return Err(malformed(&format!("action {} of {table}", self.name), format!("has an unknown scope, {other}")));
+                }
+            };
+            let data = self.data.into_iter().map(|field| field.read(&self.name)).collect::<Result<_, _>>()?;
+            Ok(super::Action { name: self.name, id: self.id, data, in_entries, as_default })
+        }
+    }
+
+    impl Data {
+        fn read(self, table: &str) -> Option<Result<super::Field, SchemaError>> {
+            let field = self.singleton?.read(table);
+            Some(field.map(|field| super::Field { mandatory: self.mandatory, read_only: self.read_only, ..field }))
+        }
+    }
+
+    impl Field {
+        fn read(self, place: &str) -> Result<super::Field, SchemaError> {
+            let item = format!("field {} of {place}", self.name);
+            let kind = match (self.r#type, self.container) {
+                (Some(r#type), _) => r#type.read(&item)?,
+                (None, Some(parts)) => {
+                    FieldKind::Container(parts.into_iter().filter_map(|part| part.read(&item)).collect::<Result<_, _>>()?)
+                }
+                (None, None) => return Err(malformed(&item, "has no type")),
+            };
+            Ok(super::Field {
+                name: self.name,
+                id: self.id,
+                kind,
+                repeated: self.repeated,
+                mandatory: self.mandatory,
+                read_only: self.read_only,
+            })
+        }
+    }
+
+    impl Type {
+        fn read(self, item: &str) -> Result<FieldKind, SchemaError> {
+            Ok(match (&*self.r#type, self.width) {
+                ("bytes", None) => return Err(malformed(item, "is of bytes without a width")),
+                ("bytes", Some(bits)) if !(1..=4096).contains(&bits) => {
+                    return Err(malformed(item, format!("cannot be {bits} bits wide")));
+                }
+                ("bytes", Some(bits)) => FieldKind::Bits(bits),
+                ("uint8", _) => FieldKind::Bits(8),
+                ("uint16", _) => FieldKind::Bits(16),
+                ("uint32", _) => FieldKind::Bits(32),
+                ("uint64", _) => FieldKind::Bits(64),
+                ("bool", _) => FieldKind::Bool,
+                ("float", _) => FieldKind::Float,
+                ("string", _) => FieldKind::Text(self.choices),
+                (other, _) => return Err(malformed(item, format!("has an unknown type, {other}"))),
+            })
+        }
+    }
+
+    impl LearnFilter {
+        pub(super) fn read(self) -> Result<super::LearnFilter, SchemaError> {
+            let fields = self.fields.into_iter().map(|field| field.read(&self.name)).collect::<Result<_, _>>()?;
+            Ok(super::LearnFilter { name: self.name, id: self.id, fields })
+        }
+    }
+}

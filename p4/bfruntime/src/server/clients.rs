@@ -1,0 +1,71 @@
+//! Who is subscribed, and who has bound the program.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tonic::Status;
+
+/// Subscribed clients by number.
+#[derive(Clone, Default)]
+pub(super) struct Clients(Arc<Mutex<BTreeMap<u32, Client>>>);
+
+#[derive(Default)]
+struct Client {
+    bound: bool,
+}
+
+/// A client's subscription; it ends when this is dropped.
+pub(super) struct Subscription {
+    clients: Clients,
+    id: u32,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.clients.locked().remove(&self.id);
+    }
+}
+
+impl Subscription {
+    pub(super) fn is_bound(&self) -> bool {
+        self.clients.locked().get(&self.id).is_some_and(|client| client.bound)
+    }
+}
+
+impl Clients {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u32, Client>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn subscribe(&self, id: u32) -> Result<Subscription, Status> {
+        let mut clients = self.locked();
+        if clients.contains_key(&id) {
+            return Err(Status::already_exists(format!("client {id} is subscribed already; take another number")));
+        }
+        clients.insert(id, Client::default());
+        Ok(Subscription { clients: self.clone(), id })
+    }
+
+    pub(super) fn bind(&self, id: u32) -> Result<(), Status> {
+        let mut clients = self.locked();
+        if let Some((other, _)) = clients.iter().find(|(other, client)| client.bound && **other != id) {
+            return Err(Status::already_exists(format!("the program is bound to client {other}")));
+        }
+        let client = clients.get_mut(&id).ok_or_else(|| not_subscribed(id))?;
+        client.bound = true;
+        Ok(())
+    }
+
+    pub(super) fn check_bound(&self, id: u32) -> Result<(), Status> {
+        match self.locked().get(&id) {
+            None => Err(not_subscribed(id)),
+            Some(Client { bound: false }) => {
+                Err(Status::failed_precondition(format!("client {id} has not bound the program; do that first")))
+            }
+            Some(Client { bound: true }) => Ok(()),
+        }
+    }
+}
+
+fn not_subscribed(id: u32) -> Status {
+    Status::failed_precondition(format!("client {id} is not subscribed; open StreamChannel first"))
+}

@@ -1,0 +1,139 @@
+//! The port tables of a server: what was configured, and the names on the front panel.
+
+use super::target::{Fault, Query, Target, Write};
+use crate::entry::{Data, Entry, Key, Match, Place, Value};
+use crate::fixed;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Front-panel ports of a pipeline, four channels each.
+const FRONT_PORTS: u32 = 16;
+const CHANNELS: u32 = 4;
+/// The first of the ports to the switch's own processor.
+const PROCESSOR: u32 = 64;
+
+/// Configured ports by device number.
+pub(super) struct Ports {
+    pipes: u32,
+    configured: Mutex<BTreeMap<u32, Vec<(String, Value)>>>,
+}
+
+impl Ports {
+    pub(super) fn new(pipes: u32) -> Self {
+        Ports { pipes, configured: Mutex::default() }
+    }
+
+    fn configured(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<(String, Value)>>> {
+        self.configured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names of ports, which front panels count from 1, and their numbers within the device. The last one is the processor's.
+    fn names(&self) -> impl Iterator<Item = (String, u32)> {
+        let fronts = self.pipes * FRONT_PORTS;
+        let front = (0..fronts).map(|front| (front / FRONT_PORTS) << 7 | (front % FRONT_PORTS * CHANNELS));
+        let first = front.chain([PROCESSOR]).zip(1..);
+        first.flat_map(|(first, front)| (0..CHANNELS).map(move |channel| (format!("{front}/{channel}"), first + channel)))
+    }
+
+    pub(super) fn read(&self, table: &str, query: &Query) -> Result<Vec<Entry>, Fault> {
+        let all: Vec<Entry> = match table {
+            fixed::PORT => self.configured().iter().map(|(port, data)| self.configured_entry(*port, data)).collect(),
+            _ => self.names().map(|(name, port)| name_entry(&name, port)).collect(),
+        };
+        match query {
+            Query::All => Ok(all),
+            Query::Default => Err(Fault::invalid(format!("{table} has no default entry"))),
+            Query::Entry(key) => {
+                let found = all.into_iter().find(|entry| matches!(&entry.place, Place::Key(of) if of == key));
+                Ok(vec![found.ok_or_else(|| Fault::not_found(format!("{table}: no such port")))?])
+            }
+        }
+    }
+
+    fn configured_entry(&self, port: u32, data: &[(String, Value)]) -> Entry {
+        let mut fields = data.to_vec();
+        let name = self.names().find(|(_, number)| *number == port).map(|(name, _)| name).unwrap_or_default();
+        fields.push((fixed::PORT_NAME.to_owned(), Value::Text(name)));
+        fields.push((fixed::PORT_UP.to_owned(), Value::Bool(enabled(data))));
+        Entry { place: Place::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())), data: Data { action: None, fields } }
+    }
+
+    pub(super) fn write(&self, target: &dyn Target, write: &Write) -> Result<(), Fault> {
+        let mut configured = self.configured();
+        match write {
+            Write::Insert(key, data) => {
+                let port = self.number(key)?;
+                if configured.contains_key(&port) {
+                    return Err(Fault::already_exists(format!("port {port} is configured already")));
+                }
+                let mut all = defaults();
+                set(&mut all, &data.fields);
+                target.configure_port(port, enabled(&all))?;
+                configured.insert(port, all);
+            }
+            Write::Modify(key, data) => {
+                let port = self.number(key)?;
+                let now = configured.get_mut(&port).ok_or_else(|| Fault::not_found(format!("port {port} is not configured")))?;
+                let mut all = now.clone();
+                set(&mut all, &data.fields);
+                target.configure_port(port, enabled(&all))?;
+                *now = all;
+            }
+            Write::Delete(key) => {
+                let port = self.number(key)?;
+                if !configured.contains_key(&port) {
+                    return Err(Fault::not_found(format!("port {port} is not configured")));
+                }
+                target.configure_port(port, false)?;
+                configured.remove(&port);
+            }
+            Write::Clear => {
+                for port in configured.keys() {
+                    target.configure_port(*port, false)?;
+                }
+                configured.clear();
+            }
+            Write::SetDefault(_) | Write::ResetDefault => return Err(Fault::invalid("ports have no default entry")),
+        }
+        Ok(())
+    }
+
+    fn number(&self, key: &Key) -> Result<u32, Fault> {
+        let Some(Match::Exact(bytes)) = key.get(fixed::DEV_PORT) else { return Err(Fault::invalid("no port given")) };
+        let port = bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+        if !self.names().any(|(_, number)| number == port) {
+            return Err(Fault::invalid(format!("the switch has no port {port}")));
+        }
+        Ok(port)
+    }
+}
+
+fn enabled(fields: &[(String, Value)]) -> bool {
+    fields.iter().any(|(name, value)| name == fixed::PORT_ENABLE && *value == Value::Bool(true))
+}
+
+fn defaults() -> Vec<(String, Value)> {
+    let text = |name: &str, value: &str| (name.to_owned(), Value::Text(value.to_owned()));
+    vec![
+        text("$AUTO_NEGOTIATION", "PM_AN_DEFAULT"),
+        text("$LOOPBACK_MODE", "BF_LPBK_NONE"),
+        ("$N_LANES".to_owned(), Value::Bytes(vec![0, 0, 0, 1])),
+        (fixed::PORT_ENABLE.to_owned(), Value::Bool(false)),
+    ]
+}
+
+fn set(fields: &mut Vec<(String, Value)>, new: &[(String, Value)]) {
+    for (name, value) in new {
+        fields.retain(|(old, _)| old != name);
+        fields.push((name.clone(), value.clone()));
+    }
+}
+
+fn name_entry(name: &str, port: u32) -> Entry {
+    let key = exact(fixed::PORT_NAME, name.as_bytes());
+    Entry { place: Place::Key(key), data: Data::fields([(fixed::DEV_PORT, port.to_be_bytes().to_vec())]) }
+}
+
+fn exact(name: &str, value: &[u8]) -> Key {
+    [(name.to_owned(), Match::Exact(value.to_vec()))].into()
+}

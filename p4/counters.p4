@@ -1,0 +1,112 @@
+// Packets and bytes of every frame by class, rejected frames included.
+#ifndef FLOWGAUGE_COUNTERS_P4
+#define FLOWGAUGE_COUNTERS_P4
+
+#include "headers.p4"
+
+#define FLOWGAUGE_CLASS_IPV4 0
+#define FLOWGAUGE_CLASS_IPV6 1
+#define FLOWGAUGE_CLASS_NON_IP 2
+#define FLOWGAUGE_CLASS_TRUNCATED 3
+#define FLOWGAUGE_CLASS_BAD_HEADER 4
+
+// Tofino drops a frame that ends inside a header, unless the program reads the parser's error, as this one does: a frame in a
+// capture can be cut, and then it must be counted. Bit 1 is "partial header".
+#define FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER 0x0002
+
+control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
+                          in ingress_intrinsic_metadata_from_parser_t from_parser) {
+    // One array, indexed by bank and class, so that one access a packet counts everything.
+    Counter<bit<64>, bit<4>>(16, CounterType_t.PACKETS_AND_BYTES) frames;
+
+    action ipv4() {
+        md.flowgauge.class = FLOWGAUGE_CLASS_IPV4;
+        md.flowgauge.sound = 1;
+    }
+
+    action ipv6() {
+        md.flowgauge.class = FLOWGAUGE_CLASS_IPV6;
+        md.flowgauge.sound = 1;
+    }
+
+    action non_ip() {
+        md.flowgauge.class = FLOWGAUGE_CLASS_NON_IP;
+    }
+
+    action truncated() {
+        md.flowgauge.class = FLOWGAUGE_CLASS_TRUNCATED;
+    }
+
+    action bad_header() {
+        md.flowgauge.class = FLOWGAUGE_CLASS_BAD_HEADER;
+    }
+
+    // A total length shorter than the header contradicts it, but captures on a sending host show segments before offload with
+    // a total length of zero. A switch cannot compare the length with four times the header length in a match, hence the
+    // prefixes below every header length.
+    table classify {
+        key = {
+            hdr.ipv4.isValid() : ternary @name("ipv4");
+            hdr.ipv6.isValid() : ternary @name("ipv6");
+            hdr.ipv4.version : ternary @name("ipv4_version");
+            hdr.ipv4.ihl : ternary @name("ihl");
+            hdr.ipv4.total_length : ternary @name("total_length");
+            hdr.ipv6.version : ternary @name("ipv6_version");
+            from_parser.parser_err : ternary @name("parser_error");
+        }
+        actions = {
+            ipv4;
+            ipv6;
+            non_ip;
+            truncated;
+            bad_header;
+        }
+        const entries = {
+            (true, _, 4, 0 &&& 0xc, _, _, _): bad_header();
+            (true, _, 4, 4, _, _, _): bad_header();
+            (true, _, 4, _, 0, _, _): ipv4();
+            (true, _, 4, 5, 0 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 5, 16 &&& 0xfffc, _, _): bad_header();
+            (true, _, 4, 6, 0 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 6, 16 &&& 0xfff8, _, _): bad_header();
+            (true, _, 4, 7, 0 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 7, 16 &&& 0xfff8, _, _): bad_header();
+            (true, _, 4, 7, 24 &&& 0xfffc, _, _): bad_header();
+            (true, _, 4, 8, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 9, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 9, 32 &&& 0xfffc, _, _): bad_header();
+            (true, _, 4, 10, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 10, 32 &&& 0xfff8, _, _): bad_header();
+            (true, _, 4, 11, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 11, 32 &&& 0xfff8, _, _): bad_header();
+            (true, _, 4, 11, 40 &&& 0xfffc, _, _): bad_header();
+            (true, _, 4, 12, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 12, 32 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 13, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 13, 32 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 13, 48 &&& 0xfffc, _, _): bad_header();
+            (true, _, 4, 14, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 14, 32 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 14, 48 &&& 0xfff8, _, _): bad_header();
+            (true, _, 4, 15, 0 &&& 0xffe0, _, _): bad_header();
+            (true, _, 4, 15, 32 &&& 0xfff0, _, _): bad_header();
+            (true, _, 4, 15, 48 &&& 0xfff8, _, _): bad_header();
+            (true, _, 4, 15, 56 &&& 0xfffc, _, _): bad_header();
+            (true, _, 4, _, _, _, _): ipv4();
+            (true, _, _, _, _, _, _): bad_header();
+            (false, true, _, _, _, 6, _): ipv6();
+            (false, true, _, _, _, _, _): bad_header();
+            (false, false, _, _, _, _,
+             FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER &&& FLOWGAUGE_PARSER_ERROR_PARTIAL_HEADER): truncated();
+        }
+        const default_action = non_ip();
+        size = 64;
+    }
+
+    apply {
+        classify.apply();
+        frames.count(md.flowgauge.bank ++ md.flowgauge.class);
+    }
+}
+
+#endif

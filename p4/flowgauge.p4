@@ -1,0 +1,71 @@
+// flowgauge for Tofino: a bump in the wire, or the receiver of a mirror port, that counts what passes.
+#include <core.p4>
+#include <tna.p4>
+
+#include "telemetry.p4"
+#include "forward.p4"
+
+struct empty_headers_t {}
+
+struct empty_metadata_t {}
+
+parser IngressParser(packet_in packet, out FLOWGAUGE_HEADERS hdr, out FLOWGAUGE_METADATA md,
+                     out ingress_intrinsic_metadata_t intrinsic) {
+    FlowgaugeParser() frame;
+
+    state start {
+        packet.extract(intrinsic);
+        packet.advance(PORT_METADATA_SIZE);
+        frame.apply(packet, hdr, md);
+        transition accept;
+    }
+}
+
+control Ingress(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
+                in ingress_intrinsic_metadata_t intrinsic,
+                in ingress_intrinsic_metadata_from_parser_t from_parser,
+                inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+    Forward() forward;
+    Flowgauge() flowgauge;
+
+    apply {
+        forward.apply(intrinsic, for_tm, for_deparser);
+        flowgauge.apply(hdr, md, from_parser);
+    }
+}
+
+control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWGAUGE_METADATA md,
+                        in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+// Nothing to do behind the queues: forwarded packets bypass the egress.
+parser EgressParser(packet_in packet, out empty_headers_t hdr, out empty_metadata_t md,
+                    out egress_intrinsic_metadata_t intrinsic) {
+    state start {
+        packet.extract(intrinsic);
+        transition accept;
+    }
+}
+
+control Egress(inout empty_headers_t hdr, inout empty_metadata_t md,
+               in egress_intrinsic_metadata_t intrinsic,
+               in egress_intrinsic_metadata_from_parser_t from_parser,
+               inout egress_intrinsic_metadata_for_deparser_t for_deparser,
+               inout egress_intrinsic_metadata_for_output_port_t for_output_port) {
+    apply {}
+}
+
+control EgressDeparser(packet_out packet, inout empty_headers_t hdr, in empty_metadata_t md,
+                       in egress_intrinsic_metadata_for_deparser_t for_deparser) {
+    apply {}
+}
+
+Pipeline(IngressParser(), Ingress(), IngressDeparser(), EgressParser(), Egress(), EgressDeparser()) pipe;
+
+// Without this the compiler may share a flag's container with another field, and the flag would not start at zero.
+@pa_auto_init_metadata
+Switch(pipe) main;

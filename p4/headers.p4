@@ -1,0 +1,107 @@
+// Packet headers, and what the telemetry keeps of one packet between stages.
+#ifndef FLOWGAUGE_HEADERS_P4
+#define FLOWGAUGE_HEADERS_P4
+
+#include "settings.p4"
+
+header ethernet_h {
+    bit<48> dst_addr;
+    bit<48> src_addr;
+    bit<16> ether_type;
+}
+
+header vlan_tag_h {
+    bit<16> tag_control;
+    bit<16> ether_type;
+}
+
+header ipv4_h {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  type_of_service;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> fragment_offset;
+    bit<8>  time_to_live;
+    bit<8>  protocol;
+    bit<16> checksum;
+    bit<32> src_addr;
+    bit<32> dst_addr;
+}
+
+// The first 16 of more than 28 bytes of options: the parser looks 32 bytes ahead, no further.
+header ipv4_options_h {
+    bit<128> octets;
+}
+
+header ipv6_h {
+    bit<4>   version;
+    bit<8>   traffic_class;
+    bit<20>  flow_label;
+    bit<16>  payload_length;
+    bit<8>   next_header;
+    bit<8>   hop_limit;
+    bit<128> src_addr;
+    bit<128> dst_addr;
+}
+
+// An extension header of 8 bytes, with the names that its fields have in a fragment header (RFC 8200 section 4.5).
+header ipv6_extension_h {
+    bit<8>  next_header;
+    bit<8>  length;
+    bit<13> fragment_offset;
+    bit<3>  fragment_flags;
+    bit<32> identification;
+}
+
+struct flowgauge_headers_t {
+    ethernet_h          ethernet;
+    vlan_tag_h[4]       vlan_tag;
+    ipv4_h              ipv4;
+    ipv6_h              ipv6;
+#if FLOWGAUGE_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+    ipv4_options_h      ipv4_options;
+    ipv6_extension_h[4] ipv6_extension;
+#endif
+}
+
+struct flowgauge_metadata_t {
+    bit<1>  bank;
+    bit<1>  sound;
+    bit<3>  class;
+#if FLOWGAUGE_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+    bit<32> ports;
+    bit<8>  protocol;
+#endif
+    bit<32> crc;
+#if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+    bit<32> word0;
+    bit<32> word1;
+    bit<32> word2;
+    bit<32> word3;
+    bit<32> tabulated;
+#endif
+    bit<8>  level;
+}
+
+// A packet's flow hash, in whichever field this build computes it.
+#if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+#define FLOWGAUGE_FLOW_HASH md.flowgauge.tabulated
+#else
+#define FLOWGAUGE_FLOW_HASH md.flowgauge.crc
+#endif
+
+// A program with headers and metadata of its own names their types before it includes telemetry.p4. Its headers must have the
+// members of flowgauge_headers_t, its metadata a member `flowgauge_metadata_t flowgauge`.
+#ifndef FLOWGAUGE_HEADERS
+#define FLOWGAUGE_HEADERS flowgauge_headers_t
+#endif
+#ifndef FLOWGAUGE_METADATA
+struct metadata_t {
+    flowgauge_metadata_t flowgauge;
+}
+#define FLOWGAUGE_METADATA metadata_t
+#endif
+
+#endif

@@ -1,0 +1,574 @@
+//! Controls, actions and tables.
+
+use super::storage::{Scalar, Storage};
+use super::{Binding, Compiler, Scope, Typed, Within};
+use crate::ast::{self, ExpressionKind, StatementKind};
+use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
+use crate::source::{Place, Result};
+use std::rc::Rc;
+
+/// The widest key of a table.
+const MAX_KEY: u32 = 128;
+const DEFAULT_SIZE: usize = 512;
+/// What a resubmitted packet carries in place of the port metadata.
+const RESUBMIT_BYTES: usize = 8;
+
+impl Compiler {
+    /// Declares a control's locals and compiles its body.
+    pub(super) fn control(&mut self, block: &ast::Block, mut scope: Scope) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        for local in &block.locals {
+            self.local(&mut scope, local, &mut steps)?;
+        }
+        self.statements(&mut scope, &block.body, &mut steps)?;
+        Ok(steps)
+    }
+
+    fn local(&mut self, scope: &mut Scope, local: &ast::Local, steps: &mut Vec<Step>) -> Result<()> {
+        match local {
+            ast::Local::Variable(variable) => self.variable(scope, variable, steps),
+            ast::Local::Instance(instance) => {
+                let binding = self.instance(scope, instance)?;
+                scope.names.insert(instance.name.clone(), binding);
+                Ok(())
+            }
+            ast::Local::Action(action) => {
+                let index = self.action(scope, action)?;
+                scope.names.insert(action.name.clone(), Binding::Action(index));
+                Ok(())
+            }
+            ast::Local::Table(table) => {
+                let index = self.table(scope, table)?;
+                scope.names.insert(table.name.clone(), Binding::Table(index));
+                Ok(())
+            }
+            ast::Local::State(state) => state.place.fail("a state belongs in a parser"),
+        }
+    }
+
+    pub(super) fn variable(&mut self, scope: &mut Scope, variable: &ast::Variable, steps: &mut Vec<Step>) -> Result<()> {
+        let binding = if variable.constant {
+            Binding::Constant(self.constant(scope, variable)?)
+        } else if scope.within == Within::RegisterAction {
+            return variable.place.fail("unsupported variable in a register action: the chip's ALU has none");
+        } else {
+            let kind = self.kind(scope, &variable.kind)?;
+            let storage = self.allocate(&kind)?;
+            if let Some(value) = &variable.value {
+                self.assign_to(scope, &storage, value, steps)?;
+            }
+            Binding::Storage(storage)
+        };
+        scope.names.insert(variable.name.clone(), binding);
+        Ok(())
+    }
+
+    fn action(&mut self, scope: &Scope, action: &ast::Action) -> Result<usize> {
+        let mut inner = Scope { within: Within::Action, ..scope.clone() };
+        let mut parameters = Vec::new();
+        for parameter in &action.parameters {
+            let kind = self.kind(scope, &parameter.kind)?;
+            let storage = self.allocate(&kind)?;
+            let Some(Scalar { slot, width, .. }) = storage.scalar() else {
+                return parameter.place.fail("an action's parameters are numbers");
+            };
+            parameters.push(Parameter { name: parameter.name.as_str().into(), slot, width });
+            inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
+        }
+        let mut steps = Vec::new();
+        self.statements(&mut inner, &action.body, &mut steps)?;
+        let name = format!("{}.{}", scope.path, action.name).into();
+        self.program.actions.push(program::Action { name, parameters, steps });
+        Ok(self.program.actions.len() - 1)
+    }
+
+    fn no_action(&mut self) -> usize {
+        let known = self.program.actions.iter().position(|action| &*action.name == "NoAction");
+        known.unwrap_or_else(|| {
+            self.program.actions.push(program::Action { name: "NoAction".into(), parameters: Vec::new(), steps: Vec::new() });
+            self.program.actions.len() - 1
+        })
+    }
+
+    fn action_named(&mut self, scope: &Scope, name: &str, place: &Place) -> Result<usize> {
+        match scope.names.get(name) {
+            Some(Binding::Action(index)) => Ok(*index),
+            None if name == "NoAction" => Ok(self.no_action()),
+            _ => place.fail(format!("unknown action {name}")),
+        }
+    }
+
+    fn table(&mut self, scope: &Scope, table: &ast::Table) -> Result<usize> {
+        let mut key = Vec::new();
+        for element in &table.key {
+            let kind = match element.kind.as_str() {
+                "exact" => MatchKind::Exact,
+                "lpm" => MatchKind::Lpm,
+                "ternary" => MatchKind::Ternary,
+                other => return element.place.fail(format!("unsupported match kind {other}: exact, lpm, ternary")),
+            };
+            let typed = self.expression(scope, &element.value)?;
+            let (value, width) = self.with_width(typed, &element.place)?;
+            let name = element.name.clone().unwrap_or_else(|| spelled(&element.value));
+            key.push(KeyField { name, kind, width, value });
+        }
+        let total: u32 = key.iter().map(|field| field.width).sum();
+        if total > MAX_KEY {
+            return table.place.fail(format!("unsupported key of {total} bits: at most {MAX_KEY}"));
+        }
+        if key.iter().filter(|field| field.kind == MatchKind::Lpm).count() > 1 {
+            return table.place.fail("a table has at most one lpm field");
+        }
+        let mut actions = Vec::new();
+        for (place, name) in &table.actions {
+            actions.push(self.action_named(scope, name, place)?);
+        }
+        let mut implicit_default = false;
+        let (default, constant_default) = match &table.default {
+            Some((expression, constant)) => (self.bound_action(scope, expression, &actions)?, *constant),
+            None => {
+                let nothing = self.no_action();
+                implicit_default = !actions.contains(&nothing);
+                if implicit_default {
+                    actions.push(nothing);
+                }
+                ((nothing, Vec::new()), false)
+            }
+        };
+        let size = match &table.size {
+            None => DEFAULT_SIZE,
+            Some(size) => {
+                let number = self.number(scope, size)?;
+                usize::try_from(number).map_err(|_| size.place.error(format!("unsupported size {number}")))?
+            }
+        };
+        if !table.entries.is_empty() && key.iter().any(|field| field.kind == MatchKind::Lpm) {
+            return table.place.fail("an lpm table cannot have const entries: the controller fills it");
+        }
+        let mut entries = Vec::new();
+        for entry in &table.entries {
+            let (value, mask) = self.key_set(scope, &entry.key, &key, &entry.place)?;
+            let (action, data) = self.bound_action(scope, &entry.action, &actions)?;
+            entries.push(ConstantEntry { value, mask, action, data });
+        }
+        if entries.len() > size {
+            return table.place.fail(format!("{} entries in a table of {size}", entries.len()));
+        }
+        self.program.tables.push(program::Table {
+            name: self.full_name(scope, &table.name),
+            size,
+            key,
+            actions,
+            implicit_default,
+            default,
+            constant_default,
+            constant_entries: !table.entries.is_empty(),
+            entries,
+        });
+        Ok(self.program.tables.len() - 1)
+    }
+
+    fn key_set(&mut self, scope: &Scope, set: &[ast::Expression], key: &[KeyField], place: &Place) -> Result<(u128, u128)> {
+        let widths: Vec<u32> = key.iter().map(|field| field.width).collect();
+        let (value, masks) = self.masked(scope, set, &widths, place)?;
+        let exact = key.iter().fold(0_u128, |exact, field| {
+            let ones = if field.kind == MatchKind::Exact { mask(field.width) } else { 0 };
+            exact.checked_shl(field.width).unwrap_or(0) | ones
+        });
+        if masks & exact == exact { Ok((value, masks)) } else { place.fail("an exact field needs a whole value") }
+    }
+
+    /// Values and masks, one after another from the most significant bits.
+    pub(super) fn masked(&mut self, scope: &Scope, set: &[ast::Expression], widths: &[u32], place: &Place) -> Result<(u128, u128)> {
+        if let [ast::Expression { kind: ExpressionKind::Any, .. }] = set {
+            return Ok((0, 0));
+        }
+        if set.len() != widths.len() {
+            return place.fail(format!("{} values for a key of {}", set.len(), widths.len()));
+        }
+        let (mut value, mut masks) = (0_u128, 0_u128);
+        for (element, width) in set.iter().zip(widths) {
+            let (one, ones) = match &element.kind {
+                ExpressionKind::Any => (0, 0),
+                ExpressionKind::Mask(value, mask) => {
+                    let mask = self.key_constant(scope, mask, *width)?;
+                    (self.key_constant(scope, value, *width)? & mask, mask)
+                }
+                _ => (self.key_constant(scope, element, *width)?, mask(*width)),
+            };
+            value = value.checked_shl(*width).unwrap_or(0) | one;
+            masks = masks.checked_shl(*width).unwrap_or(0) | ones;
+        }
+        Ok((value, masks))
+    }
+
+    /// An action with its data, as entries and defaults name it.
+    fn bound_action(&mut self, scope: &Scope, expression: &ast::Expression, among: &[usize]) -> Result<(usize, Vec<u128>)> {
+        let place = &expression.place;
+        let (name, arguments) = match &expression.kind {
+            ExpressionKind::Name(name) => (name, [].as_slice()),
+            ExpressionKind::Call { callee, arguments, .. } => match &callee.kind {
+                ExpressionKind::Name(name) => (name, arguments.as_slice()),
+                _ => return place.fail("expected an action"),
+            },
+            _ => return place.fail("expected an action"),
+        };
+        let action = self.action_named(scope, name, place)?;
+        if !among.contains(&action) && name != "NoAction" {
+            return place.fail(format!("{name} is not among the table's actions"));
+        }
+        let widths: Vec<u32> = self.program.actions[action].parameters.iter().map(|parameter| parameter.width).collect();
+        if arguments.len() != widths.len() {
+            return place.fail(format!("{name} takes {} values, {} given", widths.len(), arguments.len()));
+        }
+        let mut data = Vec::new();
+        for (argument, width) in arguments.iter().zip(widths) {
+            data.push(self.key_constant(scope, argument, width)?);
+        }
+        Ok((action, data))
+    }
+
+    pub(super) fn statements(&mut self, scope: &mut Scope, statements: &[ast::Statement], steps: &mut Vec<Step>) -> Result<()> {
+        for statement in statements {
+            self.statement(scope, statement, steps)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn statement(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<Step>) -> Result<()> {
+        match &statement.kind {
+            StatementKind::Assign(left, right) => self.assign(scope, left, right, steps),
+            StatementKind::Call(call) => self.call(scope, call, None, steps),
+            StatementKind::Block(statements) => {
+                let mut inner = scope.clone();
+                self.statements(&mut inner, statements, steps)?;
+                adopt_applied(scope, &inner);
+                Ok(())
+            }
+            StatementKind::Local(variable) => self.variable(scope, variable, steps),
+            StatementKind::If(condition, then, otherwise) => {
+                let condition = self.condition(scope, condition, steps)?;
+                let (mut yes, mut no) = (Vec::new(), Vec::new());
+                self.statements(scope, then, &mut yes)?;
+                self.statements(scope, otherwise, &mut no)?;
+                steps.push(Step::If(condition, yes, no));
+                Ok(())
+            }
+        }
+    }
+
+    /// A condition, which may be whether a table matched.
+    fn condition(&mut self, scope: &mut Scope, condition: &ast::Expression, steps: &mut Vec<Step>) -> Result<Value> {
+        if let ExpressionKind::Member(of, outcome) = &condition.kind
+            && (outcome == "hit" || outcome == "miss")
+            && let ExpressionKind::Call { callee, .. } = &of.kind
+            && let ExpressionKind::Member(table, method) = &callee.kind
+            && method == "apply"
+            && let Some(Binding::Table(table)) = self.binding(scope, table)
+        {
+            self.only_within(scope, &[Within::Control], "a table", &condition.place)?;
+            let hit = self.slot();
+            steps.push(Step::Apply { table, hit: Some(hit) });
+            let hit = Value::Slot(hit);
+            return Ok(if outcome == "hit" { hit } else { Value::Not(Box::new(hit)) });
+        }
+        let typed = self.expression(scope, condition)?;
+        self.boolean(typed, &condition.place)
+    }
+
+    fn assign(&mut self, scope: &mut Scope, left: &ast::Expression, right: &ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
+        if let ExpressionKind::Slice { of, high, low } = &left.kind {
+            let (high, low) = (self.number(scope, high)?, self.number(scope, low)?);
+            let Some(scalar) = self.storage(scope, of)?.and_then(|storage| storage.scalar()) else {
+                return left.place.fail("only a number can be assigned to in part");
+            };
+            if !(0 <= low && low <= high && high < i128::from(scalar.width)) {
+                return left.place.fail(format!("slice [{high}:{low}] of {} bits", scalar.width));
+            }
+            let width = (high - low + 1) as u32;
+            let part = Scalar { slot: self.slot(), width, signed: false, boolean: false };
+            self.assign_to(scope, &Storage::Scalar(part), right, steps)?;
+            let value = Value::Slot(part.slot);
+            steps.push(Step::AssignSlice { slot: scalar.slot, low: low as u32, mask: mask(width), value });
+            return Ok(());
+        }
+        match self.storage(scope, left)? {
+            Some(storage) => self.assign_to(scope, &storage, right, steps),
+            None => left.place.fail("cannot be assigned to"),
+        }
+    }
+
+    fn assign_to(&mut self, scope: &mut Scope, target: &Storage, right: &ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
+        if is_effect(right) {
+            return self.call(scope, right, Some(target), steps);
+        }
+        let place = &right.place;
+        let Some(scalar) = target.scalar() else {
+            let Some(source) = self.storage(scope, right)? else {
+                return place.fail("unsupported value for a header or struct: copy another");
+            };
+            let (to, from) = (target.slots(), source.slots());
+            if to.len() != from.len() || to.iter().zip(&from).any(|((_, to), (_, from))| to != from) {
+                return place.fail("headers or structs of different types");
+            }
+            let copies = to.into_iter().zip(from).map(|((to, _), (from, _))| Step::Assign(to, Value::Slot(from)));
+            steps.extend(copies);
+            return Ok(());
+        };
+        let typed = self.expression(scope, right)?;
+        steps.push(self.typed_assignment(scalar, typed, place)?);
+        Ok(())
+    }
+
+    pub(super) fn typed_assignment(&self, to: Scalar, typed: Typed, place: &Place) -> Result<Step> {
+        let value = if to.boolean { self.boolean(typed, place)? } else { self.coerce(typed, to.width, to.signed, place)? };
+        Ok(Step::Assign(to.slot, value))
+    }
+
+    /// A call with an effect, whose result goes to `target` if there is one.
+    fn call(&mut self, scope: &mut Scope, call: &ast::Expression, target: Option<&Storage>, steps: &mut Vec<Step>) -> Result<()> {
+        let place = &call.place;
+        let ExpressionKind::Call { callee, arguments, .. } = &call.kind else {
+            return place.fail("expected a call");
+        };
+        let (of, method) = match &callee.kind {
+            ExpressionKind::Name(name) if target.is_none() => {
+                let action = self.action_named(scope, name, place)?;
+                return self.run(scope, action, arguments, place, steps);
+            }
+            ExpressionKind::Member(of, method) => (of, method.as_str()),
+            _ => return place.fail("unsupported call"),
+        };
+        if target.is_none()
+            && let (Some(Storage::Header { valid, .. }), "setValid" | "setInvalid", []) =
+                (self.storage(scope, of)?, method, arguments.as_slice())
+        {
+            steps.push(Step::Assign(valid, Value::Constant(u128::from(method == "setValid"))));
+            return Ok(());
+        }
+        let ExpressionKind::Name(owner) = &of.kind else {
+            return place.fail(format!("unsupported call of {method}"));
+        };
+        match (self.binding(scope, of), method, arguments.as_slice(), target) {
+            (Some(Binding::Table(table)), "apply", [], None) => {
+                self.only_within(scope, &[Within::Control], "a table", place)?;
+                steps.push(Step::Apply { table, hit: None });
+                Ok(())
+            }
+            (Some(Binding::Block { block, path, applied }), "apply", arguments, None) if !block.parser => {
+                self.only_within(scope, &[Within::Control, Within::Deparser], "a control", place)?;
+                if applied {
+                    return place.fail(format!("unsupported: control {owner} is applied in two places"));
+                }
+                let binding = Binding::Block { block: block.clone(), path: path.clone(), applied: true };
+                scope.names.insert(owner.clone(), binding);
+                self.inline(scope, &block, path, arguments, place, steps)
+            }
+            (Some(Binding::RegisterAction(action)), "execute", [index], target) => {
+                self.only_within(scope, &[Within::Control, Within::Action], "a register", place)?;
+                let typed = self.expression(scope, index)?;
+                let index = match typed {
+                    Typed::Number(number) if number >= 0 => Value::Constant(number as u128),
+                    typed => self.with_width(typed, &index.place)?.0,
+                };
+                steps.push(Step::Execute { action, index });
+                match (target, self.result(action)) {
+                    (None, _) => Ok(()),
+                    (Some(target), Some(result)) => self.deliver(target, result, place, steps),
+                    (Some(_), None) => place.fail(format!("register action {owner} has no result")),
+                }
+            }
+            (Some(Binding::Hash(hash)), "get", [input], Some(target)) => {
+                self.only_within(scope, &[Within::Control, Within::Action], "a hash", place)?;
+                let fields = self.fields(scope, input)?;
+                let names = match &input.kind {
+                    ExpressionKind::List(list) => list.iter().map(spelled).collect(),
+                    _ => vec![spelled(input)],
+                };
+                self.hash_input(hash, names, &fields, place)?;
+                let result = Scalar { slot: self.slot(), width: self.program.hashes[hash].width, signed: false, boolean: false };
+                steps.push(Step::Hash { hash, input: fields, to: result.slot });
+                self.deliver(target, result, place, steps)
+            }
+            (Some(Binding::Counter(counter)), "count", [index], None) => {
+                self.only_within(scope, &[Within::Control, Within::Action], "a counter", place)?;
+                let typed = self.expression(scope, index)?;
+                let index = match typed {
+                    Typed::Number(number) if number >= 0 => Value::Constant(number as u128),
+                    typed => self.with_width(typed, &index.place)?.0,
+                };
+                steps.push(Step::Count { counter, index });
+                Ok(())
+            }
+            (Some(Binding::Packet), "emit", [what], None) => {
+                self.only_within(scope, &[Within::Deparser], "emit", place)?;
+                match self.storage(scope, what)? {
+                    Some(storage) => steps.extend(storage.headers().into_iter().map(Step::Emit)),
+                    None => return place.fail("emit takes headers"),
+                }
+                Ok(())
+            }
+            (Some(Binding::Digest(digest)), "pack", [list], None) => {
+                self.only_within(scope, &[Within::Deparser], "a digest", place)?;
+                let fields = self.fields(scope, list)?;
+                let widths = fields.iter().map(|(_, width)| *width);
+                if !widths.eq(self.program.digests[digest].fields.iter().map(|(_, width)| *width)) {
+                    return place.fail("values do not fit the digest's struct");
+                }
+                steps.push(Step::Digest { digest, fields });
+                Ok(())
+            }
+            (Some(Binding::Resubmit), "emit", [header], None) => {
+                self.only_within(scope, &[Within::Deparser], "resubmit", place)?;
+                match self.storage(scope, header)? {
+                    Some(Storage::Header { index, .. }) if self.program.headers[index].bytes == RESUBMIT_BYTES => {
+                        steps.push(Step::Resubmit(index));
+                        Ok(())
+                    }
+                    _ => place.fail(format!("a resubmitted packet carries one header of exactly {RESUBMIT_BYTES} bytes")),
+                }
+            }
+            (None, ..) => place.fail(format!("unknown name {owner}")),
+            _ => place.fail(format!("unsupported call of {owner}.{method} here, or with {} arguments", arguments.len())),
+        }
+    }
+
+    /// Hands a call's result to where it is assigned to.
+    fn deliver(&self, target: &Storage, result: Scalar, place: &Place, steps: &mut Vec<Step>) -> Result<()> {
+        match target.scalar() {
+            Some(scalar) => {
+                steps.push(self.typed_assignment(scalar, result.typed(), place)?);
+                Ok(())
+            }
+            None => place.fail("a number assigned to a header or struct"),
+        }
+    }
+
+    fn run(
+        &mut self,
+        scope: &Scope,
+        action: usize,
+        arguments: &[ast::Expression],
+        place: &Place,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        self.only_within(scope, &[Within::Control, Within::Action], "an action", place)?;
+        let parameters = self.program.actions[action].parameters.clone();
+        if arguments.len() != parameters.len() {
+            return place.fail(format!("the action takes {} values, {} given", parameters.len(), arguments.len()));
+        }
+        for (argument, parameter) in arguments.iter().zip(&parameters) {
+            let typed = self.expression(scope, argument)?;
+            let value = match typed {
+                Typed::Bool(value) if parameter.width == 1 => value,
+                typed => self.coerce(typed, parameter.width, false, &argument.place)?,
+            };
+            steps.push(Step::Assign(parameter.slot, value));
+        }
+        steps.push(Step::Run(action));
+        Ok(())
+    }
+
+    /// Inlines a control: parameters that name storage are that storage, other values are copied.
+    fn inline(
+        &mut self,
+        scope: &Scope,
+        block: &Rc<ast::Block>,
+        path: String,
+        arguments: &[ast::Expression],
+        place: &Place,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let mut inner = self.bind(scope, block, path, arguments, place)?;
+        for (parameter, argument) in block.parameters.iter().zip(arguments) {
+            if !inner.names.contains_key(&parameter.name)
+                || self.storage(scope, argument)?.is_none() && !self.is_packet(scope, argument)
+            {
+                let kind = self.kind(scope, &parameter.kind)?;
+                let storage = self.allocate(&kind)?;
+                self.assign_to(&mut scope.clone(), &storage, argument, steps)?;
+                inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
+            }
+        }
+        steps.extend(self.control(block, inner)?);
+        Ok(())
+    }
+
+    fn is_packet(&self, scope: &Scope, expression: &ast::Expression) -> bool {
+        matches!(self.binding(scope, expression), Some(Binding::Packet))
+    }
+
+    /// A scope with the parameters bound whose arguments name storage or the packet.
+    pub(super) fn bind(
+        &mut self,
+        scope: &Scope,
+        block: &ast::Block,
+        path: String,
+        arguments: &[ast::Expression],
+        place: &Place,
+    ) -> Result<Scope> {
+        if arguments.len() != block.parameters.len() {
+            let (given, wanted) = (arguments.len(), block.parameters.len());
+            return place.fail(format!("{} takes {wanted} arguments, {given} given", block.name));
+        }
+        let mut inner = Scope { names: self.constants.clone(), path, within: scope.within };
+        for (parameter, argument) in block.parameters.iter().zip(arguments) {
+            if self.is_packet(scope, argument) {
+                inner.names.insert(parameter.name.clone(), Binding::Packet);
+            } else if let Some(storage) = self.storage(scope, argument)? {
+                inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
+            }
+        }
+        Ok(inner)
+    }
+
+    fn only_within(&self, scope: &Scope, allowed: &[Within], what: &str, place: &Place) -> Result<()> {
+        if allowed.contains(&scope.within) {
+            return Ok(());
+        }
+        let here = match scope.within {
+            Within::Control => "a control",
+            Within::Action => "an action",
+            Within::RegisterAction => "a register action",
+            Within::Parser => "a parser",
+            Within::Deparser => "a deparser",
+        };
+        place.fail(format!("{what} cannot be used in {here}"))
+    }
+}
+
+/// Controls applied in a nested block stay applied.
+fn adopt_applied(outer: &mut Scope, inner: &Scope) {
+    for (name, binding) in &mut outer.names {
+        if let Binding::Block { applied, .. } = binding
+            && let Some(Binding::Block { applied: true, .. }) = inner.names.get(name)
+        {
+            *applied = true;
+        }
+    }
+}
+
+fn is_effect(expression: &ast::Expression) -> bool {
+    match &expression.kind {
+        ExpressionKind::Call { callee, .. } => {
+            matches!(&callee.kind, ExpressionKind::Member(_, method) if method == "execute" || method == "get")
+        }
+        _ => false,
+    }
+}
+
+/// An expression as the compiler spells it in names.
+pub(super) fn spelled(expression: &ast::Expression) -> String {
+    match &expression.kind {
+        ExpressionKind::Name(name) => name.clone(),
+        ExpressionKind::Member(of, name) => format!("{}.{name}", spelled(of)),
+        ExpressionKind::Index(of, index) => format!("{}[{}]", spelled(of), spelled(index)),
+        ExpressionKind::Slice { of, high, low } => format!("{}[{}:{}]", spelled(of), spelled(high), spelled(low)),
+        ExpressionKind::Number { value, .. } => value.to_string(),
+        ExpressionKind::Call { callee, .. } => match &callee.kind {
+            ExpressionKind::Member(of, method) if method == "isValid" => format!("{}.$valid$", spelled(of)),
+            _ => "expression".to_owned(),
+        },
+        _ => "expression".to_owned(),
+    }
+}

@@ -1,0 +1,408 @@
+//! Expressions: widths are checked, numbers without a width take that of the other side.
+
+use super::storage::{MAX_WIDTH, Storage};
+use super::{Binding, Compiler, Kind, Scope, Typed, Within};
+use crate::ast::{self, Binary, ExpressionKind, Unary};
+use crate::program::{Operator, Value, mask};
+use crate::source::{Place, Result};
+
+impl Compiler {
+    /// A number known at compile time.
+    pub(super) fn number(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<i128> {
+        match self.expression(scope, expression)? {
+            Typed::Number(number) => Ok(number),
+            Typed::Bits { value: Value::Constant(value), signed: false, .. } => Ok(value as i128),
+            _ => expression.place.fail("expected a number known at compile time"),
+        }
+    }
+
+    pub(super) fn boolean(&self, typed: Typed, place: &Place) -> Result<Value> {
+        match typed {
+            Typed::Bool(value) => Ok(value),
+            _ => place.fail("expected a bool: compare with a number"),
+        }
+    }
+
+    /// A value of the given type, from a number without a width or one that has this type.
+    pub(super) fn coerce(&self, typed: Typed, width: u32, signed: bool, place: &Place) -> Result<Value> {
+        match typed {
+            Typed::Number(number) => {
+                let smallest = if signed { -1_i128.wrapping_shl(width - 1) } else { 0 };
+                let bits = if signed { width - 1 } else { width };
+                let fits = number >= smallest && (bits >= 127 || number < 1_i128.wrapping_shl(bits));
+                if fits {
+                    Ok(Value::Constant(number as u128 & mask(width)))
+                } else {
+                    place.fail(format!("{number} does not fit {width} bits"))
+                }
+            }
+            Typed::Bits { value, width: found, signed: found_sign } => {
+                if found == width && found_sign == signed {
+                    return Ok(value);
+                }
+                let name = |width, signed| format!("{}<{width}>", if signed { "int" } else { "bit" });
+                place.fail(format!("{} where {} is needed: cast it", name(found, found_sign), name(width, signed)))
+            }
+            Typed::Bool(_) => place.fail(format!("a bool where {width} bits are needed")),
+        }
+    }
+
+    /// A constant of a key: a bool counts as one bit.
+    pub(super) fn key_constant(&mut self, scope: &Scope, expression: &ast::Expression, width: u32) -> Result<u128> {
+        let typed = self.expression(scope, expression)?;
+        let value = match typed {
+            Typed::Bool(value) if width == 1 => value,
+            typed => self.coerce(typed, width, false, &expression.place)?,
+        };
+        match value {
+            Value::Constant(constant) => Ok(constant),
+            _ => expression.place.fail("expected a constant"),
+        }
+    }
+
+    /// A value with its width; a bool counts as one bit.
+    pub(super) fn with_width(&self, typed: Typed, place: &Place) -> Result<(Value, u32)> {
+        match typed {
+            Typed::Bits { value, width, .. } => Ok((value, width)),
+            Typed::Bool(value) => Ok((value, 1)),
+            Typed::Number(_) => place.fail("a number needs a width here, such as 8w1"),
+        }
+    }
+
+    /// The storage that an expression names, if it names one.
+    pub(super) fn storage(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Option<Storage>> {
+        match &expression.kind {
+            ExpressionKind::Name(name) => match scope.names.get(name) {
+                Some(Binding::Storage(storage)) => Ok(Some(storage.clone())),
+                _ => Ok(None),
+            },
+            ExpressionKind::Member(of, name) => {
+                let Some(of) = self.storage(scope, of)? else {
+                    return Ok(None);
+                };
+                match of.member(name) {
+                    Some(storage) => {
+                        let storage = storage.clone();
+                        let read = storage.scalar().map(|scalar| scalar.slot);
+                        self.program.reads_parser_error |= read == Some(self.program.intrinsic.parser_error);
+                        Ok(Some(storage))
+                    }
+                    None if matches!(of, Storage::Stack(_)) => {
+                        expression.place.fail(format!("unsupported stack member {name}: index with a number"))
+                    }
+                    None => expression.place.fail(format!("no field {name}")),
+                }
+            }
+            ExpressionKind::Index(of, index) => {
+                let Some(Storage::Stack(elements)) = self.storage(scope, of)? else {
+                    return expression.place.fail("only header stacks can be indexed");
+                };
+                let index = self.number(scope, index)?;
+                let element = usize::try_from(index).ok().and_then(|index| elements.get(index)).cloned();
+                match element {
+                    Some(element) => Ok(Some(element)),
+                    None => expression.place.fail(format!("index {index} in a stack of {}", elements.len())),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn expression(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Typed> {
+        let place = &expression.place;
+        match &expression.kind {
+            ExpressionKind::Number { value, width: None } => match i128::try_from(*value) {
+                Ok(number) => Ok(Typed::Number(number)),
+                Err(_) => place.fail("unsupported number of 128 bits"),
+            },
+            ExpressionKind::Number { value, width: Some((width, signed)) } => {
+                if *width == 0 || *width > MAX_WIDTH || *value > mask(*width) {
+                    return place.fail(format!("{value} does not fit {width} bits"));
+                }
+                Ok(Typed::Bits { value: Value::Constant(*value), width: *width, signed: *signed })
+            }
+            ExpressionKind::Bool(value) => Ok(Typed::Bool(Value::Constant(u128::from(*value)))),
+            ExpressionKind::Name(_) | ExpressionKind::Member(..) | ExpressionKind::Index(..) => self.named(scope, expression),
+            ExpressionKind::Slice { of, high, low } => self.slice(scope, of, high, low, place),
+            ExpressionKind::Unary(operator, of) => self.unary(scope, *operator, of, place),
+            ExpressionKind::Binary(operator, left, right) => {
+                let left = self.expression(scope, left)?;
+                let right = self.expression(scope, right)?;
+                self.binary(*operator, left, right, place)
+            }
+            ExpressionKind::Conditional(condition, then, otherwise) => {
+                let condition = self.expression(scope, condition)?;
+                let condition = self.boolean(condition, place)?;
+                let (then, otherwise) = (self.expression(scope, then)?, self.expression(scope, otherwise)?);
+                let (then, otherwise, like) = self.alike(then, otherwise, place)?;
+                Ok(like.with(Value::Conditional(Box::new((condition, then, otherwise)))))
+            }
+            ExpressionKind::Cast(kind, of) => self.cast(scope, kind, of, place),
+            ExpressionKind::Call { callee, arguments, .. } => self.pure_call(scope, callee, arguments, place),
+            ExpressionKind::List(_) => place.fail("unsupported list here"),
+            ExpressionKind::Mask(..) | ExpressionKind::Any => place.fail("a mask or `_` belongs in a select or in entries"),
+        }
+    }
+
+    fn named(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Typed> {
+        if let Some(storage) = self.storage(scope, expression)? {
+            return match storage.scalar() {
+                Some(scalar) => Ok(scalar.typed()),
+                None => expression.place.fail("a header or struct where a number is needed"),
+            };
+        }
+        if let ExpressionKind::Name(name) = &expression.kind {
+            return match scope.names.get(name).or_else(|| self.constants.get(name)) {
+                Some(Binding::Constant(typed)) => Ok(typed.clone()),
+                Some(_) => expression.place.fail(format!("{name} is not a value")),
+                None => expression.place.fail(format!("unknown name {name}")),
+            };
+        }
+        expression.place.fail("unsupported expression")
+    }
+
+    fn slice(
+        &mut self,
+        scope: &Scope,
+        of: &ast::Expression,
+        high: &ast::Expression,
+        low: &ast::Expression,
+        place: &Place,
+    ) -> Result<Typed> {
+        let (high, low) = (self.number(scope, high)?, self.number(scope, low)?);
+        let typed = self.expression(scope, of)?;
+        let Typed::Bits { value, width, .. } = typed else {
+            return place.fail("only numbers with a width can be sliced");
+        };
+        if !(0 <= low && low <= high && high < i128::from(width)) {
+            return place.fail(format!("slice [{high}:{low}] of {width} bits"));
+        }
+        let slice_width = (high - low + 1) as u32;
+        let value = Value::Slice { of: Box::new(value), low: low as u32, mask: mask(slice_width) };
+        Ok(Typed::Bits { value, width: slice_width, signed: false })
+    }
+
+    fn unary(&mut self, scope: &Scope, operator: Unary, of: &ast::Expression, place: &Place) -> Result<Typed> {
+        let typed = self.expression(scope, of)?;
+        match (operator, typed) {
+            (Unary::Not, typed) => Ok(Typed::Bool(Value::Not(Box::new(self.boolean(typed, place)?)))),
+            (Unary::Negate, Typed::Number(number)) => Ok(Typed::Number(number.wrapping_neg())),
+            (Unary::Negate, Typed::Bits { value, width, signed }) => {
+                Ok(Typed::Bits { value: Value::Negate(Box::new(value), mask(width)), width, signed })
+            }
+            (Unary::Complement, Typed::Bits { value, width, signed }) => {
+                Ok(Typed::Bits { value: Value::Complement(Box::new(value), mask(width)), width, signed })
+            }
+            (Unary::Complement, Typed::Number(_)) => place.fail("~ needs a number with a width"),
+            (_, Typed::Bool(_)) => place.fail("arithmetic on a bool"),
+        }
+    }
+
+    fn binary(&mut self, operator: Binary, left: Typed, right: Typed, place: &Place) -> Result<Typed> {
+        if let (Typed::Number(left), Typed::Number(right)) = (&left, &right) {
+            return fold(operator, *left, *right, place);
+        }
+        match operator {
+            Binary::BothTrue | Binary::OneTrue => {
+                let sides = Box::new((self.boolean(left, place)?, self.boolean(right, place)?));
+                let operator = if operator == Binary::BothTrue { Operator::BothTrue } else { Operator::OneTrue };
+                return Ok(Typed::Bool(Value::Binary(operator, sides)));
+            }
+            Binary::Concatenate => {
+                let (left, left_width) = self.with_width(left, place)?;
+                let (right, right_width) = self.with_width(right, place)?;
+                let width = left_width + right_width;
+                if width > MAX_WIDTH {
+                    return place.fail(format!("unsupported concatenation of {width} bits: values have at most {MAX_WIDTH}"));
+                }
+                let value = Value::Binary(Operator::Concatenate(right_width), Box::new((left, right)));
+                return Ok(Typed::Bits { value, width, signed: false });
+            }
+            Binary::ShiftLeft | Binary::ShiftRight => {
+                let Typed::Bits { value, width, signed } = left else {
+                    return place.fail("a shifted number needs a width");
+                };
+                let by = match right {
+                    Typed::Number(by) if by >= 0 => Value::Constant(by as u128),
+                    Typed::Bits { value, signed: false, .. } => value,
+                    _ => return place.fail("shift by a negative or signed number"),
+                };
+                let operator = match operator {
+                    Binary::ShiftLeft => Operator::ShiftLeft(mask(width)),
+                    _ => Operator::ShiftRight { width, signed },
+                };
+                return Ok(Typed::Bits { value: Value::Binary(operator, Box::new((value, by))), width, signed });
+            }
+            _ => {}
+        }
+        let (left, right, like) = self.alike(left, right, place)?;
+        self.alike_binary(operator, left, right, like, place)
+    }
+
+    fn alike_binary(&self, operator: Binary, left: Value, right: Value, like: Like, place: &Place) -> Result<Typed> {
+        let (width, signed) = match like {
+            Like::Bits { width, signed } => (width, signed),
+            Like::Bool if matches!(operator, Binary::Equal | Binary::NotEqual) => (1, false),
+            Like::Bool => return place.fail("arithmetic on a bool"),
+        };
+        let ordered = signed.then_some(width);
+        let sides = |swap: bool| Box::new(if swap { (right.clone(), left.clone()) } else { (left.clone(), right.clone()) });
+        let (operator, swap, boolean) = match operator {
+            Binary::Equal => (Operator::Equal, false, true),
+            Binary::NotEqual => (Operator::NotEqual, false, true),
+            Binary::Less => (Operator::Less(ordered), false, true),
+            Binary::LessOrEqual => (Operator::LessOrEqual(ordered), false, true),
+            Binary::Greater => (Operator::Less(ordered), true, true),
+            Binary::GreaterOrEqual => (Operator::LessOrEqual(ordered), true, true),
+            Binary::Add => (Operator::Add(mask(width)), false, false),
+            Binary::Subtract => (Operator::Subtract(mask(width)), false, false),
+            Binary::AddSaturating => (Operator::AddSaturating { width, signed }, false, false),
+            Binary::SubtractSaturating => (Operator::SubtractSaturating { width, signed }, false, false),
+            Binary::Multiply => (Operator::Multiply(mask(width)), false, false),
+            Binary::And => (Operator::And, false, false),
+            Binary::Or => (Operator::Or, false, false),
+            Binary::Xor => (Operator::Xor, false, false),
+            _ => return place.fail("division is unsupported: the chip has none"),
+        };
+        let value = Value::Binary(operator, sides(swap));
+        Ok(if boolean { Typed::Bool(value) } else { Typed::Bits { value, width, signed } })
+    }
+
+    /// Both sides at the type of the one that has one.
+    fn alike(&self, left: Typed, right: Typed, place: &Place) -> Result<(Value, Value, Like)> {
+        match (&left, &right) {
+            (Typed::Bool(left), Typed::Bool(right)) => Ok((left.clone(), right.clone(), Like::Bool)),
+            (Typed::Bits { width, signed, .. }, _) | (Typed::Number(_), Typed::Bits { width, signed, .. }) => {
+                let (width, signed) = (*width, *signed);
+                let left = self.coerce(left, width, signed, place)?;
+                let right = self.coerce(right, width, signed, place)?;
+                Ok((left, right, Like::Bits { width, signed }))
+            }
+            _ => place.fail("the two sides have different types, or no width"),
+        }
+    }
+
+    fn cast(&mut self, scope: &Scope, kind: &ast::Type, of: &ast::Expression, place: &Place) -> Result<Typed> {
+        let typed = self.expression(scope, of)?;
+        match (self.kind(scope, kind)?, typed) {
+            (Kind::Bits { width, signed }, Typed::Number(number)) => {
+                Ok(Typed::Bits { value: Value::Constant(number as u128 & mask(width)), width, signed })
+            }
+            (Kind::Bits { width, signed }, Typed::Bits { value, width: from, signed: from_signed }) => {
+                let value = match value {
+                    Value::Constant(constant) if !from_signed => Value::Constant(constant & mask(width)),
+                    value if width < from => Value::Slice { of: Box::new(value), low: 0, mask: mask(width) },
+                    value if width > from && from_signed => Value::Extend { of: Box::new(value), from, mask: mask(width) },
+                    value => value,
+                };
+                Ok(Typed::Bits { value, width, signed })
+            }
+            (Kind::Bits { width: 1, signed: false }, Typed::Bool(value)) => Ok(Typed::Bits { value, width: 1, signed: false }),
+            (Kind::Bool, Typed::Bits { value, width: 1, .. } | Typed::Bool(value)) => Ok(Typed::Bool(value)),
+            _ => place.fail("unsupported cast"),
+        }
+    }
+
+    /// Calls without an effect: `isValid`, `max`, `min`, `predicate`, `read`.
+    fn pure_call(
+        &mut self,
+        scope: &Scope,
+        callee: &ast::Expression,
+        arguments: &[ast::Expression],
+        place: &Place,
+    ) -> Result<Typed> {
+        match (&callee.kind, arguments) {
+            (ExpressionKind::Member(of, method), []) if method == "isValid" => match self.storage(scope, of)? {
+                Some(Storage::Header { valid, .. }) => Ok(Typed::Bool(Value::Slot(valid))),
+                _ => place.fail("isValid of what is no header"),
+            },
+            (ExpressionKind::Member(of, method), []) if method == "read" => match self.binding(scope, of) {
+                Some(Binding::RegisterParameter(index)) => {
+                    let parameter = &self.program.parameters[index];
+                    Ok(Typed::Bits { value: Value::Slot(parameter.slot), width: parameter.width, signed: false })
+                }
+                _ => place.fail("unsupported read: only register parameters are read"),
+            },
+            (ExpressionKind::Member(of, method), [low, high]) if method == "predicate" && is_this(of) => {
+                if scope.within != Within::RegisterAction {
+                    return place.fail("predicate outside a register action");
+                }
+                let (low, high) = (self.expression(scope, low)?, self.expression(scope, high)?);
+                let conditions = (self.boolean(low, place)?, self.boolean(high, place)?);
+                Ok(Typed::Bits { value: Value::Predicate(Box::new(conditions)), width: 4, signed: false })
+            }
+            (ExpressionKind::Name(name), [left, right]) if name == "max" || name == "min" => {
+                let (left, right) = (self.expression(scope, left)?, self.expression(scope, right)?);
+                let (left, right, like) = self.alike(left, right, place)?;
+                let Like::Bits { width, signed } = like else {
+                    return place.fail(format!("{name} of bools"));
+                };
+                let ordered = signed.then_some(width);
+                let operator = if name == "max" { Operator::Maximum(ordered) } else { Operator::Minimum(ordered) };
+                Ok(like.with(Value::Binary(operator, Box::new((left, right)))))
+            }
+            (ExpressionKind::Member(_, method), _) if ["execute", "get", "apply", "lookahead"].contains(&method.as_str()) => {
+                place.fail(format!("unsupported {method} inside an expression: assign its result first"))
+            }
+            (ExpressionKind::Member(_, name) | ExpressionKind::Name(name), _) => {
+                place.fail(format!("unsupported call of {name} with {} arguments", arguments.len()))
+            }
+            _ => place.fail("unsupported call"),
+        }
+    }
+
+    pub(super) fn binding(&self, scope: &Scope, expression: &ast::Expression) -> Option<Binding> {
+        match &expression.kind {
+            ExpressionKind::Name(name) => scope.names.get(name).cloned(),
+            _ => None,
+        }
+    }
+}
+
+fn is_this(expression: &ast::Expression) -> bool {
+    matches!(&expression.kind, ExpressionKind::Name(name) if name == "this")
+}
+
+#[derive(Clone, Copy)]
+enum Like {
+    Bits { width: u32, signed: bool },
+    Bool,
+}
+
+impl Like {
+    fn with(self, value: Value) -> Typed {
+        match self {
+            Like::Bits { width, signed } => Typed::Bits { value, width, signed },
+            Like::Bool => Typed::Bool(value),
+        }
+    }
+}
+
+fn fold(operator: Binary, left: i128, right: i128, place: &Place) -> Result<Typed> {
+    let shift = u32::try_from(right).ok();
+    let number = match operator {
+        Binary::Add => left.checked_add(right),
+        Binary::Subtract => left.checked_sub(right),
+        Binary::Multiply => left.checked_mul(right),
+        Binary::Divide => left.checked_div(right),
+        Binary::Remainder => left.checked_rem(right),
+        Binary::And => Some(left & right),
+        Binary::Or => Some(left | right),
+        Binary::Xor => Some(left ^ right),
+        Binary::ShiftLeft => shift.and_then(|by| left.checked_shl(by)),
+        Binary::ShiftRight => shift.and_then(|by| left.checked_shr(by)),
+        _ => {
+            let holds = match operator {
+                Binary::Equal => left == right,
+                Binary::NotEqual => left != right,
+                Binary::Less => left < right,
+                Binary::LessOrEqual => left <= right,
+                Binary::Greater => left > right,
+                Binary::GreaterOrEqual => left >= right,
+                _ => return place.fail("operator on numbers without a width"),
+            };
+            return Ok(Typed::Bool(Value::Constant(u128::from(holds))));
+        }
+    };
+    number.map(Typed::Number).ok_or_else(|| place.error("the number is not representable"))
+}

@@ -1,0 +1,297 @@
+//! Instances of the architecture's externs.
+
+use super::storage::{Scalar, Storage};
+use super::{Binding, Compiler, Kind, Scope, Within};
+use crate::ast::{self, ExpressionKind, TypeKind};
+use crate::crc::Crc;
+use crate::program::{
+    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Register, RegisterAction, RegisterParameter, Value,
+};
+use crate::source::{Place, Result};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Widths that a stateful ALU works on.
+const REGISTER_WIDTHS: [u32; 4] = [1, 8, 16, 32];
+const LARGEST_ARRAY: i128 = 1 << 24;
+const DEEPEST_BLOCK: usize = 16;
+
+/// A declared CRC polynomial.
+pub(super) struct Polynomial {
+    crc: Crc,
+}
+
+impl Compiler {
+    /// Declares an instance; gives what its name stands for.
+    pub(super) fn instance(&mut self, scope: &Scope, instance: &ast::Instance) -> Result<Binding> {
+        let place = &instance.place;
+        let TypeKind::Named { name: kind, arguments: types } = &instance.kind.kind else {
+            return place.fail("unsupported instance");
+        };
+        let name = self.full_name(scope, &instance.name);
+        match (kind.as_str(), types.as_slice(), instance.arguments.as_slice()) {
+            ("Register", [element, _], [size, initial @ ..]) => self.register(scope, name, element, size, initial.first()),
+            ("RegisterAction", [_, _, ..], [register]) => self.register_action(scope, instance, register),
+            ("RegisterParam", [kind], [initial]) => {
+                let (width, signed) = self.bits(scope, kind)?;
+                let typed = self.expression(scope, initial)?;
+                let Value::Constant(initial) = self.coerce(typed, width, signed, place)? else {
+                    return place.fail("expected a constant");
+                };
+                let slot = self.slot();
+                self.program.parameters.push(RegisterParameter { name, slot, width, initial });
+                Ok(Binding::RegisterParameter(self.program.parameters.len() - 1))
+            }
+            ("Counter", [_, _], [size, kind]) => {
+                let size = self.size(scope, size)?;
+                let kind = counter_kind(kind)?;
+                self.program.counters.push(Counter { name, size, kind });
+                Ok(Binding::Counter(self.program.counters.len() - 1))
+            }
+            ("CRCPolynomial", [width], [coefficient, reversed, msb, extended, initial, xor]) => {
+                let (width, _) = self.bits(scope, width)?;
+                if !width.is_multiple_of(8) || width > 64 {
+                    return place.fail(format!("unsupported polynomial of {width} bits"));
+                }
+                let mut value = |expression: &ast::Expression| Ok(self.key_constant(scope, expression, width)? as u64);
+                let (coefficient, initial, xor) = (value(coefficient)?, value(initial)?, value(xor)?);
+                let [reversed, msb, extended] = [flag(reversed)?, flag(msb)?, flag(extended)?];
+                if msb || extended {
+                    return place.fail("unsupported polynomial with msb or extended set");
+                }
+                Ok(Binding::Polynomial(Rc::new(Polynomial { crc: Crc::new(width, coefficient, reversed, initial, xor) })))
+            }
+            ("Hash", [width], [algorithm, polynomial @ ..]) => {
+                let (width, _) = self.bits(scope, width)?;
+                let algorithm = self.algorithm(scope, algorithm, polynomial)?;
+                self.program.hashes.push(Hash { name, algorithm, width, input: Vec::new() });
+                Ok(Binding::Hash(self.program.hashes.len() - 1))
+            }
+            ("Digest", [record], []) => {
+                let Kind::Record(record) = self.kind(scope, record)? else {
+                    return place.fail("a digest's type is a struct");
+                };
+                let mut fields = Vec::new();
+                for (field, kind) in &record.fields {
+                    fields.push((field.clone(), self.bits(scope, kind)?.0));
+                }
+                self.program.digests.push(Digest { name, fields });
+                Ok(Binding::Digest(self.program.digests.len() - 1))
+            }
+            ("Resubmit", [], []) => Ok(Binding::Resubmit),
+            (kind, [], []) if self.blocks.contains_key(kind) => {
+                if scope.path.matches('.').count() == DEEPEST_BLOCK {
+                    return place.fail(format!("blocks are nested more than {DEEPEST_BLOCK} deep: does {kind} hold itself?"));
+                }
+                let block = self.blocks[kind].clone();
+                Ok(Binding::Block { block, path: format!("{}.{}", scope.path, instance.name), applied: false })
+            }
+            _ => place.fail(format!("unsupported extern {kind}, or with other types or arguments than the model knows")),
+        }
+    }
+
+    fn bits(&mut self, scope: &Scope, kind: &ast::Type) -> Result<(u32, bool)> {
+        match self.kind(scope, kind)? {
+            Kind::Bits { width, signed } => Ok((width, signed)),
+            _ => kind.place.fail("expected bit<…> or int<…>"),
+        }
+    }
+
+    fn size(&mut self, scope: &Scope, size: &ast::Expression) -> Result<usize> {
+        match self.number(scope, size)? {
+            number @ 1..=LARGEST_ARRAY => Ok(number as usize),
+            number => size.place.fail(format!("unsupported size {number}")),
+        }
+    }
+
+    fn register(
+        &mut self,
+        scope: &Scope,
+        name: Arc<str>,
+        element: &ast::Type,
+        size: &ast::Expression,
+        initial: Option<&ast::Expression>,
+    ) -> Result<Binding> {
+        let place = &element.place;
+        let fields: Vec<(Arc<str>, u32)> = match self.kind(scope, element)? {
+            Kind::Bits { width, .. } => vec![("f1".into(), width)],
+            Kind::Record(record) if !record.header => {
+                let mut fields = Vec::new();
+                for (field, kind) in &record.fields {
+                    fields.push((Arc::from(field.as_str()), self.bits(scope, kind)?.0));
+                }
+                fields
+            }
+            _ => return place.fail("unsupported register element"),
+        };
+        let pair = matches!(fields.as_slice(), [_] | [_, _]);
+        let same = fields.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        if !pair || !same || fields.iter().any(|(_, width)| !REGISTER_WIDTHS.contains(width)) {
+            return place.fail("a register element is 1, 8, 16 or 32 bits, or a pair of equal width: a stateful ALU has no more");
+        }
+        let values = match initial {
+            None => vec![0; fields.len()],
+            Some(expression) => {
+                let list = match &expression.kind {
+                    ExpressionKind::List(list) => list.as_slice(),
+                    _ => std::slice::from_ref(expression),
+                };
+                if list.len() != fields.len() {
+                    return place.fail("initial value does not fit the register's element");
+                }
+                let mut values = Vec::new();
+                for (value, (_, width)) in list.iter().zip(&fields) {
+                    values.push(self.key_constant(scope, value, *width)? as u64);
+                }
+                values
+            }
+        };
+        let size = self.size(scope, size)?;
+        self.program.registers.push(Register { name, size, fields, initial: values });
+        Ok(Binding::Register(self.program.registers.len() - 1))
+    }
+
+    fn register_action(&mut self, scope: &Scope, instance: &ast::Instance, register: &ast::Expression) -> Result<Binding> {
+        let place = &instance.place;
+        let Some(Binding::Register(register)) = self.binding(scope, register) else {
+            return place.fail("a register action belongs to a register");
+        };
+        let [function] = instance.functions.as_slice() else {
+            return place.fail("a register action has one function, apply");
+        };
+        let mut inner = Scope { within: Within::RegisterAction, ..scope.clone() };
+        let (element, result) = match function.parameters.as_slice() {
+            [element] => (element, None),
+            [element, result] => (element, Some(result)),
+            _ => return function.place.fail("unsupported parameters: the element, and at most one result"),
+        };
+        if function.name != "apply" {
+            return function.place.fail(format!("unsupported function {}: a register action has apply", function.name));
+        }
+        let kind = self.kind(scope, &element.kind)?;
+        let storage = self.allocate(&kind)?;
+        let slots: Vec<_> = storage.slots();
+        let fields = &self.program.registers[register].fields;
+        if slots.len() != fields.len() || slots.iter().zip(fields).any(|((_, width), (_, field))| width != field) {
+            return element.place.fail("the parameter's type is not that of the register's element");
+        }
+        inner.names.insert(element.name.clone(), Binding::Storage(storage));
+        let mut result_slot = None;
+        if let Some(result) = result {
+            let kind = self.kind(scope, &result.kind)?;
+            let storage = self.allocate(&kind)?;
+            let Some(scalar) = storage.scalar() else {
+                return result.place.fail("a register action's result is a number");
+            };
+            inner.names.insert(result.name.clone(), Binding::Storage(storage));
+            result_slot = Some(scalar);
+        }
+        let mut steps = Vec::new();
+        self.statements(&mut inner, &function.body, &mut steps)?;
+        let element = slots.into_iter().map(|(slot, _)| slot).collect();
+        let result = result_slot.map(|scalar| scalar.slot);
+        self.program.register_actions.push(RegisterAction { register, element, result, steps });
+        self.results.push(result_slot);
+        Ok(Binding::RegisterAction(self.program.register_actions.len() - 1))
+    }
+
+    fn algorithm(&mut self, scope: &Scope, name: &ast::Expression, polynomial: &[ast::Expression]) -> Result<Algorithm> {
+        let place = &name.place;
+        let crc = |width, polynomial, initial, xor| Algorithm::Crc(Box::new(Crc::new(width, polynomial, true, initial, xor)));
+        match (member_of("HashAlgorithm_t", name), polynomial) {
+            (Some("CUSTOM"), [polynomial]) => match self.binding(scope, polynomial) {
+                Some(Binding::Polynomial(polynomial)) => Ok(Algorithm::Crc(Box::new(polynomial.crc.clone()))),
+                _ => place.fail("CUSTOM takes a CRCPolynomial"),
+            },
+            (Some("IDENTITY"), []) => Ok(Algorithm::Identity),
+            (Some("XOR8"), []) => Ok(Algorithm::Xor(8)),
+            (Some("XOR16"), []) => Ok(Algorithm::Xor(16)),
+            (Some("XOR32"), []) => Ok(Algorithm::Xor(32)),
+            (Some("CRC16"), []) => Ok(crc(16, 0x8005, 0, 0)),
+            (Some("CRC32"), []) => Ok(crc(32, 0x04c1_1db7, u64::from(u32::MAX), u64::from(u32::MAX))),
+            _ => place.fail("unsupported hash algorithm: CUSTOM, IDENTITY, XOR8, XOR16, XOR32, CRC16, CRC32"),
+        }
+    }
+
+    /// Values that a hash or digest takes together, with their widths.
+    pub(super) fn fields(&mut self, scope: &Scope, expression: &ast::Expression) -> Result<Vec<(Value, u32)>> {
+        let list = match &expression.kind {
+            ExpressionKind::List(list) => list.as_slice(),
+            _ => std::slice::from_ref(expression),
+        };
+        let mut fields = Vec::new();
+        for value in list {
+            match self.storage(scope, value)? {
+                Some(storage @ (Storage::Header { .. } | Storage::Struct(_))) => {
+                    let skip = usize::from(matches!(storage, Storage::Header { .. }));
+                    fields.extend(storage.slots().into_iter().skip(skip).map(|(slot, width)| (Value::Slot(slot), width)));
+                }
+                _ => {
+                    let typed = self.expression(scope, value)?;
+                    fields.push(self.with_width(typed, &value.place)?);
+                }
+            }
+        }
+        Ok(fields)
+    }
+
+    /// Checks what a hash is fed with, and remembers it for the control plane.
+    pub(super) fn hash_input(&mut self, hash: usize, names: Vec<String>, fields: &[(Value, u32)], place: &Place) -> Result<()> {
+        let total: u32 = fields.iter().map(|(_, width)| width).sum();
+        let hash = &mut self.program.hashes[hash];
+        match hash.algorithm {
+            Algorithm::Crc(_) if !total.is_multiple_of(8) => {
+                return place.fail(format!("unsupported CRC of {total} bits, which are no whole bytes"));
+            }
+            Algorithm::Identity if total > 128 => return place.fail(format!("unsupported identity of {total} bits")),
+            Algorithm::Xor(width) if fields.iter().any(|(_, field)| *field != width) => {
+                return place.fail(format!("unsupported XOR{width} of other than {width}-bit words"));
+            }
+            _ => {}
+        }
+        let input: Vec<HashInput> = names
+            .into_iter()
+            .zip(fields)
+            .map(|(name, (value, width))| match value {
+                Value::Constant(constant) => HashInput::Constant(*constant, *width),
+                _ => HashInput::Field(name, *width),
+            })
+            .collect();
+        if !hash.input.is_empty() && hash.input != input {
+            return place.fail("a hash has one input: use an instance for each");
+        }
+        hash.input = input;
+        Ok(())
+    }
+
+    /// The result of a register action, if it has one.
+    pub(super) fn result(&self, action: usize) -> Option<Scalar> {
+        self.results.get(action).copied().flatten()
+    }
+}
+
+fn flag(expression: &ast::Expression) -> Result<bool> {
+    match expression.kind {
+        ExpressionKind::Bool(value) => Ok(value),
+        _ => expression.place.fail("expected true or false"),
+    }
+}
+
+fn member_of<'a>(owner: &str, expression: &'a ast::Expression) -> Option<&'a str> {
+    match &expression.kind {
+        ExpressionKind::Member(of, member) => match &of.kind {
+            ExpressionKind::Name(name) if name == owner => Some(member),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn counter_kind(expression: &ast::Expression) -> Result<CounterKind> {
+    match member_of("CounterType_t", expression) {
+        Some("PACKETS") => Ok(CounterKind::Packets),
+        Some("BYTES") => Ok(CounterKind::Bytes),
+        Some("PACKETS_AND_BYTES") => Ok(CounterKind::PacketsAndBytes),
+        _ => expression.place.fail("expected CounterType_t.PACKETS, BYTES or PACKETS_AND_BYTES"),
+    }
+}

@@ -1,0 +1,272 @@
+//! From declarations to a program: types become widths, names become slots and indices, sub-controls are inlined.
+
+mod control;
+mod expression;
+mod externs;
+mod parser;
+mod storage;
+
+use crate::ast;
+use crate::preprocess::{Text, preprocess};
+use crate::program::{Intrinsic, Program, Slot, Target, Value};
+use crate::source::{Place, Result};
+use crate::token::Token;
+use hashbrown::{HashMap, HashSet};
+pub(crate) use parser::packed;
+use std::path::Path;
+use std::rc::Rc;
+use storage::Storage;
+
+const ARCHITECTURE: &str = include_str!("../tna.p4");
+const PIPELINE_BLOCKS: usize = 6;
+
+/// What an expression is before it is needed at a width.
+#[derive(Clone, Debug)]
+enum Typed {
+    /// A number without a width, known at compile time.
+    Number(i128),
+    Bits {
+        value: Value,
+        width: u32,
+        signed: bool,
+    },
+    Bool(Value),
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Bits { width: u32, signed: bool },
+    Bool,
+    Record(Rc<ast::Record>),
+    Stack(Box<Kind>, usize),
+}
+
+/// What a name stands for.
+#[derive(Clone)]
+enum Binding {
+    Storage(Storage),
+    Constant(Typed),
+    Packet,
+    Action(usize),
+    Table(usize),
+    Register(usize),
+    RegisterAction(usize),
+    RegisterParameter(usize),
+    Counter(usize),
+    Hash(usize),
+    Polynomial(Rc<externs::Polynomial>),
+    Digest(usize),
+    Resubmit,
+    Block { block: Rc<ast::Block>, path: String, applied: bool },
+}
+
+/// Names visible in a block, and the block's path in names of the control plane.
+#[derive(Clone, Default)]
+struct Scope {
+    names: HashMap<String, Binding>,
+    path: String,
+    /// What kind of block this is: tables belong in controls, externs nowhere else than in controls and actions.
+    within: Within,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Within {
+    #[default]
+    Control,
+    Action,
+    RegisterAction,
+    Parser,
+    Deparser,
+}
+
+#[derive(Default)]
+struct Compiler {
+    aliases: HashMap<String, ast::Type>,
+    records: HashMap<String, Rc<ast::Record>>,
+    blocks: HashMap<String, Rc<ast::Block>>,
+    instances: Vec<ast::Instance>,
+    constants: HashMap<String, Binding>,
+    /// Intrinsic metadata by type.
+    intrinsic: HashMap<String, Storage>,
+    pipe: String,
+    /// Results of register actions, with their types.
+    results: Vec<Option<storage::Scalar>>,
+    program: Program,
+}
+
+/// Compiles the tokens of a whole program.
+pub(crate) fn compile(tokens: &[Token]) -> Result<Program> {
+    let mut compiler = Compiler::default();
+    let mut types = HashSet::new();
+    let architecture = Text { name: "tna.p4", text: ARCHITECTURE };
+    let built_in = preprocess(&architecture, Path::new(architecture.name), &[])?;
+    compiler.declare(crate::syntax::declarations(&built_in, &mut types)?)?;
+    compiler.declare(crate::syntax::declarations(tokens, &mut types)?)?;
+    let end = tokens.last().map_or(Place { file: "empty source".into(), line: 1 }, |token| token.place.clone());
+    compiler.pipeline(&end)?;
+    compiler.program.slots = compiler.program.slots.max(1);
+    Ok(compiler.program)
+}
+
+impl Compiler {
+    fn slot(&mut self) -> Slot {
+        let slot = self.program.slots;
+        self.program.slots += 1;
+        slot as Slot
+    }
+
+    fn declare(&mut self, declarations: Vec<ast::Declaration>) -> Result<()> {
+        for declaration in declarations {
+            match declaration {
+                ast::Declaration::Constant(constant) => {
+                    let value = self.constant(&Scope::default(), &constant)?;
+                    self.constants.insert(constant.name, Binding::Constant(value));
+                }
+                ast::Declaration::Alias(name, kind) => {
+                    self.aliases.insert(name, kind);
+                }
+                ast::Declaration::Record(record) => {
+                    self.records.insert(record.name.clone(), Rc::new(record));
+                }
+                ast::Declaration::Block(block) => {
+                    self.blocks.insert(block.name.clone(), Rc::new(block));
+                }
+                ast::Declaration::Instance(instance) => self.instances.push(instance),
+            }
+        }
+        Ok(())
+    }
+
+    fn constant(&mut self, scope: &Scope, constant: &ast::Variable) -> Result<Typed> {
+        let Some(value) = &constant.value else {
+            return constant.place.fail(format!("constant {} has no value", constant.name));
+        };
+        let typed = self.expression(scope, value)?;
+        match self.kind(scope, &constant.kind)? {
+            Kind::Bits { width, signed } => {
+                Ok(Typed::Bits { value: self.coerce(typed, width, signed, &constant.place)?, width, signed })
+            }
+            Kind::Bool => Ok(Typed::Bool(self.boolean(typed, &constant.place)?)),
+            _ => constant.place.fail("unsupported constant that is neither a number nor a bool"),
+        }
+    }
+
+    /// Binds the six blocks of the only pipeline of `Switch(…) main`.
+    fn pipeline(&mut self, end: &Place) -> Result<()> {
+        let named = |kind: &ast::Type, wanted: &str| matches!(&kind.kind, ast::TypeKind::Named { name, .. } if name == wanted);
+        let switches: Vec<&ast::Instance> = self.instances.iter().filter(|instance| named(&instance.kind, "Switch")).collect();
+        let [switch] = switches.as_slice() else {
+            return end.fail("expected one `Switch(pipeline) main;`");
+        };
+        let [ast::Expression { kind: ast::ExpressionKind::Name(pipe), .. }] = switch.arguments.as_slice() else {
+            return switch.place.fail("unsupported switch with other than one named pipeline: pipes all run the same program");
+        };
+        let Some(pipeline) = self.instances.iter().find(|instance| instance.name == *pipe && named(&instance.kind, "Pipeline"))
+        else {
+            return switch.place.fail(format!("no `Pipeline(…) {pipe};`"));
+        };
+        let place = pipeline.place.clone();
+        self.pipe = pipe.clone();
+        let mut blocks = Vec::new();
+        for argument in &pipeline.arguments {
+            let block = match &argument.kind {
+                ast::ExpressionKind::Call { callee, .. } => match &callee.kind {
+                    ast::ExpressionKind::Name(name) => self.blocks.get(name).cloned(),
+                    _ => None,
+                },
+                _ => None,
+            };
+            blocks.push(block.ok_or_else(|| argument.place.error("expected a parser or control such as `Ingress()`"))?);
+        }
+        let [parser, ingress, deparser, _, egress, egress_deparser] = blocks.as_slice() else {
+            return place.fail(format!("Pipeline takes {PIPELINE_BLOCKS} blocks, {} given", blocks.len()));
+        };
+        for block in [egress, egress_deparser] {
+            if !block.body.is_empty() || !block.locals.is_empty() {
+                return block.place.fail(format!("unsupported egress: control {} must be empty", block.name));
+            }
+        }
+        self.intrinsic_metadata(&place)?;
+        self.ingress(parser, ingress, deparser)
+    }
+
+    fn intrinsic_metadata(&mut self, place: &Place) -> Result<()> {
+        let names = [
+            "ingress_intrinsic_metadata_t",
+            "ingress_intrinsic_metadata_from_parser_t",
+            "ingress_intrinsic_metadata_for_deparser_t",
+            "ingress_intrinsic_metadata_for_tm_t",
+        ];
+        for name in names {
+            if let Some(record) = self.records.get(name).cloned() {
+                let storage = self.allocate(&Kind::Record(record))?;
+                self.intrinsic.insert(name.to_owned(), storage);
+            }
+        }
+        let slot = |record: &str, field: &str| {
+            let scalar = self.intrinsic.get(record).and_then(|storage| storage.member(field)).and_then(Storage::scalar);
+            scalar.map(|scalar| scalar.slot).ok_or_else(|| place.error(format!("{record} has no field {field}")))
+        };
+        self.program.intrinsic = Intrinsic {
+            global_timestamp: slot("ingress_intrinsic_metadata_from_parser_t", "global_tstamp")?,
+            parser_error: slot("ingress_intrinsic_metadata_from_parser_t", "parser_err")?,
+            egress_port: slot("ingress_intrinsic_metadata_for_tm_t", "ucast_egress_port")?,
+            drop: slot("ingress_intrinsic_metadata_for_deparser_t", "drop_ctl")?,
+        };
+        Ok(())
+    }
+
+    fn ingress(&mut self, parser: &Rc<ast::Block>, ingress: &Rc<ast::Block>, deparser: &Rc<ast::Block>) -> Result<()> {
+        let mut own: HashMap<String, Storage> = HashMap::new();
+        let scope = self.top_scope(parser, Within::Parser, &mut own)?;
+        self.program.parser = format!("{}.{}", self.pipe, parser.name);
+        if let Some(parameter) = parser.parameters.iter().find(
+            |parameter| matches!(&parameter.kind.kind, ast::TypeKind::Named { name, .. } if name == "ingress_intrinsic_metadata_t"),
+        ) {
+            self.program.ingress_port = format!("{}.ingress_port", parameter.name);
+        }
+        let start = self.parser(parser, scope, Target::Accept)?;
+        let Target::State(start) = start else {
+            return parser.place.fail("parser without a start state");
+        };
+        self.program.start = start;
+        self.refuse_loops(&parser.place)?;
+
+        let scope = self.top_scope(ingress, Within::Control, &mut own)?;
+        self.program.ingress = self.control(ingress, scope)?;
+        let scope = self.top_scope(deparser, Within::Deparser, &mut own)?;
+        self.program.deparser = self.control(deparser, scope)?;
+        Ok(())
+    }
+
+    /// Binds a top block's parameters: packets, intrinsic metadata, and the program's own headers and metadata, of which every
+    /// block of the ingress has the same.
+    fn top_scope(&mut self, block: &Rc<ast::Block>, within: Within, own: &mut HashMap<String, Storage>) -> Result<Scope> {
+        let mut scope = Scope { names: self.constants.clone(), path: block.name.clone(), within };
+        for parameter in &block.parameters {
+            let name = match &parameter.kind.kind {
+                ast::TypeKind::Named { name, .. } => name.clone(),
+                _ => return parameter.place.fail("unsupported parameter of a top block"),
+            };
+            let binding = if name == "packet_in" || name == "packet_out" {
+                Binding::Packet
+            } else if let Some(storage) = self.intrinsic.get(&name) {
+                Binding::Storage(storage.clone())
+            } else if let Some(storage) = own.get(&name) {
+                Binding::Storage(storage.clone())
+            } else {
+                let kind = self.kind(&scope, &parameter.kind)?;
+                let storage = self.allocate(&kind)?;
+                own.insert(name, storage.clone());
+                Binding::Storage(storage)
+            };
+            scope.names.insert(parameter.name.clone(), binding);
+        }
+        Ok(scope)
+    }
+
+    /// The full name of something declared in a scope.
+    fn full_name(&self, scope: &Scope, name: &str) -> std::sync::Arc<str> {
+        format!("{}.{}.{name}", self.pipe, scope.path).into()
+    }
+}

@@ -1,0 +1,233 @@
+//! Parser states.
+
+use super::storage::{Scalar, Storage};
+use super::{Binding, Compiler, Scope, Within};
+use crate::ast::{self, ExpressionKind, StatementKind, TypeKind};
+use crate::program::{self, ParserStep, State, Target, Transition};
+use crate::source::{Place, Result};
+use hashbrown::HashMap;
+use std::rc::Rc;
+
+/// The widest select key.
+const MAX_SELECT: u32 = 128;
+/// Bits that a Tofino parser sees ahead.
+const MAX_LOOKAHEAD: i128 = 256;
+
+/// A block, its path and its arguments.
+type ParserCall = (Rc<ast::Block>, String, Vec<ast::Expression>);
+
+impl Compiler {
+    /// Compiles a parser, or one inside another, and gives its first state. `accept` is where it continues.
+    pub(super) fn parser(&mut self, block: &Rc<ast::Block>, mut scope: Scope, accept: Target) -> Result<Target> {
+        scope.within = Within::Parser;
+        let mut targets: HashMap<String, Target> = HashMap::new();
+        targets.insert("accept".to_owned(), accept);
+        targets.insert("reject".to_owned(), Target::Reject);
+        for local in &block.locals {
+            match local {
+                ast::Local::State(state) => {
+                    let index = self.empty_state(&scope, &state.name);
+                    if targets.insert(state.name.clone(), Target::State(index)).is_some() {
+                        return state.place.fail(format!("state {} is defined twice", state.name));
+                    }
+                }
+                ast::Local::Instance(instance) => {
+                    let binding = self.instance(&scope, instance)?;
+                    scope.names.insert(instance.name.clone(), binding);
+                }
+                ast::Local::Variable(variable) => {
+                    if variable.value.is_some() && !variable.constant {
+                        return variable.place.fail("unsupported initial value: assign in a state");
+                    }
+                    self.variable(&mut scope, variable, &mut Vec::new())?;
+                }
+                ast::Local::Action(_) | ast::Local::Table(_) => return block.place.fail("a parser has no actions and tables"),
+            }
+        }
+        for local in &block.locals {
+            if let ast::Local::State(state) = local {
+                self.state(state, &mut scope, &targets)?;
+            }
+        }
+        targets.get("start").copied().ok_or_else(|| block.place.error(format!("parser {} has no state start", block.name)))
+    }
+
+    fn empty_state(&mut self, scope: &Scope, name: &str) -> usize {
+        let name = self.full_name(scope, name);
+        self.program.states.push(State { name, steps: Vec::new(), transition: Transition::To(Target::Reject) });
+        self.program.states.len() - 1
+    }
+
+    fn complete(&mut self, index: usize, steps: Vec<ParserStep>, transition: Transition) {
+        let state = &mut self.program.states[index];
+        (state.steps, state.transition) = (steps, transition);
+    }
+
+    fn state(&mut self, state: &ast::State, scope: &mut Scope, targets: &HashMap<String, Target>) -> Result<()> {
+        let Some(Target::State(mut index)) = targets.get(&state.name).copied() else {
+            return state.place.fail("a state cannot be called accept or reject");
+        };
+        let mut steps = Vec::new();
+        for statement in &state.body {
+            if let Some((block, path, arguments)) = self.parser_call(scope, statement)? {
+                let continuation = self.empty_state(scope, &state.name);
+                let inner = self.bind(scope, &block, path, &arguments, &statement.place)?;
+                let first = self.parser(&block, inner, Target::State(continuation))?;
+                self.complete(index, std::mem::take(&mut steps), Transition::To(first));
+                index = continuation;
+            } else {
+                self.parser_statement(scope, statement, &mut steps)?;
+            }
+        }
+        let to = |name: &str, place: &Place| targets.get(name).copied().ok_or_else(|| place.error(format!("no state {name}")));
+        let transition = match &state.transition {
+            ast::Transition::To(place, name) => Transition::To(to(name, place)?),
+            ast::Transition::Select { keys, cases } => {
+                let mut values = Vec::new();
+                for key in keys {
+                    let typed = self.expression(scope, key)?;
+                    values.push(self.with_width(typed, &key.place)?);
+                }
+                let widths: Vec<u32> = values.iter().map(|(_, width)| *width).collect();
+                if widths.iter().sum::<u32>() > MAX_SELECT {
+                    return state.place.fail(format!("unsupported select on more than {MAX_SELECT} bits"));
+                }
+                let mut compiled = Vec::new();
+                for case in cases {
+                    let (value, mask) = self.masked(scope, &case.key, &widths, &case.place)?;
+                    compiled.push(program::Case { value, mask, to: to(&case.to, &case.place)? });
+                }
+                Transition::Select { keys: values, cases: compiled }
+            }
+        };
+        self.complete(index, steps, transition);
+        Ok(())
+    }
+
+    /// Another parser applied in a state.
+    fn parser_call(&self, scope: &Scope, statement: &ast::Statement) -> Result<Option<ParserCall>> {
+        if let StatementKind::Call(call) = &statement.kind
+            && let ExpressionKind::Call { callee, arguments, .. } = &call.kind
+            && let ExpressionKind::Member(of, method) = &callee.kind
+            && method == "apply"
+            && let Some(Binding::Block { block, path, .. }) = self.binding(scope, of)
+        {
+            if !block.parser {
+                return statement.place.fail("a control cannot be applied in a parser");
+            }
+            return Ok(Some((block, path, arguments.clone())));
+        }
+        Ok(None)
+    }
+
+    fn parser_statement(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<ParserStep>) -> Result<()> {
+        let place = &statement.place;
+        match &statement.kind {
+            StatementKind::Call(call) => {
+                if let ExpressionKind::Call { callee, arguments, .. } = &call.kind
+                    && let ExpressionKind::Member(of, method) = &callee.kind
+                    && let (Some(Binding::Packet), [argument]) = (self.binding(scope, of), arguments.as_slice())
+                {
+                    steps.push(self.packet_call(scope, method, argument, place)?);
+                    return Ok(());
+                }
+            }
+            StatementKind::Assign(left, right) => {
+                if let Some(lookahead) = self.lookahead(scope, left, right)? {
+                    steps.push(lookahead);
+                    return Ok(());
+                }
+            }
+            StatementKind::If(..) => return place.fail("unsupported if in a parser: select a state"),
+            _ => {}
+        }
+        let mut inner = Vec::new();
+        self.statement(scope, statement, &mut inner)?;
+        steps.extend(inner.into_iter().map(ParserStep::Step));
+        Ok(())
+    }
+
+    fn packet_call(&mut self, scope: &Scope, method: &str, argument: &ast::Expression, place: &Place) -> Result<ParserStep> {
+        match method {
+            "extract" => match self.storage(scope, argument)? {
+                Some(Storage::Header { index, .. }) => Ok(ParserStep::Extract(index)),
+                _ => place.fail("extract takes a header"),
+            },
+            "advance" => match self.number(scope, argument)? {
+                bits if bits >= 0 && bits % 8 == 0 => Ok(ParserStep::Advance(bits as usize / 8)),
+                bits => place.fail(format!("unsupported advance by {bits} bits, which are no whole bytes")),
+            },
+            _ => place.fail(format!("unsupported packet method {method}")),
+        }
+    }
+
+    /// `x = packet.lookahead<bit<N>>()`, or a slice of it.
+    fn lookahead(&mut self, scope: &Scope, left: &ast::Expression, right: &ast::Expression) -> Result<Option<ParserStep>> {
+        let (call, slice) = match &right.kind {
+            ExpressionKind::Slice { of, high, low } => (&**of, Some((high, low))),
+            _ => (right, None),
+        };
+        let ExpressionKind::Call { callee, types, .. } = &call.kind else {
+            return Ok(None);
+        };
+        let ExpressionKind::Member(of, method) = &callee.kind else {
+            return Ok(None);
+        };
+        if method != "lookahead" || !matches!(self.binding(scope, of), Some(Binding::Packet)) {
+            return Ok(None);
+        }
+        let place = &right.place;
+        let [ast::Type { kind: TypeKind::Bits { width, signed: false }, .. }] = types.as_slice() else {
+            return place.fail("unsupported lookahead of other than bit<N>");
+        };
+        let total = self.number(scope, width)?;
+        if !(1..=MAX_LOOKAHEAD).contains(&total) {
+            return place.fail(format!("lookahead of {total} bits: the parser sees {MAX_LOOKAHEAD}"));
+        }
+        let (high, low) = match slice {
+            Some((high, low)) => (self.number(scope, high)?, self.number(scope, low)?),
+            None => (total - 1, 0),
+        };
+        if !(0 <= low && low <= high && high < total) {
+            return place.fail(format!("slice [{high}:{low}] of {total} bits"));
+        }
+        let width = (high - low + 1) as u32;
+        let skip = (total - 1 - high) as u32;
+        if skip % 8 + width > MAX_SELECT {
+            return place.fail("unsupported lookahead: so wide and not on a byte boundary");
+        }
+        match self.storage(scope, left)?.and_then(|storage| storage.scalar()) {
+            Some(Scalar { slot, width: to, signed: false, boolean: false }) if to == width => {
+                Ok(Some(ParserStep::Lookahead { to: slot, skip, width, need: (total as usize).div_ceil(8) }))
+            }
+            _ => left.place.fail(format!("lookahead of {width} bits needs a field of as many")),
+        }
+    }
+
+    /// The chip has loops only where a header stack bounds them, which the model's subset writes as states of their own.
+    pub(super) fn refuse_loops(&self, place: &Place) -> Result<()> {
+        let successors = |index: usize| -> Vec<usize> {
+            let targets = match &self.program.states[index].transition {
+                Transition::To(to) => vec![*to],
+                Transition::Select { cases, .. } => cases.iter().map(|case| case.to).collect(),
+            };
+            targets.into_iter().filter_map(|to| if let Target::State(state) = to { Some(state) } else { None }).collect()
+        };
+        // Peels off states that lead only to peeled ones; what stays leads to a loop.
+        let mut done = vec![false; self.program.states.len()];
+        loop {
+            let ready: Vec<usize> =
+                (0..done.len()).filter(|&state| !done[state] && successors(state).iter().all(|&next| done[next])).collect();
+            if ready.is_empty() {
+                break;
+            }
+            ready.into_iter().for_each(|state| done[state] = true);
+        }
+        if done.iter().all(|&done| done) { Ok(()) } else { place.fail("unsupported loop of parser states") }
+    }
+}
+
+/// Values of a key, one after another from the most significant bits.
+pub(crate) fn packed(values: impl Iterator<Item = (u128, u32)>) -> u128 {
+    values.fold(0, |key: u128, (value, width)| key.checked_shl(width).unwrap_or(0) | value)
+}

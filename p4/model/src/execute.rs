@@ -1,0 +1,617 @@
+//! What a program does to one packet.
+
+use crate::Model;
+use crate::compile::packed;
+use crate::matching::MatchTable;
+use crate::program::{Algorithm, CounterKind, Operator, ParserStep, Program, Slot, Step, Target, Transition, Value, mask};
+use crate::{PORTS_PER_PIPE, program};
+use std::collections::VecDeque;
+
+/// Bytes of intrinsic metadata, then of port metadata, in front of a frame.
+const INTRINSIC_BYTES: usize = 8;
+const METADATA_BYTES: usize = 16;
+/// No port: what a packet has until a program sets another.
+const NO_PORT: u128 = 0x1ff;
+/// Number within a pipe of the port that sends packets back in.
+const RECIRCULATION_PORT: u16 = 68;
+const MOST_RECIRCULATIONS: usize = 16;
+const PARSER_ERROR_NO_TCAM: u128 = 1;
+const PARSER_ERROR_PARTIAL_HEADER: u128 = 2;
+
+/// A frame that leaves the switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Where it leaves.
+    pub port: u16,
+    /// Its bytes.
+    pub frame: Vec<u8>,
+}
+
+/// A message to the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// Full name of the digest.
+    pub name: String,
+    /// Pipe that sent it.
+    pub pipe: usize,
+    /// Fields in the order of the digest's struct, big-endian.
+    pub fields: Vec<(String, Vec<u8>)>,
+}
+
+/// A packet that the program, or whoever injected it, treats in a way the hardware does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The port is in no pipe.
+    #[error("port {port} is in none of the {pipes} pipes")]
+    NoSuchPort {
+        /// The port.
+        port: u16,
+        /// Pipes of the model.
+        pipes: usize,
+    },
+    /// A packet may access a register or counter array once each time it passes.
+    #[error("{name} is accessed twice by one packet: an array belongs to one stage")]
+    SecondAccess {
+        /// Full name of the array.
+        name: String,
+    },
+    /// An index behind an array's end.
+    #[error("index {index} in {name}, which has {size} elements")]
+    IndexOutOfRange {
+        /// Full name of the array.
+        name: String,
+        /// The index.
+        index: u128,
+        /// Elements of the array.
+        size: usize,
+    },
+    /// A parser assigns a field that has a value other than zero already.
+    #[error("{state} assigns a field for the second time: Tofino 1 would combine the values by OR")]
+    SecondAssignment {
+        /// Full name of the parser state.
+        state: String,
+    },
+    /// A resubmitted packet asks to be resubmitted.
+    #[error("a resubmitted packet is resubmitted again: the chip drops it")]
+    ResubmittedTwice,
+    /// A packet keeps coming back.
+    #[error("a packet is recirculated more than {MOST_RECIRCULATIONS} times")]
+    EndlessRecirculation,
+}
+
+/// What each pipe has of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipe {
+    /// Elements one after another, an element's fields side by side.
+    pub(crate) registers: Vec<Vec<u64>>,
+    /// Packets and bytes.
+    pub(crate) counters: Vec<Vec<(u64, u64)>>,
+    pub(crate) parameters: Vec<u128>,
+    /// The last pass that accessed each array.
+    register_access: Vec<u64>,
+    counter_access: Vec<u64>,
+    pass: u64,
+}
+
+impl Pipe {
+    pub(crate) fn new(program: &Program) -> Self {
+        Pipe {
+            registers: program.registers.iter().map(|register| register.initial.repeat(register.size)).collect(),
+            counters: program.counters.iter().map(|counter| vec![(0, 0); counter.size]).collect(),
+            parameters: program.parameters.iter().map(|parameter| parameter.initial).collect(),
+            register_access: vec![0; program.registers.len()],
+            counter_access: vec![0; program.counters.len()],
+            pass: 0,
+        }
+    }
+}
+
+impl Model {
+    /// Lets a frame arrive at a port; gives what leaves the switch because of it.
+    ///
+    /// # Errors
+    /// A [`Fault`] if hardware could not do what the program asks. What the packet did before stays done.
+    pub fn inject(&mut self, port: u16, frame: &[u8]) -> Result<Vec<Output>, Fault> {
+        let mut output = self.arrive(port, frame)?;
+        let mut recirculations = 0;
+        while let Some(sent) = output.take() {
+            let back = sent.port % PORTS_PER_PIPE == RECIRCULATION_PORT && self.pipe_of(sent.port).is_some();
+            if !back {
+                return Ok(vec![sent]);
+            }
+            recirculations += 1;
+            if recirculations > MOST_RECIRCULATIONS {
+                return Err(Fault::EndlessRecirculation);
+            }
+            output = self.arrive(sent.port, &sent.frame)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn pipe_of(&self, port: u16) -> Option<usize> {
+        let pipe = usize::from(port / PORTS_PER_PIPE);
+        (pipe < self.pipes.len()).then_some(pipe)
+    }
+
+    fn arrive(&mut self, port: u16, frame: &[u8]) -> Result<Option<Output>, Fault> {
+        let pipe = self.pipe_of(port).ok_or(Fault::NoSuchPort { port, pipes: self.pipes.len() })?;
+        self.prepare(port, frame);
+        match self.pass(pipe)? {
+            Outcome::Dropped => Ok(None),
+            Outcome::Sent(output) => Ok(Some(output)),
+            Outcome::Resubmitted(data) => {
+                self.input[0] |= 0x80;
+                self.input[INTRINSIC_BYTES..METADATA_BYTES].copy_from_slice(&data);
+                match self.pass(pipe)? {
+                    Outcome::Dropped => Ok(None),
+                    Outcome::Sent(output) => Ok(Some(output)),
+                    Outcome::Resubmitted(_) => Err(Fault::ResubmittedTwice),
+                }
+            }
+        }
+    }
+
+    /// What the parser sees: intrinsic metadata (flag, version and padding, 9 bits of port, 48 of time), port metadata, frame.
+    fn prepare(&mut self, port: u16, frame: &[u8]) {
+        self.input.clear();
+        let [_, _, timestamp @ ..] = self.clock.to_be_bytes();
+        self.input.extend((port & 0x1ff).to_be_bytes());
+        self.input.extend(timestamp);
+        self.input.extend([0; METADATA_BYTES - INTRINSIC_BYTES]);
+        self.input.extend(frame);
+    }
+
+    fn pass(&mut self, pipe: usize) -> Result<Outcome, Fault> {
+        let program = &self.program;
+        self.values.fill(0);
+        self.values[program.intrinsic.egress_port as usize] = NO_PORT;
+        self.values[program.intrinsic.global_timestamp as usize] = u128::from(self.clock) & mask(48);
+        let number = pipe;
+        let pipe = &mut self.pipes[pipe];
+        for (parameter, value) in program.parameters.iter().zip(&pipe.parameters) {
+            self.values[parameter.slot as usize] = *value;
+        }
+        pipe.pass += 1;
+        let mut pass = Pass {
+            program,
+            tables: &self.tables,
+            pipe,
+            number,
+            values: &mut self.values,
+            input: &self.input,
+            scratch: &mut self.scratch,
+            digests: &mut self.digests,
+            output: Vec::new(),
+            resubmit: None,
+            emits: false,
+        };
+        pass.run_all()
+    }
+}
+
+enum Outcome {
+    Dropped,
+    Sent(Output),
+    Resubmitted([u8; INTRINSIC_BYTES]),
+}
+
+struct Pass<'a> {
+    program: &'a Program,
+    tables: &'a [MatchTable],
+    pipe: &'a mut Pipe,
+    number: usize,
+    values: &'a mut [u128],
+    input: &'a [u8],
+    scratch: &'a mut Vec<u8>,
+    digests: &'a mut VecDeque<Digest>,
+    output: Vec<u8>,
+    resubmit: Option<[u8; INTRINSIC_BYTES]>,
+    /// Whether emitted headers go anywhere.
+    emits: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn run_all(&mut self) -> Result<Outcome, Fault> {
+        let program = self.program;
+        let (payload, error) = self.parse()?;
+        if error != 0 {
+            if !program.reads_parser_error {
+                return Ok(Outcome::Dropped);
+            }
+            self.set(program.intrinsic.parser_error, error);
+        }
+        self.run(&program.ingress)?;
+        let port = self.get(program.intrinsic.egress_port);
+        self.emits = self.get(program.intrinsic.drop) & 1 == 0 && port != NO_PORT;
+        if self.emits {
+            self.output.reserve(self.input.len());
+        }
+        self.run(&program.deparser)?;
+        if let Some(data) = self.resubmit {
+            return Ok(Outcome::Resubmitted(data));
+        }
+        if !self.emits {
+            return Ok(Outcome::Dropped);
+        }
+        let mut frame = std::mem::take(&mut self.output);
+        frame.extend(self.input.get(payload..).unwrap_or_default());
+        Ok(Outcome::Sent(Output { port: port as u16, frame }))
+    }
+
+    #[inline(always)]
+    fn get(&self, slot: Slot) -> u128 {
+        self.values[slot as usize]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, slot: Slot, value: u128) {
+        self.values[slot as usize] = value;
+    }
+
+    /// Gives where the payload starts, and the error that ended the parser, if one did.
+    fn parse(&mut self) -> Result<(usize, u128), Fault> {
+        let program = self.program;
+        let input = self.input;
+        let mut at = 0;
+        let mut state = &program.states[program.start];
+        loop {
+            for step in &state.steps {
+                match step {
+                    ParserStep::Extract(header) => {
+                        let header = &program.headers[*header];
+                        let Some(bytes) = input.get(at..at + header.bytes) else {
+                            return Ok((at, PARSER_ERROR_PARTIAL_HEADER));
+                        };
+                        for field in &header.fields {
+                            self.values[field.slot as usize] = bits(bytes, field.offset, field.width);
+                        }
+                        self.set(header.valid, 1);
+                        at += header.bytes;
+                    }
+                    ParserStep::Advance(bytes) => {
+                        at += bytes;
+                        if at > input.len() {
+                            return Ok((input.len(), PARSER_ERROR_PARTIAL_HEADER));
+                        }
+                    }
+                    ParserStep::Lookahead { to, skip, width, need } => {
+                        let Some(bytes) = input.get(at..at + need) else {
+                            return Ok((at, PARSER_ERROR_PARTIAL_HEADER));
+                        };
+                        self.refuse_second(*to, state)?;
+                        self.set(*to, bits(bytes, *skip, *width));
+                    }
+                    ParserStep::Step(step) => {
+                        if let Step::Assign(slot, _) = step {
+                            self.refuse_second(*slot, state)?;
+                        }
+                        self.step(step)?;
+                    }
+                }
+            }
+            let target = match &state.transition {
+                Transition::To(target) => *target,
+                Transition::Select { keys, cases } => {
+                    let key = packed(keys.iter().map(|(value, width)| (self.evaluate(value), *width)));
+                    match cases.iter().find(|case| key & case.mask == case.value) {
+                        Some(case) => case.to,
+                        None => return Ok((at, PARSER_ERROR_NO_TCAM)),
+                    }
+                }
+            };
+            match target {
+                Target::Accept => return Ok((at, 0)),
+                Target::Reject => return Ok((at, PARSER_ERROR_NO_TCAM)),
+                Target::State(next) => state = &program.states[next],
+            }
+        }
+    }
+
+    fn refuse_second(&self, slot: Slot, state: &program::State) -> Result<(), Fault> {
+        if self.get(slot) == 0 { Ok(()) } else { Err(Fault::SecondAssignment { state: state.name.to_string() }) }
+    }
+
+    fn run(&mut self, steps: &'a [Step]) -> Result<(), Fault> {
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn step(&mut self, step: &'a Step) -> Result<(), Fault> {
+        match step {
+            Step::Assign(slot, value) => {
+                let value = self.evaluate(value);
+                self.set(*slot, value);
+            }
+            Step::AssignSlice { slot, low, mask, value } => {
+                let value = self.evaluate(value);
+                let kept = self.get(*slot) & !(mask << low);
+                self.set(*slot, kept | value << low);
+            }
+            Step::If(condition, then, otherwise) => {
+                let branch = if self.evaluate(condition) != 0 { then } else { otherwise };
+                self.run(branch)?;
+            }
+            Step::Apply { table, hit } => self.apply(*table, *hit)?,
+            Step::Run(action) => self.run(&self.program.actions[*action].steps)?,
+            Step::Execute { action, index } => self.execute(*action, index)?,
+            Step::Hash { hash, input, to } => {
+                let value = self.hash(&self.program.hashes[*hash], input);
+                self.set(*to, value);
+            }
+            Step::Count { counter, index } => self.count(*counter, index)?,
+            Step::Digest { digest, fields } => self.digest(*digest, fields),
+            Step::Resubmit(header) => {
+                let header = &self.program.headers[*header];
+                let data = serialize(header, self.values);
+                self.resubmit = data.get(..INTRINSIC_BYTES).and_then(|data| data.try_into().ok());
+            }
+            Step::Emit(header) => {
+                let header = &self.program.headers[*header];
+                if self.emits && self.get(header.valid) != 0 {
+                    let start = self.output.len();
+                    self.output.resize(start + header.bytes, 0);
+                    write(header, self.values, &mut self.output[start..]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, table: usize, hit: Option<Slot>) -> Result<(), Fault> {
+        let program = self.program;
+        let tables = self.tables;
+        let key = &program.tables[table].key;
+        let row = if key.is_empty() {
+            None
+        } else {
+            let key = packed(key.iter().map(|field| (self.evaluate(&field.value), field.width)));
+            tables[table].find(key)
+        };
+        if let Some(hit) = hit {
+            self.set(hit, u128::from(row.is_some()));
+        }
+        let (action, data) = match row {
+            Some(row) => (row.action, &row.data),
+            None => (tables[table].default.0, &tables[table].default.1),
+        };
+        let action = &program.actions[action];
+        for (parameter, value) in action.parameters.iter().zip(data) {
+            self.set(parameter.slot, *value);
+        }
+        self.run(&action.steps)
+    }
+
+    fn execute(&mut self, action: usize, index: &Value) -> Result<(), Fault> {
+        let program = self.program;
+        let action = &program.register_actions[action];
+        let register = &program.registers[action.register];
+        let index = self.evaluate(index);
+        let last = &mut self.pipe.register_access[action.register];
+        if *last == self.pipe.pass {
+            return Err(Fault::SecondAccess { name: register.name.to_string() });
+        }
+        *last = self.pipe.pass;
+        if index >= register.size as u128 {
+            return Err(Fault::IndexOutOfRange { name: register.name.to_string(), index, size: register.size });
+        }
+        let start = index as usize * register.fields.len();
+        for (offset, slot) in action.element.iter().enumerate() {
+            self.values[*slot as usize] = u128::from(self.pipe.registers[action.register][start + offset]);
+        }
+        if let Some(result) = action.result {
+            self.set(result, 0);
+        }
+        self.run(&action.steps)?;
+        for (offset, slot) in action.element.iter().enumerate() {
+            self.pipe.registers[action.register][start + offset] = self.values[*slot as usize] as u64;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, counter: usize, index: &Value) -> Result<(), Fault> {
+        let index = self.evaluate(index);
+        let declared = &self.program.counters[counter];
+        let last = &mut self.pipe.counter_access[counter];
+        if *last == self.pipe.pass {
+            return Err(Fault::SecondAccess { name: declared.name.to_string() });
+        }
+        *last = self.pipe.pass;
+        let size = declared.size;
+        let Some((packets, bytes)) = usize::try_from(index).ok().and_then(|index| self.pipe.counters[counter].get_mut(index))
+        else {
+            return Err(Fault::IndexOutOfRange { name: declared.name.to_string(), index, size });
+        };
+        if declared.kind != CounterKind::Bytes {
+            *packets = packets.wrapping_add(1);
+        }
+        if declared.kind != CounterKind::Packets {
+            *bytes = bytes.wrapping_add((self.input.len() - METADATA_BYTES) as u64);
+        }
+        Ok(())
+    }
+
+    fn hash(&mut self, hash: &program::Hash, input: &[(Value, u32)]) -> u128 {
+        let values = &*self.values;
+        hash_of(hash, input.iter().map(|(value, width)| (evaluate(value, values), *width)), self.scratch)
+    }
+
+    fn digest(&mut self, digest: usize, fields: &[(Value, u32)]) {
+        let declared = &self.program.digests[digest];
+        let fields = declared.fields.iter().zip(fields);
+        let fields = fields.map(|((name, width), (value, _))| (name.clone(), to_bytes(self.evaluate(value), *width))).collect();
+        self.digests.push_back(Digest { name: declared.name.to_string(), pipe: self.number, fields });
+    }
+
+    #[inline(always)]
+    fn evaluate(&self, value: &Value) -> u128 {
+        evaluate(value, self.values)
+    }
+}
+
+/// The hash of joined values; `scratch` keeps its memory from one packet to the next.
+pub(crate) fn hash_of(hash: &program::Hash, input: impl Iterator<Item = (u128, u32)> + Clone, scratch: &mut Vec<u8>) -> u128 {
+    let value = match &hash.algorithm {
+        Algorithm::Crc(crc) => {
+            scratch.clear();
+            if input.clone().all(|(_, width)| width.is_multiple_of(8)) {
+                for (value, width) in input {
+                    let bytes = value.to_be_bytes();
+                    scratch.extend(&bytes[bytes.len() - width as usize / 8..]);
+                }
+            } else {
+                let total: u32 = input.clone().map(|(_, width)| width).sum();
+                scratch.resize(total as usize / 8, 0);
+                let mut offset = 0;
+                for (value, width) in input {
+                    write_bits(scratch, offset, width, value);
+                    offset += width;
+                }
+            }
+            u128::from(crc.of(scratch))
+        }
+        Algorithm::Identity => packed(input),
+        Algorithm::Xor(_) => input.fold(0, |folded, (value, _)| folded ^ value),
+    };
+    value & mask(hash.width)
+}
+
+fn evaluate(value: &Value, values: &[u128]) -> u128 {
+    match value {
+        Value::Constant(constant) => *constant,
+        Value::Slot(slot) => values[*slot as usize],
+        Value::Slice { of, low, mask } => evaluate(of, values) >> low & mask,
+        Value::Complement(of, mask) => !evaluate(of, values) & mask,
+        Value::Negate(of, mask) => evaluate(of, values).wrapping_neg() & mask,
+        Value::Not(of) => u128::from(evaluate(of, values) == 0),
+        Value::Binary(operator, sides) => binary(*operator, &sides.0, &sides.1, values),
+        Value::Conditional(parts) => {
+            let (condition, then, otherwise) = &**parts;
+            if evaluate(condition, values) != 0 { evaluate(then, values) } else { evaluate(otherwise, values) }
+        }
+        Value::Extend { of, from, mask } => signed(evaluate(of, values), *from) as u128 & mask,
+        Value::Predicate(conditions) => {
+            let (low, high) = &**conditions;
+            1 << (evaluate(low, values) + 2 * evaluate(high, values))
+        }
+    }
+}
+
+fn binary(operator: Operator, left: &Value, right: &Value, values: &[u128]) -> u128 {
+    let left = evaluate(left, values);
+    match operator {
+        Operator::BothTrue => return u128::from(left != 0 && evaluate(right, values) != 0),
+        Operator::OneTrue => return u128::from(left != 0 || evaluate(right, values) != 0),
+        _ => {}
+    }
+    let right = evaluate(right, values);
+    let less = |width: Option<u32>| match width {
+        None => left < right,
+        Some(width) => signed(left, width) < signed(right, width),
+    };
+    match operator {
+        Operator::Add(mask) => left.wrapping_add(right) & mask,
+        Operator::Subtract(mask) => left.wrapping_sub(right) & mask,
+        Operator::AddSaturating { width, signed } => {
+            saturated(left, right, width, signed, i128::saturating_add, u128::saturating_add)
+        }
+        Operator::SubtractSaturating { width, signed } => {
+            saturated(left, right, width, signed, i128::saturating_sub, u128::saturating_sub)
+        }
+        Operator::Multiply(mask) => left.wrapping_mul(right) & mask,
+        Operator::And => left & right,
+        Operator::Or => left | right,
+        Operator::Xor => left ^ right,
+        Operator::ShiftLeft(mask) => u32::try_from(right).ok().and_then(|by| left.checked_shl(by)).unwrap_or(0) & mask,
+        Operator::ShiftRight { width, signed: false } => {
+            u32::try_from(right).ok().filter(|by| *by < width).map_or(0, |by| left >> by)
+        }
+        Operator::ShiftRight { width, signed: true } => {
+            (signed(left, width) >> u32::try_from(right).unwrap_or(127).min(127)) as u128 & mask(width)
+        }
+        Operator::Concatenate(width) => left.checked_shl(width).unwrap_or(0) | right,
+        Operator::Equal => u128::from(left == right),
+        Operator::NotEqual => u128::from(left != right),
+        Operator::Less(width) => u128::from(less(width)),
+        Operator::LessOrEqual(width) => u128::from(left == right || less(width)),
+        Operator::Maximum(width) => {
+            if less(width) {
+                right
+            } else {
+                left
+            }
+        }
+        Operator::Minimum(width) => {
+            if less(width) {
+                left
+            } else {
+                right
+            }
+        }
+        Operator::BothTrue | Operator::OneTrue => 0,
+    }
+}
+
+/// The number that `width` bits of two's complement stand for.
+fn signed(bits: u128, width: u32) -> i128 {
+    let unused = 128 - width;
+    (bits << unused) as i128 >> unused
+}
+
+fn saturated(
+    left: u128,
+    right: u128,
+    width: u32,
+    is_signed: bool,
+    on_signed: fn(i128, i128) -> i128,
+    on_unsigned: fn(u128, u128) -> u128,
+) -> u128 {
+    if is_signed {
+        let highest = (mask(width) >> 1) as i128;
+        on_signed(signed(left, width), signed(right, width)).clamp(-highest - 1, highest) as u128 & mask(width)
+    } else {
+        on_unsigned(left, right).min(mask(width))
+    }
+}
+
+/// `width` bits at a bit offset, in network order.
+#[inline]
+fn bits(bytes: &[u8], offset: u32, width: u32) -> u128 {
+    let end = offset + width;
+    let (first, last) = (offset as usize / 8, end.div_ceil(8) as usize);
+    let covering = &bytes[first..last];
+    let below = last as u32 * 8 - end;
+    if covering.len() <= 8 {
+        let value = covering.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+        return u128::from(value >> below) & mask(width);
+    }
+    covering.iter().fold(0_u128, |value, byte| value << 8 | u128::from(*byte)) >> below & mask(width)
+}
+
+/// Sets `width` bits at a bit offset of bytes that are zero there.
+fn write_bits(bytes: &mut [u8], offset: u32, width: u32, value: u128) {
+    let end = offset + width;
+    let last = end.div_ceil(8) as usize;
+    let mut value = (value & mask(width)) << (last as u32 * 8 - end);
+    for byte in bytes[offset as usize / 8..last].iter_mut().rev() {
+        *byte |= value as u8;
+        value >>= 8;
+    }
+}
+
+fn write(header: &program::Header, values: &[u128], to: &mut [u8]) {
+    for field in &header.fields {
+        write_bits(to, field.offset, field.width, values[field.slot as usize]);
+    }
+}
+
+fn serialize(header: &program::Header, values: &[u128]) -> Vec<u8> {
+    let mut bytes = vec![0; header.bytes];
+    write(header, values, &mut bytes);
+    bytes
+}
+
+/// As many big-endian bytes as `width` bits need.
+pub(crate) fn to_bytes(value: u128, width: u32) -> Vec<u8> {
+    let bytes = value.to_be_bytes();
+    bytes[bytes.len() - width.div_ceil(8) as usize..].to_vec()
+}

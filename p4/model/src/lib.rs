@@ -1,0 +1,160 @@
+//! Executes flowgauge's P4 source for Tofino: a test double of a switch.
+//!
+//! A [`Model`] reads the very source that the chip's compiler gets (the part of P4_16 and of the Tofino Native Architecture
+//! that flowgauge needs; anything else is an error at `file:line`), and does to frames what that source says. Tables,
+//! registers and counters are reached by the names that the compiler writes into the control plane's schema. So the
+//! controller, the tables it computes and the P4 program are tested together, against the code that software dataplanes run,
+//! without a switch and without its development kit.
+//!
+//! It is a test double and not a switch. It refuses what hardware forbids and a program can get wrong without noticing (a
+//! second access to a register array, a loop), but it knows nothing of stages, memory and timing: only the chip's compiler
+//! can say that a program fits. Expressions mean what P4 says they mean; the chip's stateful ALU is known to compare a difference
+//! in a condition (`a - v > K`) without wrap-around, so programs should compare a sign bit after a plain subtraction. Egress, multicast, queues, mirror sessions and meters are not modelled.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options};
+//!
+//! let mut model = Model::flowgauge(&Options::default().define("FLOWGAUGE_PRECISION", 12))?;
+//! model.add_entry(
+//!     "pipe.Ingress.forward.ports",
+//!     &Entry {
+//!         key: vec![("ingress_port".into(), Match::Exact(vec![0, 1]))],
+//!         priority: 0,
+//!         call: ActionCall { action: "Ingress.forward.send".into(), data: vec![("port".into(), vec![0, 2])] },
+//!     },
+//! )?;
+//! let frame = [0; 60];
+//! assert_eq!(model.inject(1, &frame)?[0].port, 2);
+//! # Ok(())
+//! # }
+//! ```
+
+mod ast;
+mod compile;
+mod control_plane;
+mod crc;
+mod execute;
+mod matching;
+mod preprocess;
+mod program;
+mod schema;
+mod source;
+mod switch;
+mod syntax;
+mod token;
+
+pub use control_plane::{
+    ActionCall, ActionInfo, ControlError, Counted, CounterInfo, DigestInfo, Entry, FieldInfo, HashInfo, Key, KeyInfo, Match,
+    ParameterInfo, Pipes, RegisterInfo, TableInfo,
+};
+pub use execute::{Digest, Fault, Output};
+pub use program::{CounterKind, MatchKind};
+pub use schema::identifier;
+pub use source::{Place, SourceError};
+pub use switch::{Entrance, Switch};
+
+use execute::Pipe;
+use matching::MatchTable;
+use program::Program;
+use std::collections::VecDeque;
+use std::path::Path;
+
+/// Ports of a pipe: the upper bits of a port number name the pipe.
+pub const PORTS_PER_PIPE: u16 = 128;
+
+/// How a model is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Macros, as `-DNAME=VALUE` on the compiler's command line.
+    pub defines: Vec<(String, String)>,
+    /// Pipes, each with registers, counters and 128 port numbers of its own. At most 4.
+    pub pipes: usize,
+}
+
+impl Default for Options {
+    /// Two pipes, as the smallest Tofino has.
+    fn default() -> Self {
+        Options { defines: Vec::new(), pipes: 2 }
+    }
+}
+
+impl Options {
+    /// Adds a macro.
+    #[must_use]
+    pub fn define(mut self, name: &str, value: impl ToString) -> Self {
+        self.defines.push((name.to_owned(), value.to_string()));
+        self
+    }
+}
+
+/// A switch's pipes running one program.
+#[derive(Clone, Debug)]
+pub struct Model {
+    program: Program,
+    tables: Vec<MatchTable>,
+    pipes: Vec<Pipe>,
+    clock: u64,
+    values: Vec<u128>,
+    input: Vec<u8>,
+    scratch: Vec<u8>,
+    digests: VecDeque<Digest>,
+}
+
+impl Model {
+    /// Loads flowgauge's own program, which is built into this crate.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the options' macros are none that it takes.
+    pub fn flowgauge(options: &Options) -> Result<Self, SourceError> {
+        Self::load(&preprocess::Flowgauge, Path::new("flowgauge.p4"), options)
+    }
+
+    /// Loads a program from a file; its includes are looked for beside the file that names them.
+    ///
+    /// # Errors
+    /// [`SourceError`] with file and line.
+    pub fn from_file(path: &Path, options: &Options) -> Result<Self, SourceError> {
+        Self::load(&preprocess::Disk, path, options)
+    }
+
+    /// Loads a program that is one text; `name` stands for the file's name in errors.
+    ///
+    /// # Errors
+    /// [`SourceError`] with `name` and line.
+    pub fn from_text(name: &str, text: &str, options: &Options) -> Result<Self, SourceError> {
+        Self::load(&preprocess::Text { name, text }, Path::new(name), options)
+    }
+
+    fn load(files: &dyn preprocess::Files, path: &Path, options: &Options) -> Result<Self, SourceError> {
+        let tokens = preprocess::preprocess(files, path, &options.defines)?;
+        let program = compile::compile(&tokens)?;
+        let pipes = (0..options.pipes.clamp(1, 4)).map(|_| Pipe::new(&program)).collect();
+        let tables = program.tables.iter().map(MatchTable::new).collect();
+        let values = vec![0; program.slots];
+        let (input, scratch, digests) = (Vec::new(), Vec::new(), VecDeque::new());
+        Ok(Model { program, tables, pipes, clock: 0, values, input, scratch, digests })
+    }
+
+    /// Number of pipes.
+    #[must_use]
+    pub fn pipes(&self) -> usize {
+        self.pipes.len()
+    }
+
+    /// Sets the time at which packets arrive from now on, in nanoseconds. The model has no other clock.
+    pub fn set_clock(&mut self, nanoseconds: u64) {
+        self.clock = nanoseconds;
+    }
+
+    /// The time at which packets arrive, in nanoseconds.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Takes the digests sent since the last call, oldest first.
+    pub fn take_digests(&mut self) -> Vec<Digest> {
+        self.digests.drain(..).collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! `flowgauge-p4-model`: a stand-in for a Tofino switch, to try a controller against. It executes flowgauge's P4 source, is asked
+//! over BFRuntime as a switch is, and counts packets from a capture or a generator. It is a test double and no switch.
+
+use clap::Parser;
+use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_core::Link;
+use flowgauge_dataplane::poll::Pace;
+use flowgauge_dataplane::poll::port::{self, Frame, Port, Ports, Received};
+use flowgauge_dataplane::traffic::{Profile, ProfileError};
+use flowgauge_p4_model::{Model, Options, Switch};
+use std::error::Error;
+use std::io::{Write, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// How long to wait when no packet is due or nobody has asked to stop.
+const IDLE: Duration = Duration::from_micros(200);
+/// The longest frame that a part in a capture is filled up to.
+const LONGEST: usize = 65_535;
+
+/// A stand-in for a Tofino switch: executes flowgauge's P4 source and serves BFRuntime.
+///
+/// It is a test double and no switch: it knows nothing of stages, timing and queues, and counts some hundred thousand packets a
+/// second. Packets arrive in real time, in turn at the first port of every pipe. Ctrl-C ends it.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+#[command(after_help = "Examples:
+  flowgauge-p4-model --traffic zipf,flows=50k,rate=20k
+  flowgauge-p4-model --define FLOWGAUGE_PRECISION=12 --pcap trace.pcap --listen 127.0.0.1:50053")]
+struct Command {
+    /// Where to serve BFRuntime; port 0 lets the system choose one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
+    listen: SocketAddr,
+
+    /// A setting of the build, as -D on the compiler's command line: FLOWGAUGE_KEY, FLOWGAUGE_HASH, FLOWGAUGE_PRECISION
+    #[arg(short = 'D', long, value_name = "NAME=VALUE", value_parser = definition)]
+    define: Vec<(String, String)>,
+
+    /// Another program than flowgauge's
+    #[arg(long, value_name = "FILE.p4")]
+    source: Option<PathBuf>,
+
+    /// The name under which clients bind the program
+    #[arg(long, value_name = "NAME", default_value = "flowgauge")]
+    program: String,
+
+    /// Pipes, each with registers of its own
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pipes: u8,
+
+    /// Packets from a capture, at its pace
+    #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
+    pcap: Option<PathBuf>,
+
+    /// Generated packets: PROFILE[,OPTION=VALUE]…, as of `flowgauge run --port memory:`
+    #[arg(long, value_name = "PROFILE", value_parser = profile)]
+    traffic: Option<Profile>,
+}
+
+fn definition(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE, such as FLOWGAUGE_PRECISION=12")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    text.parse().map_err(|error: ProfileError| error.to_string())
+}
+
+fn main() -> ExitCode {
+    match serve(Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(command: Command) -> Result<(), Box<dyn Error>> {
+    let options = Options { defines: command.define, pipes: usize::from(command.pipes) };
+    let model = match &command.source {
+        Some(path) => Model::from_file(path, &options)?,
+        None => Model::flowgauge(&options)?,
+    };
+    let switch = Arc::new(Switch::new(model, &command.program));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    ctrlc::set_handler(move || stopped.store(true, Ordering::Relaxed))?;
+    let running = Running::start(command.listen, None, Arc::clone(&switch) as Arc<dyn Target>)?;
+    let (name, pipes, address) = (&command.program, switch.pipes(), running.address());
+    println!("a test double, no switch: {name} in {pipes} pipes, BFRuntime on {address}");
+    stdout().flush()?;
+    let arrived = match (command.pcap, command.traffic) {
+        (Some(path), _) => feed(&switch, port::pcap(&path, 1, Pace::RealTime)?, &stop)?,
+        (None, Some(profile)) => feed(&switch, port::memory(profile, 1, Pace::RealTime), &stop)?,
+        (None, None) => 0,
+    };
+    println!("{arrived} packets arrived");
+    stdout().flush()?;
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Lets packets arrive until there are no more; gives their number.
+fn feed<P: Port>(switch: &Switch, mut ports: Ports<P>, stop: &AtomicBool) -> Result<u64, Box<dyn Error>> {
+    let Some(port) = ports.ports.first_mut() else { return Ok(0) };
+    let (mut arrived, mut others, mut whole, mut fault) = (0, 0_u64, Vec::new(), None);
+    while !stop.load(Ordering::Relaxed) && fault.is_none() {
+        let mut entrance = switch.enter();
+        let received = port.receive(&mut |frame: Frame<'_>| {
+            if frame.link != Link::Ethernet {
+                others += 1;
+                return;
+            }
+            // A switch sees frames whole. What a capture has cut off is behind the headers.
+            let length = frame.wire_length as usize;
+            let bytes = if length <= frame.bytes.len() {
+                frame.bytes
+            } else {
+                whole.clear();
+                whole.extend_from_slice(frame.bytes);
+                whole.resize(length.min(LONGEST), 0);
+                &whole
+            };
+            match entrance.arrive(switch.port(arrived as usize), bytes) {
+                Ok(_) => arrived += 1,
+                Err(stopped) => fault = Some(stopped),
+            }
+        });
+        drop(entrance);
+        match received {
+            Received::Frames => {}
+            Received::Idle => thread::sleep(IDLE),
+            Received::Ended => break,
+        }
+    }
+    for warning in ports.source.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    if others > 0 {
+        eprintln!("warning: {others} packets have no Ethernet header and cannot come to a switch; they were left out");
+    }
+    match fault {
+        Some(fault) => Err(fault.into()),
+        None => Ok(arrived),
+    }
+}

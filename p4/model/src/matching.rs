@@ -1,0 +1,151 @@
+//! Match tables: which entry a key finds.
+
+use crate::program::{self, MatchKind, mask};
+use hashbrown::HashMap;
+
+/// Exact keys up to this width index an array.
+const DENSE_BITS: u32 = 16;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) value: u128,
+    pub(crate) mask: u128,
+    /// Rows are searched from the lowest; what decides is priority, then prefix length.
+    pub(crate) order: (u32, u32),
+    pub(crate) action: usize,
+    pub(crate) data: Vec<u128>,
+}
+
+#[derive(Clone, Debug)]
+enum Index {
+    Dense(Vec<u32>),
+    Hashed(HashMap<u128, u32>),
+    Ordered,
+}
+
+/// No row, in a dense index.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub(crate) struct MatchTable {
+    rows: Vec<Row>,
+    index: Index,
+    pub(crate) default: (usize, Vec<u128>),
+}
+
+impl MatchTable {
+    pub(crate) fn new(table: &program::Table) -> Self {
+        let width: u32 = table.key.iter().map(|field| field.width).sum();
+        let exact = !table.key.is_empty() && table.key.iter().all(|field| field.kind == MatchKind::Exact);
+        let index = match width {
+            _ if !exact => Index::Ordered,
+            ..=DENSE_BITS => Index::Dense(vec![NONE; 1 << width]),
+            _ => Index::Hashed(HashMap::new()),
+        };
+        let mut made = MatchTable { rows: Vec::new(), index, default: table.default.clone() };
+        for (order, entry) in (0..).zip(&table.entries) {
+            let order = if exact { (0, 0) } else { (order, 0) };
+            made.insert(Row { value: entry.value, mask: entry.mask, order, action: entry.action, data: entry.data.clone() });
+        }
+        made
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: u128) -> Option<&Row> {
+        let row = match &self.index {
+            Index::Dense(index) => *index.get(key as usize)?,
+            Index::Hashed(index) => *index.get(&key)?,
+            Index::Ordered => return self.rows.iter().find(|row| key & row.mask == row.value),
+        };
+        self.rows.get(row as usize)
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The row with exactly this key.
+    pub(crate) fn position(&self, value: u128, mask: u128, order: (u32, u32)) -> Option<usize> {
+        match &self.index {
+            Index::Dense(_) | Index::Hashed(_) => {
+                let found = self.find(value)?;
+                self.rows.iter().position(|row| std::ptr::eq(row, found))
+            }
+            Index::Ordered => self.rows.iter().position(|row| (row.value, row.mask, row.order) == (value, mask, order)),
+        }
+    }
+
+    pub(crate) fn contains(&self, value: u128, mask: u128, order: (u32, u32)) -> bool {
+        match &self.index {
+            Index::Dense(_) | Index::Hashed(_) => self.find(value).is_some(),
+            Index::Ordered => self.position(value, mask, order).is_some(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, row: Row) {
+        let next = self.rows.len() as u32;
+        match &mut self.index {
+            Index::Dense(index) => {
+                if let Some(slot) = index.get_mut(row.value as usize) {
+                    *slot = next;
+                }
+                self.rows.push(row);
+            }
+            Index::Hashed(index) => {
+                index.insert(row.value, next);
+                self.rows.push(row);
+            }
+            Index::Ordered => {
+                let at = self.rows.partition_point(|other| other.order <= row.order);
+                self.rows.insert(at, row);
+            }
+        }
+    }
+
+    pub(crate) fn row_mut(&mut self, at: usize) -> Option<&mut Row> {
+        self.rows.get_mut(at)
+    }
+
+    pub(crate) fn remove(&mut self, at: usize) {
+        if matches!(self.index, Index::Ordered) {
+            self.rows.remove(at);
+            return;
+        }
+        let removed = self.rows.swap_remove(at);
+        self.point(removed.value, None);
+        if let Some(moved) = self.rows.get(at).map(|row| row.value) {
+            self.point(moved, Some(at as u32));
+        }
+    }
+
+    fn point(&mut self, key: u128, to: Option<u32>) {
+        match (&mut self.index, to) {
+            (Index::Dense(index), to) => {
+                if let Some(slot) = index.get_mut(key as usize) {
+                    *slot = to.unwrap_or(NONE);
+                }
+            }
+            (Index::Hashed(index), Some(to)) => {
+                index.insert(key, to);
+            }
+            (Index::Hashed(index), None) => {
+                index.remove(&key);
+            }
+            (Index::Ordered, _) => {}
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        match &mut self.index {
+            Index::Dense(index) => index.fill(NONE),
+            Index::Hashed(index) => index.clear(),
+            Index::Ordered => {}
+        }
+    }
+}
+
+/// A prefix of `length` bits in a field of `width`.
+pub(crate) fn prefix(length: u32, width: u32) -> u128 {
+    mask(width) & !mask(width.saturating_sub(length))
+}

@@ -1,0 +1,179 @@
+//! The control plane's schema: what the chip's compiler writes to `bfrt.json`.
+
+use crate::Model;
+use crate::control_plane::{ActionInfo, FieldInfo, TableInfo};
+use crate::program::{CounterKind, MatchKind};
+use serde_json::{Value, json};
+
+/// The upper byte of an id says what it names.
+pub(crate) mod prefixes {
+    pub(crate) const ACTION: u32 = 0x01;
+    pub(crate) const TABLE: u32 = 0x02;
+    pub(crate) const COUNTER: u32 = 0x83;
+    pub(crate) const REGISTER: u32 = 0x8b;
+    pub(crate) const REGISTER_PARAMETER: u32 = 0x8d;
+    pub(crate) const DIGEST: u32 = 0x8e;
+    pub(crate) const PORT_METADATA: u32 = 0x90;
+    pub(crate) const HASH_CONFIGURE: u32 = 0x95;
+    pub(crate) const HASH_COMPUTE: u32 = 0x96;
+}
+
+const MATCH_PRIORITY: u32 = 65537;
+const COUNTER_BYTES: u32 = 65553;
+const COUNTER_PACKETS: u32 = 65554;
+const COUNTER_INDEX: u32 = 65556;
+const REGISTER_INDEX: u32 = 65557;
+const INGRESS_PORT: u32 = 65575;
+const DEFAULT_FIELD: u32 = 65576;
+const HASH_VALUE: u32 = 65583;
+/// Ports of four pipes, 72 each.
+const PORT_METADATA_SIZE: u32 = 288;
+
+/// The id that the chip's compiler gives to a name: the kind of thing above 24 bits of Jenkins' one-at-a-time hash.
+///
+/// A compiler moves to the next free id when two names collide, so clients look ids up in a schema instead of computing them.
+#[must_use]
+pub fn identifier(prefix: u32, name: &str) -> u32 {
+    let mixed = name.bytes().fold(0_u32, |hash, byte| {
+        let hash = hash.wrapping_add(u32::from(byte));
+        let hash = hash.wrapping_add(hash << 10);
+        hash ^ hash >> 6
+    });
+    let mixed = mixed.wrapping_add(mixed << 3);
+    let mixed = mixed ^ mixed >> 11;
+    let mixed = mixed.wrapping_add(mixed << 15);
+    prefix << 24 | mixed & 0x00ff_ffff
+}
+
+impl Model {
+    /// The schema in the form of the compiler's `bfrt.json`, version 1.0.0.
+    ///
+    /// It has match tables, registers, register parameters, counters, the computing side of hashes, port metadata and digests.
+    /// It leaves out what the model does not have: the dynamic configuration of hashes, snapshots and debug counters.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        let mut tables: Vec<Value> = self.tables().iter().map(match_table).collect();
+        tables.extend(self.program.hashes.iter().filter(|hash| !hash.input.is_empty()).map(|hash| {
+            let key = (1..).zip(hash.fields());
+            let key: Vec<Value> = key.map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width))).collect();
+            let name = format!("{}.compute", hash.name);
+            let data = [singleton(HASH_VALUE, "hash_value", false, true, bytes(hash.width))];
+            let mut table = table(identifier(prefixes::HASH_COMPUTE, &hash.name), &name, "DynHashCompute", 1, &key, &data);
+            table["depends_on"] = json!([identifier(prefixes::HASH_CONFIGURE, &hash.name)]);
+            table["read_only"] = json!(true);
+            annotated(table)
+        }));
+        tables.extend(self.registers().iter().map(|register| {
+            let index = key_field(REGISTER_INDEX, "$REGISTER_INDEX", "Exact", true, json!({"type": "uint32"}));
+            let data = register.fields.iter().map(|field| {
+                let mut data = singleton(field.id, &field.name, true, false, bytes(field.width));
+                data["singleton"]["annotations"] = json!([{"name": "$bfrt_field_class", "value": "register_data"}]);
+                data
+            });
+            let data: Vec<Value> = data.collect();
+            synced(table(register.id, &register.name, "Register", register.size, &[index], &data))
+        }));
+        tables.extend(self.counters().iter().map(|counter| {
+            let index = key_field(COUNTER_INDEX, "$COUNTER_INDEX", "Exact", true, json!({"type": "uint32"}));
+            let count = |id, name| singleton(id, name, false, false, json!({"type": "uint64", "default_value": 0}));
+            let mut data = Vec::new();
+            if counter.kind != CounterKind::Packets {
+                data.push(count(COUNTER_BYTES, "$COUNTER_SPEC_BYTES"));
+            }
+            if counter.kind != CounterKind::Bytes {
+                data.push(count(COUNTER_PACKETS, "$COUNTER_SPEC_PKTS"));
+            }
+            annotated(synced(table(counter.id, &counter.name, "Counter", counter.size, &[index], &data)))
+        }));
+        tables.extend(self.parameters().iter().map(|parameter| {
+            let initial = parameter.initial.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+            let kind = json!({"type": "bytes", "width": parameter.width, "default_value": initial});
+            let data = [singleton(1, "value", true, false, kind)];
+            annotated(table(parameter.id, &parameter.name, "RegisterParam", 1, &[], &data))
+        }));
+        let name = format!("{}.$PORT_METADATA", self.program.parser);
+        let port = key_field(INGRESS_PORT, &self.program.ingress_port, "Exact", true, bytes(9));
+        let data = [singleton(DEFAULT_FIELD, "$DEFAULT_FIELD", false, false, bytes(64))];
+        let id = identifier(prefixes::PORT_METADATA, &name);
+        tables.push(annotated(table(id, &name, "PortMetadata", PORT_METADATA_SIZE as usize, &[port], &data)));
+
+        json!({"schema_version": "1.0.0", "tables": tables, "learn_filters": self.learn_filters()})
+    }
+
+    fn learn_filters(&self) -> Vec<Value> {
+        let filter = |digest: &crate::program::Digest| {
+            let fields = (1_u32..).zip(&digest.fields).map(
+                |(id, (name, width))| json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": bytes(*width)}),
+            );
+            let fields: Vec<Value> = fields.collect();
+            let id = identifier(prefixes::DIGEST, &digest.name);
+            json!({"name": &*digest.name, "id": id, "annotations": [], "fields": fields})
+        };
+        self.program.digests.iter().map(filter).collect()
+    }
+}
+
+fn bytes(width: u32) -> Value {
+    json!({"type": "bytes", "width": width})
+}
+
+fn key_field(id: u32, name: &str, match_type: &str, mandatory: bool, kind: Value) -> Value {
+    json!({
+        "id": id, "name": name, "repeated": false, "annotations": [], "mandatory": mandatory, "match_type": match_type, "type": kind
+    })
+}
+
+fn singleton(id: u32, name: &str, mandatory: bool, read_only: bool, kind: Value) -> Value {
+    let singleton = json!({"id": id, "name": name, "repeated": false, "annotations": [], "type": kind});
+    json!({"mandatory": mandatory, "read_only": read_only, "singleton": singleton})
+}
+
+fn table(id: u32, name: &str, kind: &str, size: usize, key: &[Value], data: &[Value]) -> Value {
+    json!({
+        "name": name, "id": id, "table_type": kind, "size": size, "depends_on": [], "key": key, "data": data,
+        "supported_operations": [], "attributes": []
+    })
+}
+
+fn annotated(mut table: Value) -> Value {
+    table["annotations"] = json!([]);
+    table
+}
+
+fn synced(mut table: Value) -> Value {
+    table["supported_operations"] = json!(["Sync"]);
+    table
+}
+
+fn match_table(info: &TableInfo) -> Value {
+    let kind = |kind| match kind {
+        MatchKind::Exact => "Exact",
+        MatchKind::Lpm => "LPM",
+        MatchKind::Ternary => "Ternary",
+    };
+    let mut key: Vec<Value> =
+        info.key.iter().map(|field| key_field(field.id, &field.name, kind(field.kind), false, bytes(field.width))).collect();
+    if info.key.iter().any(|field| field.kind == MatchKind::Ternary) {
+        key.push(key_field(MATCH_PRIORITY, "$MATCH_PRIORITY", "Exact", false, json!({"type": "uint32"})));
+    }
+    let mut table = annotated(table(info.id, &info.name, "MatchAction_Direct", info.size, &key, &[]));
+    table["action_specs"] = info.actions.iter().map(action_spec).collect();
+    table["has_const_default_action"] = json!(info.constant_default);
+    table["attributes"] = if info.constant_entries { json!(["EntryScope", "ConstTable"]) } else { json!(["EntryScope"]) };
+    table
+}
+
+fn action_spec(action: &ActionInfo) -> Value {
+    let data = |field: &FieldInfo| {
+        json!({
+            "id": field.id, "name": field.name, "repeated": false, "mandatory": true, "read_only": false, "annotations": [],
+            "type": bytes(field.width)
+        })
+    };
+    let data: Vec<Value> = action.data.iter().map(data).collect();
+    let (scope, annotations) = match action.default_only {
+        true => ("DefaultOnly", json!([{"name": "@defaultonly"}])),
+        false => ("TableAndDefault", json!([])),
+    };
+    json!({"id": action.id, "name": action.name, "action_scope": scope, "annotations": annotations, "data": data})
+}

@@ -1,0 +1,21 @@
+//! telemetry.p4 inside someone else's program.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use flowgauge_p4_model::{Counted, Model, Options, Pipes};
+use std::path::Path;
+
+#[test]
+fn counts_in_a_program_of_its_users() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/own.p4");
+    let mut model = Model::from_file(&source, &Options::default()).unwrap();
+    let mut frame = vec![0xaa, 0xbb, 0xcc, 0xdd];
+    frame.extend([2; 12]);
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.resize(64, 0);
+    let output = model.inject(0, &frame).unwrap();
+    assert_eq!((output[0].port, &output[0].frame[..]), (5, &frame[4..]));
+    let counted = model.read_counter("pipe.MyIngress.measure.counters.frames", 0, Pipes::All).unwrap();
+    assert_eq!(counted, Counted { packets: 1, bytes: 64 });
+    let registers = model.register_range("pipe.MyIngress.measure.cardinality.registers", 0, 0..2048, 0).unwrap();
+    assert_eq!(registers.iter().filter(|level| **level > 0).count(), 1);
+}

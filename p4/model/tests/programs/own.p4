@@ -1,0 +1,84 @@
+// Someone's own program, with headers and metadata of its own, that measures with flowgauge.
+#include <core.p4>
+#include <tna.p4>
+
+#define FLOWGAUGE_HEADERS my_headers_t
+#define FLOWGAUGE_METADATA my_metadata_t
+#include "../../../headers.p4"
+
+header tunnel_h {
+    bit<32> key;
+}
+
+struct my_headers_t {
+    tunnel_h tunnel;
+    ethernet_h ethernet;
+    vlan_tag_h[4] vlan_tag;
+    ipv4_h ipv4;
+    ipv6_h ipv6;
+}
+
+struct my_metadata_t {
+    bit<16> mine;
+    flowgauge_metadata_t flowgauge;
+}
+
+#include "../../../telemetry.p4"
+
+struct none_t {}
+
+parser MyParser(packet_in packet, out my_headers_t hdr, out my_metadata_t md, out ingress_intrinsic_metadata_t intrinsic) {
+    FlowgaugeParser() inner;
+
+    state start {
+        packet.extract(intrinsic);
+        packet.advance(PORT_METADATA_SIZE);
+        packet.extract(hdr.tunnel);
+        inner.apply(packet, hdr, md);
+        transition accept;
+    }
+}
+
+control MyIngress(inout my_headers_t hdr, inout my_metadata_t md, in ingress_intrinsic_metadata_t intrinsic,
+                  in ingress_intrinsic_metadata_from_parser_t from_parser,
+                  inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                  inout ingress_intrinsic_metadata_for_tm_t for_tm) {
+    Flowgauge() measure;
+
+    apply {
+        measure.apply(hdr, md, from_parser);
+        hdr.tunnel.setInvalid();
+        for_tm.ucast_egress_port = 5;
+    }
+}
+
+control MyDeparser(packet_out packet, inout my_headers_t hdr, in my_metadata_t md,
+                   in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+parser EgressParser(packet_in packet, out none_t hdr, out none_t md, out egress_intrinsic_metadata_t intrinsic) {
+    state start {
+        packet.extract(intrinsic);
+        transition accept;
+    }
+}
+
+control Egress(inout none_t hdr, inout none_t md, in egress_intrinsic_metadata_t intrinsic,
+               in egress_intrinsic_metadata_from_parser_t from_parser,
+               inout egress_intrinsic_metadata_for_deparser_t for_deparser,
+               inout egress_intrinsic_metadata_for_output_port_t for_output_port) {
+    apply {}
+}
+
+control EgressDeparser(packet_out packet, inout none_t hdr, in none_t md,
+                       in egress_intrinsic_metadata_for_deparser_t for_deparser) {
+    apply {}
+}
+
+Pipeline(MyParser(), MyIngress(), MyDeparser(), EgressParser(), Egress(), EgressDeparser()) pipe;
+
+@pa_auto_init_metadata
+Switch(pipe) main;

@@ -1,0 +1,131 @@
+//! What the model does not execute is an error at file and line.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Program, program};
+use flowgauge_p4_model::{Model, Options, Place, SourceError};
+
+/// Checks that a program is refused, on the line marked `/*!*/`.
+fn refused(text: &str, because: &str) {
+    let error = Model::from_text("small.p4", text, &Options::default()).expect_err(text);
+    let line = 1 + text.lines().position(|line| line.contains("/*!*/")).expect("a mark") as u32;
+    let SourceError::Invalid { place, problem } = &error else {
+        panic!("{error}");
+    };
+    assert!(problem.contains(because), "{error}");
+    assert_eq!(*place, Place { file: "small.p4".into(), line }, "{error}\n{text}");
+    assert!(error.to_string().starts_with(&format!("small.p4:{line}: ")));
+}
+
+fn refused_in(edit: impl FnOnce(&mut Program), because: &str) {
+    let mut program = program("", "");
+    edit(&mut program);
+    refused(&program.text(), because);
+}
+
+fn refused_body(body: &str, because: &str) {
+    refused_in(|program| program.body = format!("\n{body} /*!*/\n"), because);
+}
+
+fn refused_local(local: &str, because: &str) {
+    refused_in(|program| program.locals = format!("\n{local} /*!*/\n"), because);
+}
+
+#[test]
+fn statements() {
+    refused_body("hdr.io.x = 1 hdr.io.y = 2;", "expected \";\"");
+    refused_body("for (;;) {}", "unsupported statement");
+    refused_body("return;", "unsupported statement");
+    refused_body("switch (hdr.io.x) {}", "unsupported statement");
+    refused_body("hdr.io.x = hdr.io.a / hdr.io.b;", "division");
+    refused_body("hdr.io.x = md.small;", "bit<8> where bit<32>");
+    refused_body("md.small = 256;", "does not fit 8 bits");
+    refused_body("md.small = 8w0x1ff;", "does not fit 8 bits");
+    refused_body("hdr.io.x = hdr.io.nothing;", "no field nothing");
+    refused_body("hdr.io.x = nothing;", "unknown name nothing");
+    refused_body("nothing();", "unknown action");
+    refused_body("hdr.io.x = hdr.io.a[32:0];", "slice [32:0] of 32 bits");
+    refused_body("hdr.io.x = hdr.io.a == 1;", "a bool where 32 bits are needed");
+    refused_body("if (hdr.io.a) {}", "expected a bool");
+    refused_body("if (hdr.io.a < md.signed) {}", "int<8> where bit<32>");
+    refused_body("hdr.extra[2].setValid();", "index 2 in a stack of 2");
+    refused_body("hdr.extra.next.setValid();", "unsupported stack member");
+    refused_body("hdr.io.x = (bit<129>)hdr.io.a;", "unsupported width 129");
+    refused_body("packet.emit(hdr);", "unknown name packet");
+    refused_body("hdr.io.a.b.c();", "no field b");
+}
+
+#[test]
+fn declarations() {
+    refused_local("Meter<bit<8>>(16, MeterType_t.BYTES) m;", "unsupported extern Meter");
+    refused_local("Register<bit<64>, bit<1>>(1, 0) r;", "a stateful ALU has no more");
+    refused_local("Hash<bit<32>>(HashAlgorithm_t.RANDOM) h;", "unsupported hash algorithm");
+    refused_local("table t { key = { hdr.io.a : range; } actions = { NoAction; } }", "unsupported match kind range");
+    refused_local(
+        "table t { key = { hdr.io.a : lpm; } actions = { NoAction; } const entries = { 1 : NoAction(); } }",
+        "an lpm table",
+    );
+    refused_local("table t { key = { hdr.io.a : exact; } actions = { missing; } }", "unknown action missing");
+    refused_local("table t { implementation = 3; }", "unsupported table property");
+    refused_local("varbit<32> v;", "unsupported type varbit");
+    refused_local("action a() { t.apply(); } table t { actions = { NoAction; } }", "unknown name t");
+    refused_local("Later() later;", "type Later is not declared above");
+    refused_in(
+        |program| program.declarations += "\nstruct early_t { later_t later; } /*!*/\nstruct later_t {}",
+        "not declared above",
+    );
+    refused_in(|program| program.declarations += "\nextern Mine { void f(); } /*!*/", "unsupported declaration");
+    let odd = "\nheader odd_h { bit<7> seven; } /*!*/\nstruct metadata_t { odd_h odd; }";
+    refused_in(|program| program.declarations = odd.to_owned(), "no whole bytes");
+}
+
+#[test]
+fn parsers() {
+    let parser = |states: &str, because: &str| refused_in(|program| program.parser = states.to_owned(), because);
+    parser("state body {\ntransition missing; /*!*/\n}", "no state missing");
+    parser("\nstate body { if (md.m == 1) {} transition accept; } /*!*/", "unsupported if in a parser");
+    parser("state body {\npacket.advance(3); /*!*/\ntransition accept; }", "no whole bytes");
+    parser("state body {\nmd.m = packet.lookahead<bit<320>>()[31:0]; /*!*/\ntransition accept; }", "the parser sees 256");
+}
+
+#[test]
+fn blocks_inside_themselves() {
+    let mut program = program("Itself() itself;", "itself.apply();");
+    program.declarations += "\ncontrol Itself() { Itself() itself; apply { itself.apply(); } }";
+    assert!(program.load().unwrap_err().to_string().contains("does Itself hold itself?"));
+}
+
+#[test]
+fn loops() {
+    let mut program = program("", "");
+    program.parser = "state body { transition other; } state other { transition body; }".to_owned();
+    assert!(program.load().unwrap_err().to_string().contains("loop of parser states"));
+}
+
+#[test]
+fn preprocessor() {
+    refused("\n#error stop here /*!*/", "#error stop here");
+    refused("\n#include <v1model.p4> /*!*/", "only <core.p4> and <tna.p4>");
+    refused("\n#if 1 + /*!*/\n#endif", "a value is expected");
+    refused("\n#ifdef X /*!*/\n", "#if without #endif");
+    refused("#endif /*!*/", "#endif without #if");
+    refused("#line 3 /*!*/", "unsupported directive");
+    refused("#define F(a) a\nF(1, 2) /*!*/", "takes 1 arguments, 2 given");
+    refused("\n\"open /*!*/", "closing quotation mark");
+    refused("\nconst bit<8> x = \u{a7}; /*!*/", "unexpected character");
+}
+
+#[test]
+fn files() {
+    let missing = Model::from_file("nowhere.p4".as_ref(), &Options::default()).unwrap_err();
+    assert!(missing.to_string().starts_with("cannot read nowhere.p4: "));
+    refused("\n#include \"deep/other.p4\" /*!*/", "cannot include deep/other.p4");
+}
+
+#[test]
+fn programs_without_a_switch() {
+    let text = "struct nothing_t {}";
+    assert!(Model::from_text("small.p4", text, &Options::default()).unwrap_err().to_string().contains("Switch(pipeline) main"));
+    assert!(Model::from_text("small.p4", "", &Options::default()).is_err());
+}

@@ -1,0 +1,226 @@
+// From a frame to headers and, for five-tuples, ports. Starts at the first byte of the Ethernet header.
+//
+// Only what flow keys need is read, and nothing behind the network header can reject a packet, so that a packet's class never
+// depends on the key in use. Tunnels and MPLS are not opened: the outermost network header counts.
+#ifndef FLOWGAUGE_PARSER_P4
+#define FLOWGAUGE_PARSER_P4
+
+#include "headers.p4"
+
+#define ETHER_TYPE_IPV4 0x0800
+#define ETHER_TYPE_VLAN 0x8100
+#define ETHER_TYPE_IPV6 0x86dd
+#define ETHER_TYPE_SERVICE_VLAN 0x88a8
+#define ETHER_TYPE_OLD_QINQ 0x9100
+
+#define PROTOCOL_HOP_BY_HOP 0
+#define PROTOCOL_TCP 6
+#define PROTOCOL_UDP 17
+#define PROTOCOL_ROUTING 43
+#define PROTOCOL_FRAGMENT 44
+#define PROTOCOL_DESTINATION_OPTIONS 60
+#define PROTOCOL_SCTP 132
+#define PROTOCOL_MOBILITY 135
+#define PROTOCOL_UDP_LITE 136
+#define PROTOCOL_HIP 139
+#define PROTOCOL_SHIM6 140
+
+// One VLAN tag and what may follow it.
+#define VLAN_TAG_STATE(index, following) \
+    state vlan_tag##index { \
+        packet.extract(hdr.vlan_tag[index]); \
+        transition select(hdr.vlan_tag[index].ether_type) { \
+            ETHER_TYPE_VLAN: following; \
+            ETHER_TYPE_SERVICE_VLAN: following; \
+            ETHER_TYPE_OLD_QINQ: following; \
+            ETHER_TYPE_IPV4: ipv4; \
+            ETHER_TYPE_IPV6: ipv6; \
+            default: accept; \
+        } \
+    }
+
+// The ports of an IPv4 packet with options, read without taking the options out of the packet. `bits` is the length of what
+// lies between, and of the ports.
+#define IPV4_OPTIONS_STATE(ihl, bits) \
+    state ports_behind_ihl##ihl { \
+        md.flowgauge.ports = packet.lookahead<bit<bits>>()[31:0]; \
+        transition accept; \
+    }
+
+#define IPV4_LONG_OPTIONS_STATE(ihl, bits) \
+    state ports_behind_ihl##ihl { \
+        packet.extract(hdr.ipv4_options); \
+        transition ports_behind_rest_of_ihl##ihl; \
+    } \
+    state ports_behind_rest_of_ihl##ihl { \
+        md.flowgauge.ports = packet.lookahead<bit<bits>>()[31:0]; \
+        transition accept; \
+    }
+
+// An IPv6 extension header of 8 bytes and what may follow it. Every path assigns the protocol once: Tofino 1 would combine a
+// second value with the first by OR. A header longer than 8 bytes ends the walk with its own number, a later fragment with the
+// number that the fragment header names, both without ports.
+#define IPV6_EXTENSION_STATES(index, following, number) \
+    state extension##index { \
+        packet.extract(hdr.ipv6_extension[index]); \
+        transition select(hdr.ipv6_extension[index].length, hdr.ipv6_extension[index].next_header) { \
+            (0, PROTOCOL_HOP_BY_HOP): extension##following; \
+            (0, PROTOCOL_ROUTING): extension##following; \
+            (0, PROTOCOL_DESTINATION_OPTIONS): extension##following; \
+            (0, PROTOCOL_MOBILITY): extension##following; \
+            (0, PROTOCOL_HIP): extension##following; \
+            (0, PROTOCOL_SHIM6): extension##following; \
+            (0, PROTOCOL_FRAGMENT): fragment##following; \
+            (0, _): behind_extension##index; \
+            default: long_extension##index; \
+        } \
+    } \
+    state fragment##index { \
+        packet.extract(hdr.ipv6_extension[index]); \
+        transition select(hdr.ipv6_extension[index].fragment_offset, hdr.ipv6_extension[index].next_header) { \
+            (0, PROTOCOL_HOP_BY_HOP): extension##following; \
+            (0, PROTOCOL_ROUTING): extension##following; \
+            (0, PROTOCOL_DESTINATION_OPTIONS): extension##following; \
+            (0, PROTOCOL_MOBILITY): extension##following; \
+            (0, PROTOCOL_HIP): extension##following; \
+            (0, PROTOCOL_SHIM6): extension##following; \
+            (0, PROTOCOL_FRAGMENT): fragment##following; \
+            (0, _): behind_extension##index; \
+            default: last_extension##index; \
+        } \
+    } \
+    state behind_extension##index { \
+        md.flowgauge.protocol = hdr.ipv6_extension[index].next_header; \
+        transition select(hdr.ipv6_extension[index].next_header) { \
+            PROTOCOL_TCP: ports; \
+            PROTOCOL_UDP: ports; \
+            PROTOCOL_SCTP: ports; \
+            PROTOCOL_UDP_LITE: ports; \
+            default: accept; \
+        } \
+    } \
+    state last_extension##index { \
+        md.flowgauge.protocol = hdr.ipv6_extension[index].next_header; \
+        transition accept; \
+    } \
+    state long_extension##index { \
+        md.flowgauge.protocol = number; \
+        transition accept; \
+    }
+
+parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHER_TYPE_VLAN: vlan_tag0;
+            ETHER_TYPE_SERVICE_VLAN: vlan_tag0;
+            ETHER_TYPE_OLD_QINQ: vlan_tag0;
+            ETHER_TYPE_IPV4: ipv4;
+            ETHER_TYPE_IPV6: ipv6;
+            default: accept;
+        }
+    }
+
+    VLAN_TAG_STATE(0, vlan_tag1)
+    VLAN_TAG_STATE(1, vlan_tag2)
+    VLAN_TAG_STATE(2, vlan_tag3)
+    VLAN_TAG_STATE(3, accept)
+
+#if FLOWGAUGE_KEY != FLOWGAUGE_KEY_FIVE_TUPLE
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        transition accept;
+    }
+
+    state ipv6 {
+        packet.extract(hdr.ipv6);
+        transition accept;
+    }
+#else
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (0, PROTOCOL_TCP): ipv4_ports;
+            (0, PROTOCOL_UDP): ipv4_ports;
+            (0, PROTOCOL_SCTP): ipv4_ports;
+            (0, PROTOCOL_UDP_LITE): ipv4_ports;
+            default: accept;
+        }
+    }
+
+    state ipv4_ports {
+        transition select(hdr.ipv4.ihl) {
+            5: ports;
+            6: ports_behind_ihl6;
+            7: ports_behind_ihl7;
+            8: ports_behind_ihl8;
+            9: ports_behind_ihl9;
+            10: ports_behind_ihl10;
+            11: ports_behind_ihl11;
+            12: ports_behind_ihl12;
+            13: ports_behind_ihl13;
+            14: ports_behind_ihl14;
+            15: ports_behind_ihl15;
+            default: accept;
+        }
+    }
+
+    IPV4_OPTIONS_STATE(6, 64)
+    IPV4_OPTIONS_STATE(7, 96)
+    IPV4_OPTIONS_STATE(8, 128)
+    IPV4_OPTIONS_STATE(9, 160)
+    IPV4_OPTIONS_STATE(10, 192)
+    IPV4_OPTIONS_STATE(11, 224)
+    IPV4_OPTIONS_STATE(12, 256)
+    IPV4_LONG_OPTIONS_STATE(13, 160)
+    IPV4_LONG_OPTIONS_STATE(14, 192)
+    IPV4_LONG_OPTIONS_STATE(15, 224)
+
+    state ipv6 {
+        packet.extract(hdr.ipv6);
+        transition select(hdr.ipv6.next_header) {
+            PROTOCOL_HOP_BY_HOP: extension0;
+            PROTOCOL_ROUTING: extension0;
+            PROTOCOL_DESTINATION_OPTIONS: extension0;
+            PROTOCOL_MOBILITY: extension0;
+            PROTOCOL_HIP: extension0;
+            PROTOCOL_SHIM6: extension0;
+            PROTOCOL_FRAGMENT: fragment0;
+            default: behind_ipv6;
+        }
+    }
+
+    state behind_ipv6 {
+        md.flowgauge.protocol = hdr.ipv6.next_header;
+        transition select(hdr.ipv6.next_header) {
+            PROTOCOL_TCP: ports;
+            PROTOCOL_UDP: ports;
+            PROTOCOL_SCTP: ports;
+            PROTOCOL_UDP_LITE: ports;
+            default: accept;
+        }
+    }
+
+    IPV6_EXTENSION_STATES(0, 1, hdr.ipv6.next_header)
+    IPV6_EXTENSION_STATES(1, 2, hdr.ipv6_extension[0].next_header)
+    IPV6_EXTENSION_STATES(2, 3, hdr.ipv6_extension[1].next_header)
+    IPV6_EXTENSION_STATES(3, 4, hdr.ipv6_extension[2].next_header)
+
+    state extension4 {
+        md.flowgauge.protocol = hdr.ipv6_extension[3].next_header;
+        transition accept;
+    }
+
+    state fragment4 {
+        md.flowgauge.protocol = hdr.ipv6_extension[3].next_header;
+        transition accept;
+    }
+
+    state ports {
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+        transition accept;
+    }
+#endif
+}
+
+#endif
