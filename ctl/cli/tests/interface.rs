@@ -238,6 +238,19 @@ fn a_program_of_others_is_left_alone() {
     });
 }
 
+/// As a service manager restarts it.
+#[test]
+fn an_interface_is_free_as_soon_as_a_run_has_ended() {
+    on_veth(|| {
+        for _ in 0..20 {
+            let mut run = Run::start("-i rx,tx --window 5ms");
+            run.line();
+            run.end(Signal::SIGTERM);
+            assert_eq!(left_behind(), (false, false));
+        }
+    });
+}
+
 /// What is not needed cannot be missing: types come with the programs, and pins only serve those who adopt.
 #[test]
 fn kernels_without_type_information_and_bpf_file_system_will_do() {

@@ -8,6 +8,7 @@
 mod device;
 mod hook;
 mod inject;
+mod link;
 mod mapped;
 mod object;
 mod pins;

@@ -15,6 +15,7 @@
 //! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
 //! between publishing it and step 3; none is ever lost.
 
+use super::link;
 use super::object::{NoteArray, Plain};
 use crate::error::Error;
 use crate::snapshot::Place;
@@ -233,6 +234,12 @@ impl Pins {
 
     /// Removes what was pinned, the link first: without it the rest is rubbish.
     pub(super) fn clear(&self) -> io::Result<()> {
+        // An interface that is gone has taken the program with it.
+        if self.is_counting()
+            && let Err(error) = link::detach(&self.path(LINK))
+        {
+            tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
+        }
         for name in [LINK, NOTE, CORES] {
             match fs::remove_file(self.path(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
