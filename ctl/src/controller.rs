@@ -124,6 +124,8 @@ struct Total {
     levels: Vec<u8>,
     truth: Option<Truth>,
     hash: Option<HashIdentity>,
+    /// Whether a part of a window was lost.
+    gap: bool,
 }
 
 enum Attempt<T> {
@@ -432,7 +434,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             window: self.first_window + self.schedule.window(),
             start_ns: self.start,
             end_ns: self.clock.now(),
-            complete: true,
+            complete: !total.gap,
             counters: total.counters,
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
@@ -523,6 +525,7 @@ impl Total {
         self.counters.merge(&record.counters);
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.truth = snapshot.truth;
+        self.gap |= !snapshot.complete;
         self.hash = Some(snapshot.hash);
         if let Some(cardinality) = &record.cardinality {
             self.levels.resize(cardinality.levels.len(), 0);

@@ -43,7 +43,7 @@ pub struct Record {
     pub at_ns: Option<u64>,
     /// How long after its scheduled time it was taken, in nanoseconds.
     pub late_ns: u64,
-    /// Whether the window has its full length.
+    /// Whether the window has its full length and nothing of it was lost; of a total, whether nothing was lost.
     pub complete: bool,
     /// The backend's name.
     pub backend: &'static str,

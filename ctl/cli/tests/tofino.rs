@@ -184,6 +184,7 @@ fn a_switch_started_anew_is_a_gap_and_never_a_wrong_number() {
     assert_eq!(windows.iter().skip(1).filter(|window| window["complete"] == false).count(), 1);
     let rest = parse(&outcome.stdout);
     assert_eq!(number(total_of(&rest), "packets"), 800 + left);
+    assert_eq!(total_of(&rest)["complete"], false);
 }
 
 fn total_of(records: &[Value]) -> &Value {
@@ -214,7 +215,8 @@ fn lost_connections_and_damaged_answers_lose_nothing() {
     let outcome = command.outcome();
     assert!(outcome.stderr.contains("nothing is missing"), "{}", outcome.stderr);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert_eq!(number(total_of(&parse(&outcome.stdout)), "packets"), lab.sent());
+    let records = parse(&outcome.stdout);
+    assert_eq!((number(total_of(&records), "packets"), &total_of(&records)["complete"]), (lab.sent(), &Value::Bool(true)));
 }
 
 /// Every seventh answer is damaged, each time in another way.
