@@ -57,40 +57,42 @@
         transition accept; \
     }
 
-// An IPv6 extension header of 8 bytes and what may follow it. Every path assigns the protocol once: Tofino 1 would combine a
-// second value with the first by OR. A header longer than 8 bytes ends the walk with its own number, a later fragment with the
-// number that the fragment header names, both without ports.
-#define IPV6_EXTENSION_STATES(index, following, number) \
+// An IPv6 extension header of 8 bytes and what may follow it. Headers are looked at before they are taken out of the packet: the
+// chip's compiler wants a value that is kept to come from one place in the packet. Every path assigns the protocol once: Tofino 1
+// would combine a second value with the first by OR. A longer header, a later fragment and the last header that is followed end
+// the walk with the protocol that they name, without ports.
+#define IPV6_EXTENSION_STATES(index, extension_follows, fragment_follows) \
     state extension##index { \
-        packet.extract(hdr.ipv6_extension[index]); \
-        transition select(hdr.ipv6_extension[index].length, hdr.ipv6_extension[index].next_header) { \
-            (0, PROTOCOL_HOP_BY_HOP): extension##following; \
-            (0, PROTOCOL_ROUTING): extension##following; \
-            (0, PROTOCOL_DESTINATION_OPTIONS): extension##following; \
-            (0, PROTOCOL_MOBILITY): extension##following; \
-            (0, PROTOCOL_HIP): extension##following; \
-            (0, PROTOCOL_SHIM6): extension##following; \
-            (0, PROTOCOL_FRAGMENT): fragment##following; \
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>(); \
+        transition select(next.length, next.next_header) { \
+            (0, PROTOCOL_HOP_BY_HOP): extension_follows; \
+            (0, PROTOCOL_ROUTING): extension_follows; \
+            (0, PROTOCOL_DESTINATION_OPTIONS): extension_follows; \
+            (0, PROTOCOL_MOBILITY): extension_follows; \
+            (0, PROTOCOL_HIP): extension_follows; \
+            (0, PROTOCOL_SHIM6): extension_follows; \
+            (0, PROTOCOL_FRAGMENT): fragment_follows; \
             (0, _): behind_extension##index; \
-            default: long_extension##index; \
+            default: last_extension##index; \
         } \
     } \
     state fragment##index { \
-        packet.extract(hdr.ipv6_extension[index]); \
-        transition select(hdr.ipv6_extension[index].fragment_offset, hdr.ipv6_extension[index].next_header) { \
-            (0, PROTOCOL_HOP_BY_HOP): extension##following; \
-            (0, PROTOCOL_ROUTING): extension##following; \
-            (0, PROTOCOL_DESTINATION_OPTIONS): extension##following; \
-            (0, PROTOCOL_MOBILITY): extension##following; \
-            (0, PROTOCOL_HIP): extension##following; \
-            (0, PROTOCOL_SHIM6): extension##following; \
-            (0, PROTOCOL_FRAGMENT): fragment##following; \
+        ipv6_extension_h next = packet.lookahead<ipv6_extension_h>(); \
+        transition select(next.fragment_offset, next.next_header) { \
+            (0, PROTOCOL_HOP_BY_HOP): extension_follows; \
+            (0, PROTOCOL_ROUTING): extension_follows; \
+            (0, PROTOCOL_DESTINATION_OPTIONS): extension_follows; \
+            (0, PROTOCOL_MOBILITY): extension_follows; \
+            (0, PROTOCOL_HIP): extension_follows; \
+            (0, PROTOCOL_SHIM6): extension_follows; \
+            (0, PROTOCOL_FRAGMENT): fragment_follows; \
             (0, _): behind_extension##index; \
             default: last_extension##index; \
         } \
     } \
     state behind_extension##index { \
-        md.flowgauge.protocol = hdr.ipv6_extension[index].next_header; \
+        md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
+        packet.extract(hdr.ipv6_extension[index]); \
         transition select(hdr.ipv6_extension[index].next_header) { \
             PROTOCOL_TCP: ports; \
             PROTOCOL_UDP: ports; \
@@ -100,12 +102,19 @@
         } \
     } \
     state last_extension##index { \
-        md.flowgauge.protocol = hdr.ipv6_extension[index].next_header; \
+        md.flowgauge.protocol = packet.lookahead<bit<8>>(); \
         transition accept; \
+    }
+
+// Takes one extension header out of the packet and goes on with the next.
+#define IPV6_NEXT_EXTENSION_STATES(index, next) \
+    state extension_behind##index { \
+        packet.extract(hdr.ipv6_extension[index]); \
+        transition extension##next; \
     } \
-    state long_extension##index { \
-        md.flowgauge.protocol = number; \
-        transition accept; \
+    state fragment_behind##index { \
+        packet.extract(hdr.ipv6_extension[index]); \
+        transition fragment##next; \
     }
 
 parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
@@ -201,20 +210,13 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
         }
     }
 
-    IPV6_EXTENSION_STATES(0, 1, hdr.ipv6.next_header)
-    IPV6_EXTENSION_STATES(1, 2, hdr.ipv6_extension[0].next_header)
-    IPV6_EXTENSION_STATES(2, 3, hdr.ipv6_extension[1].next_header)
-    IPV6_EXTENSION_STATES(3, 4, hdr.ipv6_extension[2].next_header)
-
-    state extension4 {
-        md.flowgauge.protocol = hdr.ipv6_extension[3].next_header;
-        transition accept;
-    }
-
-    state fragment4 {
-        md.flowgauge.protocol = hdr.ipv6_extension[3].next_header;
-        transition accept;
-    }
+    IPV6_EXTENSION_STATES(0, extension_behind0, fragment_behind0)
+    IPV6_NEXT_EXTENSION_STATES(0, 1)
+    IPV6_EXTENSION_STATES(1, extension_behind1, fragment_behind1)
+    IPV6_NEXT_EXTENSION_STATES(1, 2)
+    IPV6_EXTENSION_STATES(2, extension_behind2, fragment_behind2)
+    IPV6_NEXT_EXTENSION_STATES(2, 3)
+    IPV6_EXTENSION_STATES(3, last_extension3, last_extension3)
 
     state ports {
         md.flowgauge.ports = packet.lookahead<bit<32>>();

@@ -112,6 +112,7 @@ pub(crate) struct Field {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
+    pub(crate) name: String,
     pub(crate) valid: Slot,
     pub(crate) fields: Vec<Field>,
     pub(crate) bytes: usize,

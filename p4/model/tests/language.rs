@@ -134,8 +134,10 @@ fn parser_selects_looks_ahead_and_keeps_the_payload() {
     assert!(program.load().is_err());
     program.parser = "Sub() sub;
     state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind, hdr.extra[0].rest[0:0]) {
-        (1, 1): second; (0x40 &&& 0xf0, _): ahead; (2, _): reject; (3, _): sub_parser; default: accept; } }
+        (1, 1): second; (0x40 &&& 0xf0, _): ahead; (2, _): reject; (3, _): sub_parser; (8, _): look_twice; default: accept; } }
     state second { packet.extract(hdr.extra[1]); transition io; }
+    state look_twice { extra_h next = packet.lookahead<extra_h>(); bit<8> first = packet.lookahead<bit<32>>()[31:24];
+        transition select(next.kind, next.rest, first) { (7, 0x010203, 7): ahead; default: accept; } }
     state ahead { md.m = packet.lookahead<bit<96>>()[63:32]; transition io; }
     state sub_parser { sub.apply(packet, hdr); md.m = 5; transition accept; }
     state io { packet.extract(hdr.io); transition accept; }"
@@ -156,6 +158,9 @@ fn parser_selects_looks_ahead_and_keeps_the_payload() {
     let ahead = out(&[0x4f, 0, 0, 0]).unwrap();
     assert_eq!(ahead[16..20], [0, 0, 0, 0xb], "lookahead leaves the packet as it is");
     assert_eq!(ahead.len(), 23);
+    let looked = out(&[8, 0, 0, 0, 7, 1, 2, 3, 0, 0, 0, 9]).unwrap();
+    assert_eq!(looked[..4], [8, 0, 0, 0]);
+    assert_eq!(looked[16..20], [0, 0, 0, 9], "as the second look found it");
     assert_eq!(out(&[2, 0, 0, 0]), None, "rejected");
     let skipped = out(&[3, 0, 0, 0, 9, 0, 0, 0, 1, 1, 1, 1]).unwrap();
     assert_eq!(skipped.len(), 8 + 16 + 3, "what advance skips is not in the packet any more");

@@ -87,6 +87,13 @@ fn parsers() {
     parser("\nstate body { if (md.m == 1) {} transition accept; } /*!*/", "unsupported if in a parser");
     parser("state body {\npacket.advance(3); /*!*/\ntransition accept; }", "no whole bytes");
     parser("state body {\nmd.m = packet.lookahead<bit<320>>()[31:0]; /*!*/\ntransition accept; }", "the parser sees 256");
+    parser("state body {\nbit<8> next = packet.lookahead<bit<16>>(); /*!*/\ntransition accept; }", "needs a field of as many");
+    parser(
+        "state body {\nio_h next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }",
+        "lookahead of a extra_h into a io_h",
+    );
+    parser("state body {\nbit<8> next = packet.lookahead<extra_h>(); /*!*/\ntransition accept; }", "needs a header");
+    parser("state body {\nmd.m = packet.lookahead<bool>(); /*!*/\ntransition accept; }", "bit<N> or a header");
 }
 
 #[test]

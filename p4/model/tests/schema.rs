@@ -1,70 +1,17 @@
-//! The schema against the one that the chip's compiler writes.
-//!
-//! The compiler's files are not part of the project. With `FLOWGAUGE_P4_COMPILED` naming a folder that holds pairs of `NAME.p4`
-//! and `NAME.bfrt.json`, they are compared; without it that test prints `skipped: needs …`.
+//! The schema, object by object. `compiler.rs` compares it with the one that the chip's compiler writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
 mod common;
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
-#[allow(dead_code, reason = "shared with the conformance suite")]
-mod frames;
 
 use common::program;
-use flowgauge_p4_model::{Fault, Model, Options, identifier};
+use flowgauge_p4_model::{Model, Options, identifier};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
     list.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), one)).collect()
-}
-
-/// What the model leaves out (see `Model::schema`).
-fn left_out(table: &Value) -> bool {
-    let kind = table["table_type"].as_str().unwrap_or_default();
-    kind.starts_with("Snapshot") || ["DynHashAlgorithm", "DynHashConfigure", "TblDbgCnt"].contains(&kind)
-}
-
-#[test]
-fn as_the_compiler_writes_it() {
-    let Ok(folder) = std::env::var("FLOWGAUGE_P4_COMPILED") else {
-        println!("skipped: needs FLOWGAUGE_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
-        return;
-    };
-    let mut compared = 0;
-    for file in Path::new(&folder).read_dir().unwrap().map(|file| file.unwrap().path()) {
-        let Some(stem) = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".bfrt.json")) else {
-            continue;
-        };
-        let compiled: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let mut model = Model::from_file(&file.with_file_name(format!("{stem}.p4")), &Options::default()).unwrap();
-        let schema = model.schema();
-        assert_eq!(schema["schema_version"], compiled["schema_version"]);
-        for list in ["tables", "learn_filters"] {
-            let (ours, theirs) = (by_name(&schema[list]), by_name(&compiled[list]));
-            for (name, theirs) in &theirs {
-                match ours.get(name) {
-                    Some(ours) => assert_eq!(ours, theirs, "{stem}: {name}"),
-                    None => assert!(left_out(theirs), "{stem}: {name} is missing"),
-                }
-                compared += 1;
-            }
-            for name in ours.keys() {
-                assert!(theirs.contains_key(name), "{stem}: the compiler has no {name}");
-            }
-        }
-        // What the compiler lets through the hardware can do, so the model must not call it a fault. Indices are not checked by
-        // the compiler.
-        for frame in [frames::random(5, 2000), frames::kinds()].concat() {
-            match model.inject(0, &frame.bytes) {
-                Ok(_) | Err(Fault::IndexOutOfRange { .. }) => {}
-                Err(fault) => panic!("{stem}: {fault}, {:02x?}", frame.bytes),
-            }
-        }
-    }
-    assert!(compared > 0, "no *.bfrt.json in {folder}");
-    println!("{compared} tables and digests compared");
 }
 
 /// Ids as the compiler gave them to these names.

@@ -3,7 +3,7 @@
 use super::storage::{Scalar, Storage};
 use super::{Binding, Compiler, Scope, Within};
 use crate::ast::{self, ExpressionKind, StatementKind, TypeKind};
-use crate::program::{self, ParserStep, State, Target, Transition};
+use crate::program::{self, ParserStep, State, Step, Target, Transition, Value};
 use crate::source::{Place, Result};
 use hashbrown::HashMap;
 use std::rc::Rc;
@@ -133,8 +133,21 @@ impl Compiler {
                 }
             }
             StatementKind::Assign(left, right) => {
-                if let Some(lookahead) = self.lookahead(scope, left, right)? {
-                    steps.push(lookahead);
+                if let Some(lookahead) = self.lookahead(scope, right)? {
+                    let Some(to) = self.storage(scope, left)? else {
+                        return left.place.fail("cannot be assigned to");
+                    };
+                    return lookahead.steps(self, &to, &left.place, steps);
+                }
+            }
+            StatementKind::Local(variable) => {
+                if let Some(value) = &variable.value
+                    && let Some(lookahead) = self.lookahead(scope, value)?
+                {
+                    let kind = self.kind(scope, &variable.kind)?;
+                    let to = self.allocate(&kind)?;
+                    lookahead.steps(self, &to, &variable.place, steps)?;
+                    scope.names.insert(variable.name.clone(), Binding::Storage(to));
                     return Ok(());
                 }
             }
@@ -161,8 +174,8 @@ impl Compiler {
         }
     }
 
-    /// `x = packet.lookahead<bit<N>>()`, or a slice of it.
-    fn lookahead(&mut self, scope: &Scope, left: &ast::Expression, right: &ast::Expression) -> Result<Option<ParserStep>> {
+    /// `packet.lookahead<T>()` of a header or a number, or a slice of a number.
+    fn lookahead(&mut self, scope: &Scope, right: &ast::Expression) -> Result<Option<Lookahead>> {
         let (call, slice) = match &right.kind {
             ExpressionKind::Slice { of, high, low } => (&**of, Some((high, low))),
             _ => (right, None),
@@ -177,10 +190,16 @@ impl Compiler {
             return Ok(None);
         }
         let place = &right.place;
-        let [ast::Type { kind: TypeKind::Bits { width, signed: false }, .. }] = types.as_slice() else {
-            return place.fail("unsupported lookahead of other than bit<N>");
+        let [kind] = types.as_slice() else {
+            return place.fail("lookahead names one type");
         };
-        let total = self.number(scope, width)?;
+        let total = match (&kind.kind, slice) {
+            (TypeKind::Bits { width, signed: false }, _) => self.number(scope, width)?,
+            (TypeKind::Named { name, .. }, None) if self.records.get(name).is_some_and(|record| record.header) => {
+                return Ok(Some(Lookahead::Header(name.clone())));
+            }
+            _ => return place.fail("unsupported lookahead of other than bit<N> or a header"),
+        };
         if !(1..=MAX_LOOKAHEAD).contains(&total) {
             return place.fail(format!("lookahead of {total} bits: the parser sees {MAX_LOOKAHEAD}"));
         }
@@ -196,12 +215,7 @@ impl Compiler {
         if skip % 8 + width > MAX_SELECT {
             return place.fail("unsupported lookahead: so wide and not on a byte boundary");
         }
-        match self.storage(scope, left)?.and_then(|storage| storage.scalar()) {
-            Some(Scalar { slot, width: to, signed: false, boolean: false }) if to == width => {
-                Ok(Some(ParserStep::Lookahead { to: slot, skip, width, need: (total as usize).div_ceil(8) }))
-            }
-            _ => left.place.fail(format!("lookahead of {width} bits needs a field of as many")),
-        }
+        Ok(Some(Lookahead::Bits { skip, width, need: (total as usize).div_ceil(8) }))
     }
 
     /// The chip has loops only where a header stack bounds them, which the model's subset writes as states of their own.
@@ -224,6 +238,48 @@ impl Compiler {
             ready.into_iter().for_each(|state| done[state] = true);
         }
         if done.iter().all(|&done| done) { Ok(()) } else { place.fail("unsupported loop of parser states") }
+    }
+}
+
+/// What a lookahead reads.
+enum Lookahead {
+    /// `width` bits from `skip` bits ahead; `need` bytes must be there.
+    Bits { skip: u32, width: u32, need: usize },
+    /// A header of this type.
+    Header(String),
+}
+
+impl Lookahead {
+    fn steps(self, compiler: &Compiler, to: &Storage, place: &Place, steps: &mut Vec<ParserStep>) -> Result<()> {
+        match (self, to) {
+            (
+                Lookahead::Bits { skip, width, need },
+                Storage::Scalar(Scalar { slot, width: field, signed: false, boolean: false }),
+            ) if *field == width => {
+                steps.push(ParserStep::Lookahead { to: *slot, skip, width, need });
+                Ok(())
+            }
+            (Lookahead::Bits { width, .. }, _) => place.fail(format!("lookahead of {width} bits needs a field of as many")),
+            (Lookahead::Header(name), Storage::Header { index, valid, .. }) => {
+                let header = &compiler.program.headers[*index];
+                if header.name != name {
+                    return place.fail(format!("lookahead of a {name} into a {}", header.name));
+                }
+                if header.bytes as i128 * 8 > MAX_LOOKAHEAD {
+                    return place.fail(format!("lookahead of {} bits: the parser sees {MAX_LOOKAHEAD}", header.bytes * 8));
+                }
+                let field = |field: &program::Field| ParserStep::Lookahead {
+                    to: field.slot,
+                    skip: field.offset,
+                    width: field.width,
+                    need: header.bytes,
+                };
+                steps.extend(header.fields.iter().map(field));
+                steps.push(ParserStep::Step(Step::Assign(*valid, Value::Constant(1))));
+                Ok(())
+            }
+            (Lookahead::Header(name), _) => place.fail(format!("lookahead of a {name} needs a header")),
+        }
     }
 }
 

@@ -148,7 +148,7 @@ impl Compiler {
         if !offset.is_multiple_of(8) {
             return record.place.fail(format!("header {} has {offset} bits, which are no whole bytes", record.name));
         }
-        self.program.headers.push(Header { valid, fields: layout, bytes: offset as usize / 8 });
+        self.program.headers.push(Header { name: record.name.clone(), valid, fields: layout, bytes: offset as usize / 8 });
         Ok(self.program.headers.len() - 1)
     }
 }

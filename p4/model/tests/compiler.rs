@@ -1,0 +1,211 @@
+//! This source against the compiler for the chip: it takes it, it fits, and both write the same schema.
+//!
+//! The compiler is p4c with its Tofino backend, which few machines have; without it the tests print `skipped: needs …`. They take
+//! `FLOWGAUGE_P4C`, or `p4c` on the path.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
+
+#[path = "../../../dataplane/tests/conformance/frames.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite")]
+mod frames;
+
+use flowgauge_p4_model::{Fault, Model, Options};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+/// Stages of a pipe that one build may take.
+const STAGES: u64 = 5;
+
+/// The compiler, if it is here and makes programs for Tofino.
+fn compiler() -> Option<OsString> {
+    let program = std::env::var_os("FLOWGAUGE_P4C").unwrap_or_else(|| "p4c".into());
+    let help = Command::new(&program).arg("--target-help").output().ok();
+    let takes_tofino = help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
+    if !takes_tofino {
+        println!("skipped: needs FLOWGAUGE_P4C, a p4c with the Tofino backend");
+    }
+    takes_tofino.then_some(program)
+}
+
+/// A source with macros, compiled and assembled into a folder of its own.
+struct Compiled {
+    source: PathBuf,
+    defines: Vec<(&'static str, u32)>,
+    output: PathBuf,
+}
+
+impl Compiled {
+    fn new(compiler: &OsString, source: PathBuf, defines: &[(&'static str, u32)]) -> Compiled {
+        let stem = source.file_stem().unwrap().to_string_lossy().into_owned();
+        let name = defines.iter().fold(stem, |name, (_, value)| format!("{name}-{value}"));
+        let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled").join(name);
+        let _ = fs::remove_dir_all(&output);
+        fs::create_dir_all(&output).unwrap();
+        let mut command = Command::new(compiler);
+        command.args(["--target", "tofino", "--arch", "tna", "-g", "--verbose", "1", "-I"]).arg(folder());
+        command.args(defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        let run = command.arg("-o").arg(&output).arg(&source).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{}: {command:?}\n{said}", run.status);
+        Compiled { source, defines: defines.to_vec(), output }
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.output.join(file)).unwrap()
+    }
+
+    fn model(&self) -> Model {
+        let defined = |options: Options, (name, value): &(&str, u32)| options.define(name, value);
+        Model::from_file(&self.source, &self.defines.iter().fold(Options::default(), defined)).unwrap()
+    }
+
+    fn stages(&self) -> u64 {
+        let summary = self.read("pipe/logs/table_summary.log");
+        let of_ingress = "Number of stages for ingress table allocation: ";
+        // One block for every attempt at an allocation; the last one counts.
+        summary.lines().filter_map(|line| line.trim().strip_prefix(of_ingress)).next_back().unwrap().parse().unwrap()
+    }
+
+    /// A row of the table in `p4/README.md`.
+    fn row(&self) -> String {
+        let metrics: Value = serde_json::from_str(&self.read("pipe/logs/metrics.json")).unwrap();
+        let containers = |kind: &str| {
+            let sizes = metrics["phv"][kind].as_array().unwrap().iter();
+            sizes.map(|size| size["containers_occupied"].to_string()).collect::<Vec<_>>().join(" + ")
+        };
+        let resources = self.read("pipe/logs/mau.resources.log");
+        let totals: Vec<&str> = resources.lines().find(|line| line.contains("Totals")).unwrap().split('|').map(str::trim).collect();
+        let heads: Vec<&str> =
+            resources.lines().find(|line| line.contains("Meter ALU")).unwrap().split('|').map(str::trim).collect();
+        let stateful = totals[heads.iter().position(|head| head.contains("Meter ALU")).unwrap()];
+        let setting = |index: usize| self.defines[index].1;
+        let key = ["src", "dst", "src-dst", "five-tuple"][setting(0) as usize];
+        let hash = ["crc32", "tabulated"][setting(1) as usize];
+        format!(
+            "| {key} | {hash} | {} | {} | {} | {} | {stateful} | {} | {} | {} |",
+            1 << setting(2),
+            self.stages(),
+            metrics["mau"]["srams"],
+            metrics["mau"]["tcams"],
+            containers("normal"),
+            containers("tagalong"),
+            metrics["parser"]["ingress"]["tcam_rows"],
+        )
+    }
+}
+
+/// The folder of `flowgauge.p4`.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
+    list.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), one)).collect()
+}
+
+/// What the model leaves out (see `Model::schema`).
+fn left_out(table: &Value) -> bool {
+    let kind = table["table_type"].as_str().unwrap_or_default();
+    kind.starts_with("Snapshot") || ["DynHashAlgorithm", "DynHashConfigure", "TblDbgCnt"].contains(&kind)
+}
+
+/// Compares the schemas and lets the model run frames. Gives the number of tables and digests.
+fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
+    let compiled: Value = serde_json::from_str(compiled).unwrap();
+    let schema = model.schema();
+    let mut compared = 0;
+    assert_eq!(schema["schema_version"], compiled["schema_version"]);
+    for list in ["tables", "learn_filters"] {
+        let (ours, theirs) = (by_name(&schema[list]), by_name(&compiled[list]));
+        for (object, theirs) in &theirs {
+            match ours.get(object) {
+                Some(ours) => assert_eq!(ours, theirs, "{name}: {object}"),
+                None => assert!(left_out(theirs), "{name}: {object} is missing"),
+            }
+            compared += 1;
+        }
+        for object in ours.keys() {
+            assert!(theirs.contains_key(object), "{name}: the compiler has no {object}");
+        }
+    }
+    // What the compiler lets through the hardware can do, so the model must not call it a fault. Indices are not checked by
+    // the compiler.
+    for frame in [frames::random(5, 2000), frames::kinds()].concat() {
+        match model.inject(0, &frame.bytes) {
+            Ok(_) | Err(Fault::IndexOutOfRange { .. }) => {}
+            Err(fault) => panic!("{name}: {fault}, {:02x?}", frame.bytes),
+        }
+    }
+    compared
+}
+
+/// Every key and hash, and the smallest and largest bank. On the compiler that `p4/README.md` names, its table must be right.
+#[test]
+fn flowgauge_fits_and_has_the_same_schema() {
+    let Some(compiler) = compiler() else {
+        return;
+    };
+    let settings = |key, hash, precision| [("FLOWGAUGE_KEY", key), ("FLOWGAUGE_HASH", hash), ("FLOWGAUGE_PRECISION", precision)];
+    let mut builds: Vec<_> = (0..4).flat_map(|key| [settings(key, 0, 11), settings(key, 1, 11)]).collect();
+    builds.extend([settings(0, 1, 4), settings(0, 1, 16), settings(3, 1, 16)]);
+    let source = folder().join("flowgauge.p4");
+    let build = |defines: &[_; 3]| {
+        let compiled = Compiled::new(&compiler, source.clone(), defines);
+        let name = format!("{defines:?}");
+        let compared = compare(&name, &mut compiled.model(), &compiled.read("bfrt.json"));
+        assert!(compared > 10, "{name}: {compared}");
+        assert!(compiled.stages() <= STAGES, "{name}: {} stages", compiled.stages());
+        compiled.row()
+    };
+    let (first, second) = builds.split_at(builds.len() / 2);
+    let rows: Vec<String> = thread::scope(|scope| {
+        let first = scope.spawn(|| first.iter().map(build).collect::<Vec<_>>());
+        let second: Vec<_> = second.iter().map(build).collect();
+        first.join().unwrap().into_iter().chain(second).collect()
+    });
+    println!("{}", rows.join("\n"));
+    let version = Command::new(&compiler).arg("--version").output().unwrap().stdout;
+    let version = String::from_utf8_lossy(&version).split(" (SHA").next().unwrap().trim().to_owned();
+    let readme = fs::read_to_string(folder().join("README.md")).unwrap();
+    if readme.contains(&version) {
+        for row in rows {
+            assert!(readme.contains(&row), "p4/README.md does not say what {version} does: {row}");
+        }
+    } else {
+        println!("skipped: needs the compiler that p4/README.md names, to compare its table; this is {version}");
+    }
+}
+
+#[test]
+fn a_program_that_includes_the_telemetry_compiles() {
+    let Some(compiler) = compiler() else {
+        return;
+    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/own.p4");
+    let compiled = Compiled::new(&compiler, source, &[]);
+    assert!(compare("own", &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
+}
+
+/// Schemas that someone else compiled: `FLOWGAUGE_P4_COMPILED` names a folder with pairs of `NAME.p4` and `NAME.bfrt.json`.
+#[test]
+fn schemas_at_hand() {
+    let Ok(folder) = std::env::var("FLOWGAUGE_P4_COMPILED") else {
+        println!("skipped: needs FLOWGAUGE_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
+        return;
+    };
+    let mut compared = 0;
+    for file in Path::new(&folder).read_dir().unwrap().map(|file| file.unwrap().path()) {
+        let Some(stem) = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".bfrt.json")) else {
+            continue;
+        };
+        let mut model = Model::from_file(&file.with_file_name(format!("{stem}.p4")), &Options::default()).unwrap();
+        compared += compare(stem, &mut model, &fs::read_to_string(&file).unwrap());
+    }
+    assert!(compared > 0, "no *.bfrt.json in {folder}");
+    println!("{compared} tables and digests compared");
+}
