@@ -43,6 +43,8 @@ mod source;
 mod switch;
 mod syntax;
 mod token;
+#[cfg(target_os = "linux")]
+pub mod wire;
 
 pub use control_plane::{
     ActionCall, ActionInfo, ControlError, Counted, CounterInfo, DigestInfo, Entry, FieldInfo, HashInfo, Key, KeyInfo, Match,

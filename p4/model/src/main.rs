@@ -7,6 +7,8 @@ use flowgauge_core::Link;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{self, Frame, Port, Ports, Received};
 use flowgauge_dataplane::traffic::{Profile, ProfileError};
+#[cfg(target_os = "linux")]
+use flowgauge_p4_model::wire::{self, Wire};
 use flowgauge_p4_model::{Model, Options, Switch};
 use std::error::Error;
 use std::io::{Write, stdout};
@@ -26,12 +28,14 @@ const LONGEST: usize = 65_535;
 /// A stand-in for a Tofino switch: executes flowgauge's P4 source and serves BFRuntime.
 ///
 /// It is a test double and no switch: it knows nothing of stages, timing and queues, and counts some hundred thousand packets a
-/// second. Packets arrive in real time, in turn at the first port of every pipe. Ctrl-C ends it.
+/// second. Packets arrive in real time: from a capture or a generator, in turn at the first port of every pipe, or from network
+/// interfaces. Ctrl-C ends it.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 #[command(after_help = "Examples:
   flowgauge-p4-model --traffic zipf,flows=50k,rate=20k
-  flowgauge-p4-model --define FLOWGAUGE_PRECISION=12 --pcap trace.pcap --listen 127.0.0.1:50053")]
+  flowgauge-p4-model --define FLOWGAUGE_PRECISION=12 --pcap trace.pcap --listen 127.0.0.1:50053
+  flowgauge-p4-model --port 0=veth0,1=veth2")]
 struct Command {
     /// Where to serve BFRuntime; port 0 lets the system choose one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
@@ -60,6 +64,19 @@ struct Command {
     /// Generated packets: PROFILE[,OPTION=VALUE]…, as of `flowgauge run --port memory:`
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     traffic: Option<Profile>,
+
+    /// A network interface as a port of the switch, by its device number (pipe * 128 + port); several with commas. Takes
+    /// CAP_NET_RAW; meant for virtual links, in a network namespace of their own
+    #[arg(long, value_name = "PORT=IFACE", value_parser = attachment, value_delimiter = ',', conflicts_with_all = ["pcap", "traffic"])]
+    port: Vec<(u16, String)>,
+}
+
+fn attachment(text: &str) -> Result<(u16, String), String> {
+    let (port, interface) = text.split_once('=').ok_or("give PORT=IFACE, such as 0=veth0")?;
+    match port.parse() {
+        Ok(port) if port < 512 && !interface.is_empty() => Ok((port, interface.to_owned())),
+        _ => Err("give PORT=IFACE with a port from 0 to 511, such as 0=veth0".to_owned()),
+    }
 }
 
 fn definition(text: &str) -> Result<(String, String), String> {
@@ -91,6 +108,7 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     ctrlc::set_handler(move || stopped.store(true, Ordering::Relaxed))?;
+    let wires = open(&command.port)?;
     let running = Running::start(command.listen, None, Arc::clone(&switch) as Arc<dyn Target>)?;
     let (name, pipes, address) = (&command.program, switch.pipes(), running.address());
     println!("a test double, no switch: {name} in {pipes} pipes, BFRuntime on {address}");
@@ -98,7 +116,8 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
     let arrived = match (command.pcap, command.traffic) {
         (Some(path), _) => feed(&switch, port::pcap(&path, 1, Pace::RealTime)?, &stop)?,
         (None, Some(profile)) => feed(&switch, port::memory(profile, 1, Pace::RealTime), &stop)?,
-        (None, None) => 0,
+        (None, None) if command.port.is_empty() => 0,
+        (None, None) => wired(&switch, wires, &stop)?,
     };
     println!("{arrived} packets arrived");
     stdout().flush()?;
@@ -106,6 +125,76 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Frames that arrive at one interface before the next has its turn.
+#[cfg(target_os = "linux")]
+const BATCH: usize = 64;
+
+/// The ports of the switch that have an interface, and it.
+#[cfg(target_os = "linux")]
+type Wires = (Vec<u16>, Vec<Wire>);
+
+#[cfg(target_os = "linux")]
+fn open(attachments: &[(u16, String)]) -> Result<Wires, String> {
+    let (mut ports, mut wires) = (Vec::new(), Vec::new());
+    for (port, interface) in attachments {
+        if ports.contains(port) {
+            return Err(format!("--port names port {port} twice"));
+        }
+        ports.push(*port);
+        wires.push(Wire::open(interface).map_err(|error| format!("cannot open network interface {interface}: {error}"))?);
+    }
+    Ok((ports, wires))
+}
+
+/// Lets packets arrive from interfaces, and sends what leaves, until it is told to stop; gives the number that arrived.
+#[cfg(target_os = "linux")]
+fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Result<u64, Box<dyn Error>> {
+    let (mut arrived, mut unsent) = (0, 0_u64);
+    while !stop.load(Ordering::Relaxed) {
+        wire::wait(&wires, Duration::from_millis(20))?;
+        for at in 0..wires.len() {
+            let mut entrance = switch.enter();
+            let mut leaving = Vec::new();
+            for _ in 0..BATCH {
+                let wire = &mut wires[at];
+                let name = wire.interface().to_owned();
+                let frame = wire.receive().map_err(|error| format!("cannot receive from {name}: {error}"))?;
+                let Some(frame) = frame else { break };
+                leaving.extend(entrance.arrive(ports[at], frame)?);
+                arrived += 1;
+            }
+            drop(entrance);
+            for output in leaving {
+                // A port that nothing is plugged into.
+                let Some(to) = ports.iter().position(|port| *port == output.port) else { continue };
+                if !wires[to].send(&output.frame).unwrap_or(false) {
+                    unsent += 1;
+                }
+            }
+        }
+    }
+    for wire in &mut wires {
+        let lost = wire.lost()?;
+        if lost > 0 {
+            eprintln!("warning: {lost} frames from {} found the model busy and were lost", wire.interface());
+        }
+    }
+    if unsent > 0 {
+        eprintln!("warning: {unsent} frames could not be sent on");
+    }
+    Ok(arrived)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(attachments: &[(u16, String)]) -> Result<(), String> {
+    if attachments.is_empty() { Ok(()) } else { Err("network interfaces as ports need Linux".to_owned()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wired(_: &Switch, _: (), _: &AtomicBool) -> Result<u64, Box<dyn Error>> {
+    Ok(0)
 }
 
 /// Lets packets arrive until there are no more; gives their number.
