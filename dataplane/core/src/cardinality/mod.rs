@@ -164,7 +164,7 @@ impl Cardinality {
         // A rank with more leading zeros than the register's level less one is below 2^(32 - level). Most packets raise
         // nothing, and for them a shift is cheaper than counting zeros, which BPF has no instruction for, and than a store. Rank bits
         // that are all zero get past this test at any level.
-        if u64::from(rank).wrapping_shr(32_u32.wrapping_sub(u32::from(*register))) == 0 {
+        if u64::from(rank).wrapping_shl(u32::from(*register)) >> 32 == 0 {
             *register = precision.level(rank).max(*register);
         }
     }

@@ -5,7 +5,8 @@ pub const POLYNOMIAL: u32 = 0x7909_00f3;
 
 const REFLECTED: u32 = POLYNOMIAL.reverse_bits();
 
-/// `SLICES[k][b]` is the remainder of byte `b` followed by `k` zero bytes.
+/// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, with constants added: the initial value and the final XOR,
+/// all ones both, are in the tables, so that nothing has to be inverted on the way.
 static SLICES: [[u32; 256]; 4] = slices();
 
 #[allow(
@@ -36,7 +37,29 @@ const fn slices() -> [[u32; 256]; 4] {
         }
         slice += 1;
     }
-    tables
+    complemented(&tables)
+}
+
+/// Tables for a state that is the CRC so far, and not its complement. The constants of all four give the final XOR of a word; that of the
+/// first one alone gives that of a byte, which moves ones into the state's highest byte.
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "evaluated at compile time, where a panic is a compile error"
+)]
+const fn complemented(tables: &[[u32; 256]; 4]) -> [[u32; 256]; 4] {
+    let constants = [0xff00_0000, 0, 0, 0x00ff_ffff];
+    let mut ours = [[0; 256]; 4];
+    let mut slice = 0;
+    while slice < 4 {
+        let mut byte = 0;
+        while byte < 256 {
+            ours[slice][byte] = tables[slice][255 - byte] ^ constants[slice];
+            byte += 1;
+        }
+        slice += 1;
+    }
+    ours
 }
 
 /// A CRC in the making: reflected in and out, initial value and final XOR all ones.
@@ -56,7 +79,7 @@ impl Crc32 {
     #[inline(always)]
     #[must_use]
     pub const fn new() -> Self {
-        Crc32(u32::MAX)
+        Crc32(0)
     }
 
     /// Appends four bytes.
@@ -81,7 +104,7 @@ impl Crc32 {
     #[inline(always)]
     #[must_use]
     pub fn finish(self) -> u32 {
-        !self.0
+        self.0
     }
 }
 

@@ -41,7 +41,7 @@ impl Tabulation {
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
     pub fn hash(&self, crc: u32) -> u32 {
         let [t0, t1, t2, t3] = &self.tables;
-        let [h3, h2, h1, h0] = crc.to_be_bytes();
+        let [h0, h1, h2, h3] = crc.to_le_bytes();
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 }
