@@ -1,116 +1,64 @@
 //! What counting costs in the kernel, next to programs that do nothing: `flowgauge bench xdp`.
 //!
-//! Every figure is a ratio of two programs that took turns in one run; times of a shared machine are worth little, ratios hold. Of
-//! repeated rounds the best counts, since everything else on the machine can only make a round slower.
+//! Every figure is a ratio of two programs that took turns in one run ([`turns`](crate::turns)).
 
+use crate::figure::{Figure, Limit, Unit};
+use crate::findings::Findings;
+use crate::machine::Machine;
+use crate::turns::{Best, on_one_cpu, thread_time};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Settings};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
 use flowgauge_dataplane::xdp::{DeviceCounters, Injector, Options, Sender, Task, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Tables};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+struct Effort {
     /// Rounds, of which the best counts.
-    pub rounds: usize,
+    rounds: usize,
     /// Packets of a program in a round.
-    pub packets: u32,
+    packets: u32,
 }
 
 impl Effort {
     /// About a minute. Many short rounds, of which some are left alone by everything else on the machine.
-    pub const FULL: Effort = Effort { rounds: 60, packets: 200_000 };
+    const FULL: Effort = Effort { rounds: 60, packets: 200_000 };
     /// A few seconds.
-    pub const QUICK: Effort = Effort { rounds: 10, packets: 200_000 };
+    const QUICK: Effort = Effort { rounds: 10, packets: 200_000 };
+}
+
+/// Measures everything; second, what the machine lacks for live packets.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel refuses the programs.
+pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
+    let effort = if quick { Effort::QUICK } else { Effort::FULL };
+    let mut figures = injected(effort)?;
+    let mut missing = None;
+    match live(effort) {
+        Ok(live) => figures.extend(live?),
+        Err(need) => missing = Some(need),
+    }
+    figures.extend(reading(effort)?);
+    let findings = Findings {
+        benchmark: "xdp",
+        title: "Cost of counting in the kernel, next to a program that does nothing",
+        method: "One CPU. Injected: IPv4 frames of 60 bytes given to the program by BPF_PROG_TEST_RUN, in turns with a program that drops them at \
+                 once. Live: packets sent over a veth device, counted and dropped, in turns with a program that only drops. The best of all \
+                 rounds counts, by CPU time.",
+        machine: Machine::look(),
+        grids: Vec::new(),
+        figures,
+    };
+    Ok((findings, missing))
 }
 
 /// How often programs are loaded anew.
 const LOADS: usize = 5;
-
-/// One figure.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    /// What was measured.
-    pub name: String,
-    /// What it cost, in `unit`.
-    pub value: f64,
-    /// Of `value` and `limit`.
-    pub unit: Unit,
-    /// How far two halves of the rounds are apart.
-    pub noise: f64,
-    /// Nanoseconds behind a ratio.
-    pub nanoseconds: Option<f64>,
-    /// What SPECIFICATION.md promises.
-    pub limit: Option<Limit>,
-}
-
-/// Of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Times as much as the program that does nothing.
-    Ratio,
-    /// Microseconds.
-    Microseconds,
-}
-
-impl Unit {
-    /// As it is printed.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Ratio => "x",
-            Unit::Microseconds => "us",
-        }
-    }
-}
-
-impl Figure {
-    /// Whether the promise is broken by more than the noise of this run.
-    #[must_use]
-    pub fn breaks_limit(&self) -> bool {
-        match self.limit {
-            None => false,
-            Some(Limit::AtMost(most)) => self.value > most + self.noise,
-            Some(Limit::AtLeast(least)) => self.value < least - self.noise,
-        }
-    }
-}
-
-/// A promise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Limit {
-    /// Not more than this.
-    AtMost(f64),
-    /// Not less than this.
-    AtLeast(f64),
-}
-
-/// The best times of two programs that took turns, in nanoseconds, for each half of the rounds.
-#[derive(Clone, Copy)]
-struct Turns([(f64, f64); 2]);
-
-impl Turns {
-    const NONE: Turns = Turns([(f64::MAX, f64::MAX); 2]);
-
-    fn add(&mut self, round: usize, idle: f64, busy: f64) {
-        let (least, best) = &mut self.0[round % 2];
-        (*least, *best) = (least.min(idle), best.min(busy));
-    }
-
-    fn figure(self, name: String, limit: Option<Limit>, ratio: fn(f64, f64) -> f64) -> Figure {
-        let [even, odd] = self.0;
-        let (idle, busy) = (even.0.min(odd.0), even.1.min(odd.1));
-        let noise = (ratio(even.0, even.1) - ratio(odd.0, odd.1)).abs();
-        Figure { name, value: ratio(idle, busy), unit: Unit::Ratio, noise, nanoseconds: Some(busy), limit }
-    }
-}
 
 /// Programs that are run with injected frames: a name, what to count, and what is promised.
 fn programs() -> Vec<(String, Settings, Option<Limit>)> {
@@ -147,7 +95,7 @@ fn tables(settings: &Settings) -> Tables {
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses the programs.
-pub fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
+fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     let prepared = |settings: Settings, task| -> Result<(Xdp, Injector), Error> {
         let mut xdp = Xdp::detached(Direction::Ingress, Options { task, ..Options::new(settings) });
         xdp.install(&tables(&settings))?;
@@ -161,7 +109,7 @@ pub fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         Ok((thread_time() - start).as_nanos() as f64 / f64::from(effort.packets))
     };
     let programs = programs();
-    let mut turns = vec![Turns::NONE; programs.len()];
+    let (mut least, mut best) = (Best::NONE, vec![Best::NONE; programs.len()]);
     on_one_cpu(|| {
         // Where the kernel puts programs and maps matters to the caches: they are loaded anew several times.
         for load in 0..LOADS {
@@ -171,27 +119,17 @@ pub fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
                 counting.push(prepared(*settings, Task::CountAndDrop)?);
             }
             for _ in 0..effort.rounds.div_ceil(LOADS) {
-                for ((_, injector), turns) in counting.iter().zip(&mut turns) {
-                    turns.add(load, time(&empty)?, time(injector)?);
+                for ((_, injector), best) in counting.iter().zip(&mut best) {
+                    least.add(load, time(&empty)?);
+                    best.add(load, time(injector)?);
                 }
             }
         }
         Ok(())
     })?;
-    // The program that does nothing is the same in all; its best time is the best of all.
-    let least = [0, 1].map(|half| turns.iter().map(|Turns(halves)| halves[half].0).fold(f64::MAX, f64::min));
-    turns.iter_mut().for_each(|turns| turns.0.iter_mut().zip(least).for_each(|(half, least)| half.0 = least));
-    let idle = Turns(least.map(|least| (least, least))).figure("nothing".to_owned(), None, cost_ratio);
-    let figures = programs.into_iter().zip(turns).map(|((name, _, limit), turns)| turns.figure(name, limit, cost_ratio));
+    let idle = least.figure("nothing", least, None);
+    let figures = programs.into_iter().zip(best).map(|((name, _, limit), best)| best.figure(name, least, limit));
     Ok([idle].into_iter().chain(figures).collect())
-}
-
-fn cost_ratio(idle: f64, busy: f64) -> f64 {
-    busy / idle
-}
-
-fn rate_ratio(idle: f64, busy: f64) -> f64 {
-    idle / busy
 }
 
 /// The rate at which a veth device takes packets that are counted and dropped, next to the rate at which they are only dropped, both
@@ -199,28 +137,31 @@ fn rate_ratio(idle: f64, busy: f64) -> f64 {
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses the programs; the outer error says what the machine lacks.
-pub fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
+fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     isolated(move || {
         let programs = programs().into_iter().filter(|(_, _, limit)| limit.is_some());
         let programs: Vec<(String, Settings)> = programs.map(|(name, settings, _)| (name, settings)).collect();
-        let mut turns = vec![Turns::NONE; programs.len()];
+        let mut best = vec![(Best::NONE, Best::NONE); programs.len()];
         let frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut sender = Sender::new(SENDER.0, &frame, 1 << 20)?;
         on_one_cpu(|| {
             // Packets on their way through two devices cost several times as much, and attaching a program takes a while.
             for round in 0..effort.rounds / 2 {
-                for ((_, settings), turns) in programs.iter().zip(&mut turns) {
+                for ((_, settings), (dropped, counted)) in programs.iter().zip(&mut best) {
                     let mut cost = |task| cost(&mut sender, *settings, task, effort.packets);
-                    turns.add(round, cost(Task::Drop)?, cost(Task::CountAndDrop)?);
+                    dropped.add(round, cost(Task::Drop)?);
+                    counted.add(round, cost(Task::CountAndDrop)?);
                 }
             }
             Ok(())
         })?;
         let limit = Some(Limit::AtLeast(0.93));
-        let figure = |((name, _), turns): ((String, Settings), Turns)| {
-            turns.figure(format!("rate of {name}, live on veth"), limit, rate_ratio)
+        // A ratio of rates is one of times, turned round.
+        let figure = |((name, _), (dropped, counted)): ((String, Settings), (Best, Best))| Figure {
+            nanoseconds: Some(counted.nanoseconds()),
+            ..dropped.figure(format!("rate of {name}, live on veth"), counted, limit)
         };
-        Ok(programs.into_iter().zip(turns).map(figure).collect())
+        Ok(programs.into_iter().zip(best).map(figure).collect())
     })
 }
 
@@ -242,7 +183,7 @@ fn cost(sender: &mut Sender, settings: Settings, task: Task, packets: u32) -> Re
 ///
 /// # Errors
 /// [`Error::Kernel`] if the kernel refuses the programs.
-pub fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
+fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
     let settings = Settings::default();
     let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
     xdp.install(&tables(&settings))?;
@@ -271,22 +212,4 @@ pub fn reading(effort: Effort) -> Result<Vec<Figure>, Error> {
         figure(format!("a read of 2048 registers over {cpus} CPUs"), least[0], Some(limit)),
         figure("a rotation, which blocks no packet".to_owned(), least[1], None),
     ])
-}
-
-/// CPU time of this thread.
-fn thread_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-/// Keeps this thread on its CPU, whose caches then stay warm.
-fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
-    let this = Pid::from_raw(0);
-    let before = sched_getaffinity(this);
-    let mut one = CpuSet::new();
-    let last = (0..CpuSet::count()).rev().find(|cpu| before.is_ok_and(|before| before.is_set(*cpu).unwrap_or(false)));
-    // Only steadier figures are lost where this is refused.
-    let _ = last.map(|cpu| one.set(cpu).and_then(|()| sched_setaffinity(this, &one)));
-    let result = body();
-    let _ = before.and_then(|before| sched_setaffinity(this, &before));
-    result
 }

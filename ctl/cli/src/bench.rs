@@ -1,12 +1,21 @@
 //! `flowgauge bench`: what counting costs on this machine.
 
 use crate::error::Failure;
-use clap::{Args, Subcommand};
-use flowgauge_bench::report::{Cell, Column, Table};
-use flowgauge_bench::xdp::{self, Effort, Figure, Limit};
+use clap::{Args, Subcommand, ValueEnum};
+use flowgauge_bench::findings::Findings;
+use flowgauge_bench::{packet, xdp};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Measure what counting costs on this machine.
+///
+/// Every figure comes from programs that took turns in one run: compare ratios, since times differ between machines and, on shared
+/// ones, between minutes. The tables are printed; --out writes a page with plots and the numbers as JSON.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge bench packet
+  flowgauge bench packet --check --out bench
+  flowgauge bench xdp --quick --format json")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     what: What,
@@ -14,7 +23,44 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand)]
 enum What {
+    Packet(Packet),
     Xdp(Xdp),
+}
+
+/// How every benchmark runs and what it leaves.
+#[derive(Args)]
+struct Common {
+    /// A first look: fewer rounds, less steady figures
+    #[arg(long)]
+    quick: bool,
+
+    /// Fail if a figure breaks the limit that SPECIFICATION.md promises by more than the noise seen in this run
+    #[arg(long)]
+    check: bool,
+
+    /// What to print [default: table]
+    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = false)]
+    format: Option<Format>,
+
+    /// Write a page with plots (NAME.html) and the numbers (NAME.json) to this directory; files of the same names are replaced
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// For eyes.
+    #[default]
+    Table,
+    /// One JSON object, with a description of the machine.
+    Json,
+}
+
+/// Measure the cost of counting in user space, stage by stage, with frames in caches and in memory.
+#[derive(Args)]
+struct Packet {
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Measure the cost of counting in the kernel, next to programs that do nothing.
@@ -23,53 +69,49 @@ enum What {
 /// rotates a window. It touches no interface of this machine, and takes root or CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
 #[derive(Args)]
 struct Xdp {
-    /// A first look: fewer rounds, less steady figures
-    #[arg(long)]
-    quick: bool,
-
-    /// Fail if a figure breaks the limit that SPECIFICATION.md promises by more than the noise seen in this run
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Bench {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let What::Xdp(options) = self.what;
-        let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
-        let mut figures = xdp::injected(effort)?;
-        match xdp::live(effort) {
-            Ok(live) => figures.extend(live?),
-            Err(need) => tracing::warn!("no live packets: needs {need}"),
+        match self.what {
+            What::Packet(Packet { common }) => common.conclude(&packet::measure(common.quick)),
+            What::Xdp(Xdp { common }) => {
+                let (findings, missing) = xdp::measure(common.quick)?;
+                if let Some(need) = missing {
+                    tracing::warn!("no live packets: needs {need}");
+                }
+                common.conclude(&findings)
+            }
         }
-        figures.extend(xdp::reading(effort)?);
-        println!("{}", table(&figures));
-        let broken: Vec<&str> = figures.iter().filter(|figure| figure.breaks_limit()).map(|figure| figure.name.as_str()).collect();
-        if options.check && !broken.is_empty() {
+    }
+}
+
+impl Common {
+    /// Prints and writes what was found, and holds it to what was promised.
+    fn conclude(&self, findings: &Findings) -> Result<(), Failure> {
+        let mut text = match self.format.unwrap_or_default() {
+            Format::Json => serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?,
+            Format::Table => {
+                let tables: Vec<String> = findings.tables().iter().map(ToString::to_string).collect();
+                format!("{}\nMeasured on: {}", tables.join("\n"), findings.machine.line())
+            }
+        };
+        if let Some(directory) = &self.out {
+            let page = findings.write(directory)?;
+            if self.format.is_none() {
+                text += &format!("\nReport: {}", page.display());
+            }
+        }
+        writeln!(io::stdout(), "{text}").map_err(Failure::output)?;
+        if !findings.machine.optimized {
+            tracing::warn!("this flowgauge was not compiled for speed (cargo build --release): its figures mean nothing");
+        }
+        let broken = findings.broken();
+        if self.check && !broken.is_empty() {
             return Err(Failure::Failed(format!("beyond its limit: {}", broken.join("; "))));
         }
         Ok(())
     }
-}
-
-fn table(figures: &[Figure]) -> Table {
-    let columns = vec![
-        Column::text("", "what"),
-        Column::number("", "value"),
-        Column::number("", "noise"),
-        Column::number("", "limit"),
-        Column::number("", "ns/packet"),
-    ];
-    let mut table = Table::new("Cost of counting in the kernel, next to a program that does nothing", columns);
-    for figure in figures {
-        let limit = match figure.limit {
-            None => String::new(),
-            Some(Limit::AtMost(most)) => format!("<= {most:.2}"),
-            Some(Limit::AtLeast(least)) => format!(">= {least:.2}"),
-        };
-        let nanoseconds = figure.nanoseconds.map(|nanoseconds| format!("{nanoseconds:.1}")).unwrap_or_default();
-        let value = format!("{:.2} {:<2}", figure.value, figure.unit.name());
-        let noise = format!("{:.2}", figure.noise);
-        table.row(vec![Cell::new(&figure.name), Cell::new(value), Cell::new(noise), Cell::new(limit), Cell::new(nanoseconds)]);
-    }
-    table
 }

@@ -1,0 +1,97 @@
+//! What a benchmark found, and what was promised.
+
+use serde::{Serialize, Serializer};
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured.
+    pub name: String,
+    /// What it cost, in `unit`.
+    pub value: f64,
+    /// Of `value` and `limit`.
+    pub unit: Unit,
+    /// How far two halves of the rounds are apart.
+    pub noise: f64,
+    /// Nanoseconds a packet behind a ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nanoseconds: Option<f64>,
+    /// What SPECIFICATION.md promises.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+}
+
+/// Of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Times as much as what it is compared with.
+    Ratio,
+    /// Microseconds.
+    Microseconds,
+    /// Packets a second.
+    PacketsPerSecond,
+    /// Percent.
+    Percent,
+}
+
+impl Unit {
+    /// As it is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Ratio => "x",
+            Unit::Microseconds => "us",
+            Unit::PacketsPerSecond => "packets/s",
+            Unit::Percent => "%",
+        }
+    }
+}
+
+impl Serialize for Unit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl Figure {
+    /// Whether the promise is broken by more than the noise of this run.
+    #[must_use]
+    pub fn breaks_limit(&self) -> bool {
+        match self.limit {
+            None => false,
+            Some(Limit::AtMost(most)) => self.value > most + self.noise,
+            Some(Limit::AtLeast(least)) => self.value < least - self.noise,
+        }
+    }
+}
+
+/// A promise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Not more than this.
+    AtMost(f64),
+    /// Not less than this.
+    AtLeast(f64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_broken_beyond_the_noise_of_the_run() {
+        let figure = |value, noise, limit| Figure {
+            name: String::new(),
+            value,
+            unit: Unit::Ratio,
+            noise,
+            nanoseconds: None,
+            limit: Some(limit),
+        };
+        assert!(figure(1.61, 0.0, Limit::AtMost(1.6)).breaks_limit());
+        assert!(!figure(1.61, 0.02, Limit::AtMost(1.6)).breaks_limit());
+        assert!(figure(1.4, 0.05, Limit::AtLeast(1.5)).breaks_limit());
+        assert!(!figure(1.46, 0.05, Limit::AtLeast(1.5)).breaks_limit());
+    }
+}

@@ -1,0 +1,223 @@
+//! All that one benchmark found, as tables, as a page and as JSON.
+
+use crate::error::ReproduceError;
+use crate::figure::{Figure, Limit};
+use crate::machine::Machine;
+use crate::report::html::{Page, escape};
+use crate::report::svg::{Axis, Chart, Tone};
+use crate::report::{Cell, Column, Directory, Table};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// One benchmark's results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Findings {
+    /// The benchmark's name on the command line.
+    pub benchmark: &'static str,
+    /// What it is about, in one line.
+    #[serde(skip)]
+    pub title: &'static str,
+    /// How it was measured, and how to read it.
+    #[serde(skip)]
+    pub method: &'static str,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Measurements in two directions.
+    pub grids: Vec<Grid>,
+    /// Single figures, promises among them.
+    pub figures: Vec<Figure>,
+}
+
+/// Measurements of several things under several circumstances.
+#[derive(Clone, Debug, Serialize)]
+pub struct Grid {
+    /// What they have in common.
+    pub title: String,
+    /// Of the numbers.
+    pub unit: &'static str,
+    /// What changes from column to column.
+    pub across: &'static str,
+    /// What it is in each column.
+    pub columns: Vec<String>,
+    /// Where each column is in a plot, if there is to be one; logarithmic.
+    #[serde(skip)]
+    pub places: Option<Vec<f64>>,
+    /// One thing's numbers each.
+    pub rows: Vec<Row>,
+}
+
+/// One line of a grid.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// One number a column; `None` where it was not.
+    pub values: Vec<Option<f64>>,
+}
+
+impl Findings {
+    /// For terminals and pages.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let grids = self.grids.iter().map(Grid::table);
+        grids.chain((!self.figures.is_empty()).then(|| self.figure_table())).collect()
+    }
+
+    fn figure_table(&self) -> Table {
+        let columns = vec![
+            Column::text("", "what"),
+            Column::number("", "value"),
+            Column::number("", "noise"),
+            Column::number("", "limit"),
+            Column::number("", "ns/packet"),
+        ];
+        let mut table = Table::new(self.title, columns);
+        for figure in &self.figures {
+            let limit = match figure.limit {
+                None => String::new(),
+                Some(Limit::AtMost(most)) => format!("<= {}", number(most)),
+                Some(Limit::AtLeast(least)) => format!(">= {}", number(least)),
+            };
+            let nanoseconds = figure.nanoseconds.map(number).unwrap_or_default();
+            let value = format!("{} {:<2}", number(figure.value), figure.unit.name());
+            table.row(vec![
+                Cell::new(&figure.name),
+                Cell::new(value),
+                Cell::new(number(figure.noise)),
+                Cell::new(limit),
+                Cell::new(nanoseconds),
+            ]);
+        }
+        table
+    }
+
+    /// Names of the figures beyond what was promised.
+    #[must_use]
+    pub fn broken(&self) -> Vec<&str> {
+        self.figures.iter().filter(|figure| figure.breaks_limit()).map(|figure| figure.name.as_str()).collect()
+    }
+
+    /// Writes a page with plots and the numbers as JSON to a directory; gives the page's path.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write(&format!("{}.json", self.benchmark), |file| {
+            serde_json::to_writer_pretty(&mut *file, self)?;
+            file.write_all(b"\n")
+        })?;
+        directory.write(&format!("{}.html", self.benchmark), |file| file.write_all(self.page().as_bytes()))
+    }
+
+    fn page(&self) -> String {
+        let mut page = Page::new(self.title);
+        page.lead(&escape(self.method));
+        page.paragraph(&format!("Measured on: {}.", escape(&self.machine.line())));
+        for grid in &self.grids {
+            page.heading(&grid.title);
+            if let Some(chart) = grid.chart() {
+                page.figure(&[chart], &escape(&format!("{}, by {}", grid.title, grid.across)));
+            }
+            page.table(&grid.table());
+        }
+        if !self.figures.is_empty() {
+            page.heading("Figures and promises");
+            page.table(&self.figure_table());
+        }
+        page.html()
+    }
+}
+
+impl Grid {
+    fn table(&self) -> Table {
+        let mut columns = vec![Column::text("", "")];
+        columns.extend(self.columns.iter().map(|name| Column::number(self.across, name)));
+        let mut table = Table::new(format!("{} ({})", self.title, self.unit), columns);
+        for row in &self.rows {
+            let values = row.values.iter().map(|value| Cell::new(value.map(number).unwrap_or_default()));
+            table.row([Cell::new(&row.name)].into_iter().chain(values).collect());
+        }
+        table
+    }
+
+    /// The first rows as lines: as many as there are colours.
+    fn chart(&self) -> Option<Chart> {
+        let places = self.places.as_ref()?;
+        let (low, high) = (places.iter().copied().fold(f64::MAX, f64::min), places.iter().copied().fold(0.0, f64::max));
+        let values = || self.rows.iter().flat_map(|row| &row.values).flatten().copied();
+        let most = values().fold(0.0, f64::max);
+        let x = Axis::logarithmic(self.across, low, high);
+        let mut chart = Chart::new(&self.title, x, Axis::linear(self.unit, 0.0, most * 1.05), (720.0, 340.0));
+        for (row, tone) in self.rows.iter().zip([Tone::First, Tone::Second, Tone::Third, Tone::Neutral]) {
+            let points = || places.iter().zip(&row.values).filter_map(|(place, value)| value.map(|value| (*place, value)));
+            chart = chart.line(&row.name, tone, points()).points("", tone, 5.0, points());
+        }
+        Some(chart)
+    }
+}
+
+/// With as many digits as mean something.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e4 => flowgauge_ctl::output::grouped(value.round() as u64),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 20.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Unit;
+
+    fn findings() -> Findings {
+        let figure = |name: &str, value| Figure {
+            name: name.to_owned(),
+            value,
+            unit: Unit::Ratio,
+            noise: 0.01,
+            nanoseconds: Some(2.0),
+            limit: Some(Limit::AtMost(1.5)),
+        };
+        let rows = vec![
+            Row { name: "one".to_owned(), values: vec![Some(1.0), Some(2.0)] },
+            Row { name: "other".to_owned(), values: vec![Some(20_000.0), None] },
+        ];
+        let columns = vec!["L1".to_owned(), "L2".to_owned()];
+        let places = Some(vec![1e3, 1e6]);
+        let grid = Grid { title: "Cost <a>".to_owned(), unit: "ns/packet", across: "frames in", columns, places, rows };
+        Findings {
+            benchmark: "test",
+            title: "A test",
+            method: "By hand.",
+            machine: Machine::look(),
+            grids: vec![grid],
+            figures: vec![figure("good", 1.2), figure("bad", 1.7)],
+        }
+    }
+
+    #[test]
+    fn tables_say_all_and_what_is_broken() {
+        let findings = findings();
+        let text: String = findings.tables().iter().map(ToString::to_string).collect();
+        for part in ["Cost <a> (ns/packet)", "frames in", "L2", "20,000", "1.70 x", "<= 1.50"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert_eq!(findings.broken(), ["bad"]);
+    }
+
+    #[test]
+    fn the_page_and_the_numbers_are_written() {
+        let path = std::env::temp_dir().join(format!("flowgauge-findings-{}", std::process::id()));
+        let page = std::fs::read_to_string(findings().write(&path).unwrap()).unwrap();
+        assert!(page.contains("<svg") && page.contains("Cost &lt;a&gt;") && !page.contains("Cost <a>"));
+        let numbers = std::fs::read_to_string(path.join("test.json")).unwrap();
+        let numbers: serde_json::Value = serde_json::from_str(&numbers).unwrap();
+        assert_eq!(numbers["figures"][1]["limit"]["at_most"], 1.5);
+        assert_eq!(numbers["grids"][0]["rows"][1]["values"], serde_json::json!([20_000.0, null]));
+        assert!(numbers["machine"]["cpus"].as_u64().unwrap() > 0);
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

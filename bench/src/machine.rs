@@ -1,0 +1,113 @@
+//! The machine that a benchmark ran on: figures mean little without it.
+
+use serde::Serialize;
+use std::fs;
+
+/// What is known of this machine. Empty or `None` where the system does not say.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Name of the processor.
+    pub processor: String,
+    /// Processors that this process may use.
+    pub cpus: usize,
+    /// Caches of the first processor, such as `L1 32K, L2 1024K, L3 32768K`.
+    pub caches: String,
+    /// Memory in bytes.
+    pub memory: Option<u64>,
+    /// Name and release of the operating system's kernel.
+    pub kernel: String,
+    /// Whether a hypervisor runs below, which shares the processor with others.
+    pub virtual_machine: bool,
+    /// How the processor chooses its frequency.
+    pub governor: Option<String>,
+    /// Tasks that wanted a processor in the minute before the run: more than one disturb.
+    pub load: Option<f64>,
+    /// Version of flowgauge.
+    pub version: &'static str,
+    /// Whether flowgauge was compiled for speed.
+    pub optimized: bool,
+}
+
+impl Machine {
+    /// Looks at this machine.
+    #[must_use]
+    pub fn look() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let processors = read("/proc/cpuinfo");
+        let processor = field(&processors, "model name").or_else(|| field(&processors, "Model")).unwrap_or("unknown").to_owned();
+        let memory = read("/proc/meminfo");
+        let kibibytes = field(&memory, "MemTotal").and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok());
+        let trimmed = |path: &str| read(path).trim().to_owned();
+        let governor = Some(trimmed("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).filter(|name| !name.is_empty());
+        Machine {
+            processor,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            caches: caches(),
+            memory: kibibytes.map(|size| size * 1024),
+            kernel: format!("{} {}", trimmed("/proc/sys/kernel/ostype"), trimmed("/proc/sys/kernel/osrelease")),
+            virtual_machine: field(&processors, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            governor,
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
+            version: env!("CARGO_PKG_VERSION"),
+            optimized: !cfg!(debug_assertions),
+        }
+    }
+
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let mut line = format!("{}, {} CPUs", self.processor, self.cpus);
+        let mut add = |text: &str| line += &format!(", {text}");
+        if !self.caches.is_empty() {
+            add(&self.caches);
+        }
+        if let Some(memory) = self.memory {
+            add(&format!("{:.0} GiB", memory as f64 / f64::from(1 << 30)));
+        }
+        add(self.kernel.trim());
+        if self.virtual_machine {
+            add("virtual machine");
+        }
+        if let Some(governor) = &self.governor {
+            add(&format!("governor {governor}"));
+        }
+        if let Some(load) = self.load {
+            add(&format!("load {load}"));
+        }
+        add(&format!("flowgauge {}", self.version));
+        if !self.optimized {
+            add("not optimized");
+        }
+        line
+    }
+}
+
+/// The value of the first line `name: value`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let of = |line: &'a str| line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+    text.lines().find_map(of)
+}
+
+fn caches() -> String {
+    let describe = |index: usize| {
+        let read = |file: &str| {
+            let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}");
+            fs::read_to_string(path).map(|text| text.trim().to_owned()).ok()
+        };
+        let kind = read("type")?;
+        (kind != "Instruction").then_some(format!("L{} {}", read("level")?, read("size")?))
+    };
+    (0..8).filter_map(describe).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_and_the_line_is_one() {
+        assert_eq!(field("a: 1\nmodel name\t: Some Processor\nmodel name: other", "model name"), Some("Some Processor"));
+        let line = Machine::look().line();
+        assert!(line.contains("CPUs") && line.contains("flowgauge") && !line.contains('\n'), "{line}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Programs that take turns in one run, so that their ratio holds where times do not.
+//!
+//! Of repeated rounds the best counts, since everything else on the machine can only make a round slower. How far the best of every
+//! other round and the best of the rest are apart is the noise of the run.
+
+use crate::figure::{Figure, Limit, Unit};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use std::time::Duration;
+
+/// The best time of one program for each half of the rounds, in nanoseconds a packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best(pub [f64; 2]);
+
+impl Best {
+    /// Nothing measured yet.
+    pub const NONE: Best = Best([f64::MAX; 2]);
+
+    /// Takes a round's time in.
+    pub fn add(&mut self, round: usize, nanoseconds: f64) {
+        let Best([even, odd]) = self;
+        let half = if round.is_multiple_of(2) { even } else { odd };
+        *half = half.min(nanoseconds);
+    }
+
+    /// Nanoseconds a packet.
+    #[must_use]
+    pub fn nanoseconds(self) -> f64 {
+        let Best([even, odd]) = self;
+        even.min(odd)
+    }
+
+    /// Times as much as `other`.
+    #[must_use]
+    pub fn over(self, other: Best) -> f64 {
+        self.nanoseconds() / other.nanoseconds()
+    }
+
+    /// How far the two halves of the rounds are apart, as times of `other`.
+    #[must_use]
+    pub fn noise(self, other: Best) -> f64 {
+        let (Best([even, odd]), Best([other_even, other_odd])) = (self, other);
+        (even / other_even - odd / other_odd).abs()
+    }
+
+    /// The ratio to `other` as a figure.
+    #[must_use]
+    pub fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {
+        let nanoseconds = Some(self.nanoseconds());
+        Figure { name: name.into(), value: self.over(other), unit: Unit::Ratio, noise: self.noise(other), nanoseconds, limit }
+    }
+}
+
+/// What takes turns: runs once over its packets, and says how many they were.
+pub type Contestant<'a> = Box<dyn FnMut() -> u64 + 'a>;
+
+/// Lets the contestants take turns, on one CPU and by its time.
+pub fn take_turns(rounds: usize, contestants: &mut [Contestant<'_>]) -> Vec<Best> {
+    let mut best = vec![Best::NONE; contestants.len()];
+    on_one_cpu(|| {
+        for round in 0..rounds.max(2) {
+            for (contestant, best) in contestants.iter_mut().zip(&mut best) {
+                let start = thread_time();
+                let packets = contestant();
+                best.add(round, (thread_time() - start).as_nanos() as f64 / packets.max(1) as f64);
+            }
+        }
+    });
+    best
+}
+
+/// CPU time of this thread.
+#[must_use]
+pub fn thread_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Keeps this thread on its CPU, whose caches then stay warm.
+pub fn on_one_cpu<T>(body: impl FnOnce() -> T) -> T {
+    let this = Pid::from_raw(0);
+    let before = sched_getaffinity(this);
+    let mut one = CpuSet::new();
+    let last = (0..CpuSet::count()).rev().find(|cpu| before.is_ok_and(|before| before.is_set(*cpu).unwrap_or(false)));
+    // Only steadier figures are lost where this is refused.
+    let _ = last.map(|cpu| one.set(cpu).and_then(|()| sched_setaffinity(this, &one)));
+    let result = body();
+    let _ = before.and_then(|before| sched_setaffinity(this, &before));
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_round_counts_and_halves_tell_the_noise() {
+        let (mut slow, mut quick) = (Best::NONE, Best::NONE);
+        for (round, (one, other)) in [(9.0, 3.0), (6.0, 2.0), (8.0, 2.0), (7.0, 4.0)].into_iter().enumerate() {
+            slow.add(round, one);
+            quick.add(round, other);
+        }
+        assert_eq!((slow, quick), (Best([8.0, 6.0]), Best([2.0, 2.0])));
+        let figure = slow.figure("slow", quick, None);
+        assert_eq!((figure.value, figure.noise, figure.nanoseconds), (3.0, 1.0, Some(6.0)));
+    }
+
+    #[test]
+    fn everyone_has_a_turn_in_every_round() {
+        let (mut first, mut second) = (0, 0);
+        let best = take_turns(
+            4,
+            &mut [
+                Box::new(|| {
+                    first += 1;
+                    1
+                }),
+                Box::new(|| {
+                    second += 1;
+                    2
+                }),
+            ],
+        );
+        assert_eq!((first, second, best.len()), (4, 4, 2));
+    }
+}
