@@ -39,19 +39,20 @@ impl KeyKind {
     pub fn crc32<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> u32 {
         let crc = Crc32::new();
         let crc = match (self, packet) {
-            (KeyKind::Src, Packet::V4(ip)) => crc.word(ip.src()),
-            (KeyKind::Dst, Packet::V4(ip)) => crc.word(ip.dst()),
-            (_, Packet::V4(ip)) => crc.word(ip.src()).word(ip.dst()),
-            (KeyKind::Src, Packet::V6(ip)) => words(crc, ip.src()),
-            (KeyKind::Dst, Packet::V6(ip)) => words(crc, ip.dst()),
-            (_, Packet::V6(ip)) => words(words(crc, ip.src()), ip.dst()),
-        };
-        let crc = match self {
-            KeyKind::FiveTuple => {
+            (KeyKind::Src, Packet::V4(ip)) => crc.words([ip.src()]),
+            (KeyKind::Dst, Packet::V4(ip)) => crc.words([ip.dst()]),
+            (KeyKind::SrcDst, Packet::V4(ip)) => crc.words([ip.src(), ip.dst()]),
+            (KeyKind::FiveTuple, Packet::V4(ip)) => {
                 let Transport { protocol, ports } = transport(frame, packet);
-                crc.word(ports).byte(protocol)
+                crc.words([ip.src(), ip.dst(), ports]).byte(protocol)
             }
-            KeyKind::Src | KeyKind::Dst | KeyKind::SrcDst => crc,
+            (KeyKind::Src, Packet::V6(ip)) => crc.words(ip.src()),
+            (KeyKind::Dst, Packet::V6(ip)) => crc.words(ip.dst()),
+            (KeyKind::SrcDst, Packet::V6(ip)) => crc.words(ip.src()).words(ip.dst()),
+            (KeyKind::FiveTuple, Packet::V6(ip)) => {
+                let Transport { protocol, ports } = transport(frame, packet);
+                crc.words(ip.src()).words(ip.dst()).words([ports]).byte(protocol)
+            }
         };
         crc.finish()
     }
@@ -80,11 +81,6 @@ impl KeyKind {
         }
         key
     }
-}
-
-#[inline(always)]
-fn words(crc: Crc32, [w0, w1, w2, w3]: [[u8; 4]; 4]) -> Crc32 {
-    crc.word(w0).word(w1).word(w2).word(w3)
 }
 
 /// Length of the longest key: an IPv6 five-tuple.

@@ -1,4 +1,4 @@
-//! CRC32 with the thesis' polynomial, by slicing-by-4.
+//! CRC32 with the thesis' polynomial, by slicing: up to 16 bytes at once.
 
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
@@ -7,15 +7,17 @@ const REFLECTED: u32 = POLYNOMIAL.reverse_bits();
 
 /// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, with constants added: the initial value and the final XOR,
 /// all ones both, are in the tables, so that nothing has to be inverted on the way.
-static SLICES: [[u32; 256]; 4] = slices();
+static SLICES: [[u32; 256]; SLICE_COUNT] = slices();
+
+const SLICE_COUNT: usize = 16;
 
 #[allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     reason = "evaluated at compile time, where a panic is a compile error"
 )]
-const fn slices() -> [[u32; 256]; 4] {
-    let mut tables = [[0; 256]; 4];
+const fn slices() -> [[u32; 256]; SLICE_COUNT] {
+    let mut tables = [[0; 256]; SLICE_COUNT];
     let mut byte = 0;
     while byte < 256 {
         let mut remainder = byte as u32;
@@ -28,7 +30,7 @@ const fn slices() -> [[u32; 256]; 4] {
         byte += 1;
     }
     let mut slice = 1;
-    while slice < 4 {
+    while slice < SLICE_COUNT {
         let mut byte = 0;
         while byte < 256 {
             let previous: u32 = tables[slice - 1][byte];
@@ -40,18 +42,20 @@ const fn slices() -> [[u32; 256]; 4] {
     complemented(&tables)
 }
 
-/// Tables for a state that is the CRC so far, and not its complement. The constants of all four give the final XOR of a word; that of the
-/// first one alone gives that of a byte, which moves ones into the state's highest byte.
+/// Tables for a state that is the CRC so far, and not its complement. The constants of the first four, which take part in every word, give
+/// the final XOR; that of the first one alone gives that of a byte, which moves ones into the state's highest byte.
 #[allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     reason = "evaluated at compile time, where a panic is a compile error"
 )]
-const fn complemented(tables: &[[u32; 256]; 4]) -> [[u32; 256]; 4] {
-    let constants = [0xff00_0000, 0, 0, 0x00ff_ffff];
-    let mut ours = [[0; 256]; 4];
+const fn complemented(tables: &[[u32; 256]; SLICE_COUNT]) -> [[u32; 256]; SLICE_COUNT] {
+    let mut constants = [0; SLICE_COUNT];
+    constants[0] = 0xff00_0000;
+    constants[3] = 0x00ff_ffff;
+    let mut ours = [[0; 256]; SLICE_COUNT];
     let mut slice = 0;
-    while slice < 4 {
+    while slice < SLICE_COUNT {
         let mut byte = 0;
         while byte < 256 {
             ours[slice][byte] = tables[slice][255 - byte] ^ constants[slice];
@@ -82,13 +86,30 @@ impl Crc32 {
         Crc32(0)
     }
 
-    /// Appends four bytes.
+    /// Appends `N` words of four bytes, at most four. Their look-ups do not wait for each other.
     #[inline(always)]
     #[must_use]
-    pub fn word(self, word: [u8; 4]) -> Self {
-        let [s0, s1, s2, s3] = &SLICES;
-        let [b0, b1, b2, b3] = (self.0 ^ u32::from_le_bytes(word)).to_le_bytes();
-        Crc32(entry(s3, b0) ^ entry(s2, b1) ^ entry(s1, b2) ^ entry(s0, b3))
+    #[allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "the compiler checks that there are tables for N words, and a byte cannot exceed a table of 256"
+    )]
+    pub fn words<const N: usize>(self, words: [[u8; 4]; N]) -> Self {
+        const { assert!(N > 0 && 4 * N <= SLICE_COUNT) };
+        let mut crc = 0;
+        let mut index = 0;
+        while index < N {
+            let word = u32::from_le_bytes(words[index]);
+            // The tables invert their index, for the state; other words have none to be combined with.
+            let [b0, b1, b2, b3] = if index == 0 { self.0 ^ word } else { !word }.to_le_bytes();
+            let behind = 4 * (N - 1 - index);
+            crc ^= SLICES[behind + 3][b0 as usize]
+                ^ SLICES[behind + 2][b1 as usize]
+                ^ SLICES[behind + 1][b2 as usize]
+                ^ SLICES[behind][b3 as usize];
+            index += 1;
+        }
+        Crc32(crc)
     }
 
     /// Appends one byte.
@@ -97,7 +118,9 @@ impl Crc32 {
     pub fn byte(self, byte: u8) -> Self {
         let [s0, ..] = &SLICES;
         let [low, ..] = self.0.to_le_bytes();
-        Crc32((self.0 >> 8) ^ entry(s0, low ^ byte))
+        #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+        let entry = s0[(low ^ byte) as usize];
+        Crc32((self.0 >> 8) ^ entry)
     }
 
     /// The CRC of everything appended.
@@ -106,12 +129,6 @@ impl Crc32 {
     pub fn finish(self) -> u32 {
         self.0
     }
-}
-
-#[inline(always)]
-#[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
-fn entry(table: &[u32; 256], byte: u8) -> u32 {
-    table[byte as usize]
 }
 
 /// The CRC of a byte string.
