@@ -14,7 +14,11 @@ pub mod machine;
 #[cfg(target_os = "linux")]
 pub mod packet;
 pub mod parallel;
+#[cfg(target_os = "linux")]
+pub mod peers;
 pub mod report;
+#[cfg(target_os = "linux")]
+pub mod scale;
 pub mod statistics;
 #[cfg(target_os = "linux")]
 pub mod turns;

@@ -3,7 +3,8 @@
 use crate::error::Failure;
 use clap::{Args, Subcommand, ValueEnum};
 use flowgauge_bench::findings::Findings;
-use flowgauge_bench::{packet, xdp};
+use flowgauge_bench::{packet, peers, scale, xdp};
+use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   flowgauge bench packet
   flowgauge bench packet --check --out bench
+  flowgauge bench scale --quick
   flowgauge bench xdp --quick --format json")]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -24,6 +26,8 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum What {
     Packet(Packet),
+    Peers(Peers),
+    Scale(Scale),
     Xdp(Xdp),
 }
 
@@ -63,6 +67,25 @@ struct Packet {
     common: Common,
 }
 
+/// Measure the same work done by other crates and programs.
+///
+/// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set. Programs, if they are installed: tshark,
+/// softflowd, pmacctd, on a capture of some hundred megabytes, which is written to the folder for temporary files and removed.
+#[derive(Args)]
+struct Peers {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Measure the cost of counting as traffic and settings grow: flows, registers, windows, frames, workers.
+///
+/// Replays take a capture of some hundred megabytes, which is written to the folder for temporary files and removed.
+#[derive(Args)]
+struct Scale {
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Measure the cost of counting in the kernel, next to programs that do nothing.
 ///
 /// It takes turns with an empty program on injected frames, sends packets over veth devices in a network of its own, and reads and
@@ -77,6 +100,12 @@ impl Bench {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         match self.what {
             What::Packet(Packet { common }) => common.conclude(&packet::measure(common.quick)),
+            What::Peers(Peers { common }) => {
+                let flowgauge =
+                    env::current_exe().map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;
+                common.conclude(&peers::measure(&flowgauge, common.quick)?)
+            }
+            What::Scale(Scale { common }) => common.conclude(&scale::measure(common.quick)?),
             What::Xdp(Xdp { common }) => {
                 let (findings, missing) = xdp::measure(common.quick)?;
                 if let Some(need) = missing {

@@ -1,0 +1,239 @@
+//! The same work by other crates and programs: `flowgauge bench peers`.
+
+use crate::error::ReproduceError;
+use crate::figure::{Figure, Limit};
+use crate::findings::{Findings, Grid, Row};
+use crate::machine::Machine;
+use crate::scale::Capture;
+use crate::turns::{Best, Contestant, take_turns};
+use cardinality_estimator::CardinalityEstimator;
+use datasketches::hll::{HllSketch, HllType};
+use flowgauge_core::Tabulation;
+use flowgauge_core::cardinality::{Cardinality, Precision};
+use flowgauge_core::hash::Crc32;
+use flowgauge_ctl::estimate::cardinality::{Estimator, estimate};
+use flowgauge_dataplane::traffic::Sources;
+use hashbrown::HashSet;
+use hyperloglogplus::{HyperLogLog, HyperLogLogPlus};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::hash::RandomState;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Addresses of one turn: they stay in the second cache.
+const ADDRESSES: usize = 100_000;
+/// Registers are 2^11 everywhere, as usual for flowgauge.
+const PRECISION: Precision = Precision::DEFAULT;
+
+/// Counts the addresses and gives the number of distinct ones that it believes in.
+type Count<'a> = Box<dyn FnMut(&[u32]) -> f64 + 'a>;
+
+/// Who counts: a name, whether it is a sketch of somebody else's, and how it counts. A sketch is made anew for every turn.
+struct Peer<'a> {
+    name: &'static str,
+    rival: bool,
+    count: Count<'a>,
+}
+
+fn ours<'a>(hash: impl Fn(u32) -> u32 + 'a) -> Count<'a> {
+    let mut registers = Box::new(Cardinality::new());
+    Box::new(move |addresses| {
+        registers.clear(PRECISION);
+        for address in addresses {
+            registers.update(hash(*address), PRECISION);
+        }
+        estimate(registers.levels(PRECISION), Estimator::Ertl).map_or(f64::NAN, |estimate| estimate.value)
+    })
+}
+
+fn crc32(address: u32) -> u32 {
+    Crc32::new().words([address.to_ne_bytes()]).finish()
+}
+
+fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
+    let peer = |name, rival, count| Peer { name, rival, count };
+    vec![
+        peer("flowgauge, crc32", false, ours(crc32)),
+        peer("flowgauge, tabulated", false, ours(|address| tabulation.hash(crc32(address)))),
+        peer(
+            "datasketches, HLL_8",
+            true,
+            Box::new(|addresses| {
+                let Ok(mut sketch) = HllSketch::new(PRECISION.bits() as u8, HllType::Hll8) else { return f64::NAN };
+                addresses.iter().for_each(|address| sketch.update(address));
+                sketch.estimate()
+            }),
+        ),
+        peer(
+            "cardinality-estimator",
+            true,
+            Box::new(|addresses| {
+                let mut sketch = CardinalityEstimator::<u32>::new();
+                addresses.iter().for_each(|address| sketch.insert(address));
+                sketch.estimate() as f64
+            }),
+        ),
+        peer(
+            "hyperloglogplus",
+            true,
+            Box::new(|addresses| {
+                let sketch: Result<HyperLogLogPlus<u32, RandomState>, _> =
+                    HyperLogLogPlus::new(PRECISION.bits() as u8, RandomState::new());
+                let Ok(mut sketch) = sketch else { return f64::NAN };
+                addresses.iter().for_each(|address| sketch.insert(address));
+                sketch.count()
+            }),
+        ),
+        peer("exact, a hash set", false, Box::new(|addresses| addresses.iter().collect::<HashSet<_>>().len() as f64)),
+    ]
+}
+
+/// Update by update, against crates that count distinct items.
+fn by_crates(quick: bool) -> (Grid, Vec<Figure>) {
+    let tabulation = Tabulation::from_seed(1);
+    // A bijection: as many distinct addresses.
+    let addresses: Vec<u32> = (0..ADDRESSES as u32).map(|index| index.wrapping_mul(0x9e37_79b1)).collect();
+    let mut peers = crates(&tabulation);
+    let mut errors = Vec::new();
+    for peer in &mut peers {
+        errors.push(((peer.count)(&addresses) / ADDRESSES as f64 - 1.0) * 100.0);
+    }
+    let turn = |peer: &mut Peer<'_>| {
+        black_box((peer.count)(black_box(&addresses)));
+        ADDRESSES as u64
+    };
+    let mut contestants: Vec<Contestant<'_>> = peers.iter_mut().map(|peer| -> Contestant<'_> { Box::new(|| turn(peer)) }).collect();
+    let best = take_turns(if quick { 10 } else { 100 }, &mut contestants);
+    drop(contestants);
+    let named = |name: &str| peers.iter().position(|peer| peer.name == name).and_then(|index| best.get(index).copied());
+    let rivals = peers.iter().zip(&best).filter(|(peer, _)| peer.rival);
+    let fastest = rivals.min_by(|(_, one), (_, other)| one.nanoseconds().total_cmp(&other.nanoseconds()));
+    let mut figures = Vec::new();
+    for ours in ["flowgauge, crc32", "flowgauge, tabulated"] {
+        if let (Some(own), Some((rival, best))) = (named(ours), fastest) {
+            let name = format!("{} / {ours}", rival.name);
+            figures.push(best.figure(name, own, (ours == "flowgauge, tabulated").then_some(Limit::AtLeast(1.5))));
+        }
+    }
+    let rows = peers
+        .iter()
+        .zip(best.iter().zip(&errors))
+        .map(|(peer, (best, error))| Row { name: peer.name.to_owned(), values: vec![Some(best.nanoseconds()), Some(*error)] });
+    let grid = Grid {
+        title: format!(
+            "{} distinct addresses by {} registers",
+            flowgauge_ctl::output::grouped(ADDRESSES as u64),
+            PRECISION.registers()
+        ),
+        unit: "ns an update, and the error in %",
+        across: "",
+        columns: vec!["ns".to_owned(), "error".to_owned()],
+        places: None,
+        rows: rows.collect(),
+    };
+    (grid, figures)
+}
+
+/// A program that reads a capture and counts by address; `{}` stands for the file.
+struct Program {
+    name: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const PROGRAMS: [Program; 3] = [
+    // Of a flow per packet its TCP analysis would be all that is measured.
+    Program { name: "tshark", arguments: &["-n", "-q", "-z", "endpoints,ip", "--disable-protocol", "tcp", "-r", "{}"] },
+    // Flows go to a loopback port where nobody listens.
+    Program { name: "softflowd", arguments: &["-d", "-n", "127.0.0.1:9", "-m", "1000000", "-r", "{}"] },
+    Program { name: "pmacctd", arguments: &["-P", "print", "-c", "src_host", "-r", "3600", "-I", "{}"] },
+];
+
+/// CPU time that a program took, if it ran to its end.
+fn cpu_time(command: &mut Command) -> Option<Duration> {
+    let spent = || {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
+        let time = usage.user_time() + usage.system_time();
+        Some(Duration::from_micros(u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).ok()?))
+    };
+    let before = spent()?;
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+    if status.success() { Some(spent()? - before) } else { None }
+}
+
+/// A capture, against programs that are installed: their CPU time from start to end.
+fn by_programs(flowgauge: &Path, quick: bool) -> Result<(Option<Grid>, Vec<Figure>), ReproduceError> {
+    let packets = if quick { 200_000 } else { 2_000_000 };
+    let flows = 100_000;
+    let capture = Capture::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
+    let mut names = vec!["flowgauge replay"];
+    names.extend(PROGRAMS.iter().map(|program| program.name));
+    let run = |name: &str| {
+        let mut command = match PROGRAMS.iter().find(|program| program.name == name) {
+            None => {
+                let mut command = Command::new(flowgauge);
+                command.args(["replay", "--format", "json"]).arg(&capture.0);
+                command
+            }
+            Some(program) => {
+                let mut command = Command::new(program.name);
+                command.args(program.arguments.iter().map(|argument| match *argument {
+                    "{}" => capture.0.as_os_str(),
+                    other => other.as_ref(),
+                }));
+                command
+            }
+        };
+        cpu_time(&mut command)
+    };
+    let mut best = vec![Best::NONE; names.len()];
+    for round in 0..if quick { 2 } else { 4 } {
+        for (name, best) in names.iter().zip(&mut best) {
+            if let Some(time) = run(name) {
+                best.add(round, time.as_nanos() as f64 / packets as f64);
+            }
+        }
+    }
+    let ran = |best: &Best| best.nanoseconds() < f64::MAX;
+    let Some((own, others)) = best.split_first() else { return Ok((None, Vec::new())) };
+    if !ran(own) || !others.iter().any(ran) {
+        return Ok((None, Vec::new()));
+    }
+    let measured = names.iter().zip(&best).filter(|(_, best)| ran(best));
+    let rows = measured.clone().map(|(name, best)| Row { name: (*name).to_owned(), values: vec![Some(best.nanoseconds())] });
+    let figures = measured.skip(1).map(|(name, best)| best.figure(format!("{name} / flowgauge replay"), *own, None));
+    let grid = Grid {
+        title: format!(
+            "A capture of {} packets from up to {} addresses",
+            flowgauge_ctl::output::grouped(packets),
+            flowgauge_ctl::output::grouped(flows)
+        ),
+        unit: "ns of CPU time a packet",
+        across: "",
+        columns: vec!["ns".to_owned()],
+        places: None,
+        rows: rows.collect(),
+    };
+    Ok((Some(grid), figures.collect()))
+}
+
+/// Measures everything. `flowgauge` is its program; `quick` for a first look.
+///
+/// # Errors
+/// [`ReproduceError`] if the capture for the programs cannot be written.
+pub fn measure(flowgauge: &Path, quick: bool) -> Result<Findings, ReproduceError> {
+    let (crates, mut figures) = by_crates(quick);
+    let (programs, ratios) = by_programs(flowgauge, quick)?;
+    figures.extend(ratios);
+    Ok(Findings {
+        benchmark: "peers",
+        title: "The same work by others",
+        method: "Crates count the addresses of an array, hashing included, each into a new sketch that holds about as many registers; they take \
+                 turns, the best of all rounds counts, by CPU time. Programs read the same capture of 64-byte frames from the page cache and \
+                 keep a record for every address, which flowgauge does not: their ratio says what exact answers cost.",
+        machine: Machine::look(),
+        grids: [Some(crates), programs].into_iter().flatten().collect(),
+        figures,
+    })
+}

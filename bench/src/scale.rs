@@ -1,0 +1,276 @@
+//! What counting costs as traffic and settings grow: `flowgauge bench scale`.
+
+use crate::error::ReproduceError;
+use crate::figure::{Figure, Limit, Unit};
+use crate::findings::{Findings, Grid, Row};
+use crate::machine::Machine;
+use crate::turns::{Best, Contestant, take_turns};
+use flowgauge_core::cardinality::{self, Mode, Precision, Staggered};
+use flowgauge_core::{Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation, state};
+use flowgauge_dataplane::capture::{Writer, link_type};
+use flowgauge_dataplane::poll::port::pcap;
+use flowgauge_dataplane::poll::{self, Advance, Pace};
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_dataplane::{Dataplane, Poll, Tables};
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use std::{env, process};
+
+/// Bytes of the usual frame.
+const FRAME: usize = 64;
+/// Frames that are rewritten again and again, so that they stay in the first cache.
+const FRAMES: usize = 64;
+/// Where an IPv4 frame has its source address.
+const SOURCE: usize = 26;
+/// Flows, or packets of a window, where they do not change from column to column.
+const USUAL: u64 = 1_000_000;
+
+/// Traffic with a number of flows, counted in windows.
+#[derive(Clone, Copy)]
+struct Case {
+    flows: u64,
+    /// Packets of a turn.
+    packets: u64,
+    /// Packets of a window: the bank is emptied after them.
+    window: u64,
+    precision: Precision,
+    frame: usize,
+}
+
+const CASE: Case = Case { flows: USUAL, packets: USUAL, window: USUAL, precision: Precision::DEFAULT, frame: FRAME };
+
+/// What is done with the frames.
+#[derive(Clone, Copy, PartialEq)]
+enum Work {
+    /// They are written, no more.
+    Write,
+    Count(HashMode),
+}
+
+const WORK: [(&str, Work); 3] = [
+    ("the traffic itself", Work::Write),
+    ("src, crc32", Work::Count(HashMode::Crc32)),
+    ("src, tabulated", Work::Count(HashMode::Tabulated)),
+];
+
+fn contestant(case: Case, work: Work) -> Contestant<'static> {
+    // Hashes are constants, so that the compiler makes code of its own for each, as it does for workers.
+    match work {
+        Work::Write => turn(case, |_, _| {}),
+        Work::Count(HashMode::Crc32) => turn(case, count(case.precision, || HashMode::Crc32)),
+        Work::Count(HashMode::Tabulated) => turn(case, count(case.precision, || HashMode::Tabulated)),
+    }
+}
+
+fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut Bank, &[u8]) {
+    let tabulation = Tabulation::from_seed(1);
+    let mut staggered = Box::new(Staggered::new());
+    move |bank, frame| {
+        let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision };
+        let context = Context { settings: Settings { cardinality }, tabulation: &tabulation };
+        state::record(bank, &mut staggered, &context, Link::Ethernet, frame, frame.len() as u32, 0);
+    }
+}
+
+/// Writes sources into frames, every flow in turn, and hands them to `work`.
+fn turn(case: Case, mut work: impl FnMut(&mut Bank, &[u8]) + 'static) -> Contestant<'static> {
+    let Case { flows, packets, window, precision, frame } = case;
+    let generator = Generator::new(Profile { size: frame, ..Profile::new(Sources::Unique) });
+    let mut frames: Vec<Vec<u8>> = vec![generator.template().to_vec(); FRAMES];
+    let mut bank = Box::new(Bank::new());
+    let mut settings = Settings::default();
+    settings.cardinality.precision = precision;
+    Box::new(move || {
+        let (mut flow, mut left) = (0, window);
+        for _ in 0..packets.div_ceil(FRAMES as u64) {
+            for frame in &mut frames {
+                // A bijection with random bits, as cheap as can be.
+                let source = (flow as u32).wrapping_mul(0x9e37_79b1);
+                flow = if flow + 1 == flows { 0 } else { flow + 1 };
+                if let Some(field) = frame.get_mut(SOURCE..SOURCE + 4) {
+                    field.copy_from_slice(&source.to_ne_bytes());
+                }
+                work(&mut bank, frame);
+            }
+            black_box(&mut frames);
+            left = left.saturating_sub(FRAMES as u64);
+            if left == 0 {
+                left = window;
+                bank.clear(&settings);
+            }
+        }
+        bank.clear(&settings);
+        packets.next_multiple_of(FRAMES as u64)
+    })
+}
+
+/// Lets every kind of work in every case take turns. The best times, a row for each kind of work.
+fn grid(title: &str, across: &'static str, cases: &[(f64, Case)], rounds: usize) -> (Grid, Vec<Vec<Best>>) {
+    let mut best = vec![Vec::new(); WORK.len()];
+    // A long turn needs fewer repetitions to be left alone for once; cases of one length take turns with each other.
+    let (long, short): (Vec<Case>, Vec<Case>) = cases.iter().map(|(_, case)| *case).partition(|case| case.packets > 2 * USUAL);
+    for (cases, rounds) in [(short, rounds), (long, rounds.div_ceil(5))] {
+        let of = |case: &Case| WORK.map(|(_, work)| contestant(*case, work));
+        let mut contestants: Vec<Contestant<'_>> = cases.iter().flat_map(of).collect();
+        for (index, one) in take_turns(rounds, &mut contestants).into_iter().enumerate() {
+            if let Some(row) = best.get_mut(index % WORK.len()) {
+                row.push(one);
+            }
+        }
+    }
+    let row = |((name, _), best): (&(&str, Work), &Vec<Best>)| Row {
+        name: (*name).to_owned(),
+        values: best.iter().map(|best| Some(best.nanoseconds())).collect(),
+    };
+    let grid = Grid {
+        title: title.to_owned(),
+        unit: "ns/packet",
+        across,
+        columns: cases.iter().map(|(place, _)| flowgauge_ctl::output::grouped(*place as u64)).collect(),
+        places: Some(cases.iter().map(|(place, _)| *place).collect()),
+        rows: WORK.iter().zip(&best).map(row).collect(),
+    };
+    (grid, best)
+}
+
+/// How much more the dearest case costs than the cheapest.
+fn flatness(name: &str, best: &[Best]) -> Option<Figure> {
+    let dearest = best.iter().copied().max_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
+    let cheapest = best.iter().copied().min_by(|one, other| one.nanoseconds().total_cmp(&other.nanoseconds()))?;
+    Some(dearest.figure(name, cheapest, Some(Limit::AtMost(1.1))))
+}
+
+/// A capture that is removed when it is not needed any more.
+pub(crate) struct Capture(pub(crate) PathBuf);
+
+impl Capture {
+    /// A file in the folder for temporary files, of packets of 64 bytes with the sources of a profile.
+    pub(crate) fn new(packets: u64, sources: Sources) -> Result<Self, ReproduceError> {
+        let path = env::temp_dir().join(format!("flowgauge-bench-{}.pcap", process::id()));
+        let write = || -> io::Result<()> {
+            let generator = Generator::new(Profile::new(sources));
+            let file = BufWriter::with_capacity(1 << 20, File::create_new(&path)?);
+            let mut writer = Writer::new(file, link_type::ETHERNET)?;
+            let mut frame = generator.template().to_vec();
+            for index in 0..packets {
+                generator.fill(index, &mut frame);
+                writer.write(index * 100, &frame, frame.len() as u32)?;
+            }
+            writer.finish().map(|_| ())
+        };
+        let written = write();
+        let capture = Capture(path.clone());
+        written.map(|()| capture).map_err(|source| ReproduceError::File { operation: "write", path, source })
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // A file in the folder for temporary files that could not be written cannot always be removed.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Seconds that a replay of the capture takes.
+fn replay(capture: &Capture, workers: usize, hash: HashMode) -> Result<Duration, ReproduceError> {
+    let mut options = poll::Options::default();
+    options.settings.cardinality.hash = hash;
+    let ports = pcap(&capture.0, workers, Pace::Trace)?;
+    let mut poll = Poll::new(ports, options.clone());
+    let start = Instant::now();
+    poll.install(&Tables::new(&options.settings, 1))?;
+    let Advance::Ended { .. } = poll.gate().advance(u64::MAX) else {
+        return Err(ReproduceError::TrafficFailed { interface: capture.0.display().to_string() });
+    };
+    black_box(poll.rotate()?.bank.counters.ipv4);
+    Ok(start.elapsed())
+}
+
+/// Replays of a capture in the page cache with one worker and more, in turns, by the clock on the wall.
+fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
+    let packets = if quick { 2_000_000 } else { 10_000_000 };
+    let capture = Capture::new(packets, Sources::Unique)?;
+    let mut counts: Vec<usize> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|workers| *workers <= machine.cpus).collect();
+    if counts.last() != Some(&machine.cpus) {
+        counts.push(machine.cpus);
+    }
+    let (mut rows, mut figures) = (Vec::new(), Vec::new());
+    let hashes = [("src, crc32", HashMode::Crc32), ("src, tabulated", HashMode::Tabulated)];
+    let mut best = vec![vec![Best::NONE; counts.len()]; hashes.len()];
+    for round in 0..if quick { 4 } else { 10 } {
+        for ((_, hash), best) in hashes.iter().zip(&mut best) {
+            for (workers, best) in counts.iter().zip(best) {
+                best.add(round, replay(&capture, *workers, *hash)?.as_nanos() as f64 / packets as f64);
+            }
+        }
+    }
+    for ((name, _), best) in hashes.iter().zip(&best) {
+        rows.push(Row { name: (*name).to_owned(), values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect() });
+        if let [one, two, ..] = best.as_slice() {
+            figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, Some(Limit::AtLeast(1.8))));
+        }
+        if let Some(one) = best.first() {
+            figures.push(Figure {
+                name: format!("replay from the page cache, one worker, {name}"),
+                value: 1e9 / one.nanoseconds(),
+                unit: Unit::PacketsPerSecond,
+                noise: 0.0,
+                nanoseconds: Some(one.nanoseconds()),
+                limit: None,
+            });
+        }
+    }
+    let grid = Grid {
+        title: "Replay of a capture in the page cache".to_owned(),
+        unit: "million packets/s",
+        across: "workers",
+        columns: counts.iter().map(ToString::to_string).collect(),
+        places: None,
+        rows,
+    };
+    Ok((grid, figures))
+}
+
+/// Measures everything. `quick` for a first look.
+///
+/// # Errors
+/// [`ReproduceError`] if the capture to replay cannot be written or read.
+pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
+    let machine = Machine::look();
+    let rounds = if quick { 6 } else { 40 };
+    let most = if quick { 6 } else { 8 };
+    let by_flows = (2..=most).map(|exponent| 10_u64.pow(exponent)).map(|flows| {
+        let packets = flows.max(USUAL);
+        (flows as f64, Case { flows, packets, window: packets, ..CASE })
+    });
+    let (flows, best) = grid("Cost by distinct flows of a window", "distinct flows", &by_flows.collect::<Vec<_>>(), rounds);
+    let mut figures: Vec<Figure> = Vec::new();
+    for ((name, work), best) in WORK.iter().zip(&best) {
+        if *work != Work::Write {
+            let up_to_a_million = best.get(..5).unwrap_or_default();
+            figures.extend(flatness(&format!("{name}: dearest / cheapest from 10^2 to 10^6 flows"), up_to_a_million));
+        }
+    }
+    let precisions = (Precision::MIN.bits()..=Precision::MAX.bits()).filter_map(|bits| Precision::new(bits as u8));
+    let by_registers = precisions.map(|precision| (precision.registers() as f64, Case { precision, ..CASE }));
+    let by_window = (3..=6).map(|exponent| 10_u64.pow(exponent)).map(|window| (window as f64, Case { window, ..CASE }));
+    let by_frame = [64, 128, 256, 512, 1024, 1518].map(|frame| (frame as f64, Case { frame, ..CASE }));
+    let (registers, _) = grid("Cost by registers of a bank", "registers", &by_registers.collect::<Vec<_>>(), rounds);
+    let (window, _) = grid("Cost by packets of a window", "packets of a window", &by_window.collect::<Vec<_>>(), rounds);
+    let (frame, _) = grid("Cost by size of frames", "bytes", &by_frame, rounds);
+    let (workers, rates) = workers(&machine, quick)?;
+    figures.extend(rates);
+    Ok(Findings {
+        benchmark: "scale",
+        title: "What counting costs as traffic grows",
+        method: "One core, IPv4 frames in the first cache whose sources are rewritten for every packet: writing them is in all figures, \
+                 and in the first line alone. All cases take turns, the best of all rounds counts, by CPU time; replays by the clock on the \
+                 wall. A window's registers begin empty.",
+        machine,
+        grids: vec![flows, registers, window, frame, workers],
+        figures,
+    })
+}
