@@ -12,6 +12,9 @@ pub enum LossCause {
     Device,
     /// The interface could not receive the packet: bad checksum, bad length, no buffer (its `errs` counter).
     DeviceError,
+    /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others leave it to the device, which may
+    /// drop it.
+    NoBuffer,
 }
 
 impl LossCause {
@@ -22,6 +25,7 @@ impl LossCause {
             LossCause::Capture => "capture",
             LossCause::Device => "device",
             LossCause::DeviceError => "device_error",
+            LossCause::NoBuffer => "no_buffer",
         }
     }
 }

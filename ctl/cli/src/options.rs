@@ -33,6 +33,8 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::port")]
     pub(crate) port: Option<PortSpec>,
     #[arg(skip)]
+    pub(crate) eal: Option<String>,
+    #[arg(skip)]
     #[serde(deserialize_with = "config::one_or_more")]
     pub(crate) interface: Vec<String>,
     #[arg(skip)]
@@ -150,6 +152,7 @@ impl Options {
             config: None,
             backend: self.backend.or(file.backend),
             port: self.port.or(file.port),
+            eal: self.eal.or(file.eal),
             interface: if self.interface.is_empty() { file.interface } else { self.interface },
             direction: self.direction.or(file.direction),
             xdp_mode: self.xdp_mode.or(file.xdp_mode),

@@ -120,6 +120,19 @@ pub(crate) fn measure(text: &str) -> Result<Mode, String> {
 pub(crate) enum PortSpec {
     Pcap(PathBuf),
     Memory(Profile),
+    /// A device of DPDK's, with its options.
+    #[cfg(feature = "dpdk")]
+    Dpdk(String),
+}
+
+impl PortSpec {
+    pub(crate) fn is_dpdk(&self) -> bool {
+        match self {
+            PortSpec::Pcap(_) | PortSpec::Memory(_) => false,
+            #[cfg(feature = "dpdk")]
+            PortSpec::Dpdk(_) => true,
+        }
+    }
 }
 
 pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
@@ -128,8 +141,20 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
         Some(("memory", profile)) => {
             profile.parse().map(PortSpec::Memory).map_err(|error: flowgauge_dataplane::traffic::ProfileError| error.to_string())
         }
-        _ => Err("use pcap:FILE or memory:PROFILE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
+        Some(("dpdk", device)) if !device.is_empty() => dpdk(device),
+        _ => Err("use pcap:FILE, memory:PROFILE or dpdk:DEVICE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
     }
+}
+
+#[cfg(feature = "dpdk")]
+#[allow(clippy::unnecessary_wraps, reason = "builds without DPDK have none")]
+fn dpdk(device: &str) -> Result<PortSpec, String> {
+    Ok(PortSpec::Dpdk(device.to_owned()))
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn dpdk(_: &str) -> Result<PortSpec, String> {
+    Err("this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`".to_owned())
 }
 
 /// Two ports of a switch between which frames pass.

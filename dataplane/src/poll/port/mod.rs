@@ -1,9 +1,13 @@
 //! Ports: where poll-mode workers get their frames.
 
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod frames;
 mod memory;
 mod pcap;
 
+#[cfg(feature = "dpdk")]
+pub use dpdk::{DpdkPort, EAL, dpdk};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
 pub use pcap::{CHUNK, pcap, pcap_reader};

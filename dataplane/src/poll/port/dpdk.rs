@@ -1,0 +1,199 @@
+//! Devices that DPDK drives: network cards of any driver, and the devices that it makes in software.
+
+use super::{Frame, Port, Ports, Received, Source};
+use crate::error::Error;
+use crate::losses::{LossCause, Losses};
+use crate::poll::gate::{Gate, Pace};
+use flowgauge_core::Link;
+use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// What DPDK is started with unless the caller says otherwise: no files, so that several processes do not meet.
+pub const EAL: &str = "--in-memory";
+
+/// Looks at an empty queue before the other threads of the processor get a chance.
+const SPINS: u32 = 256;
+
+/// Ports on a device of DPDK's, one a receive queue. `devargs` is a bus address or a software device's name, and options behind
+/// commas: `0000:03:00.0`, `net_pcap0,rx_pcap=trace.pcap`.
+///
+/// `eal` are DPDK's own arguments, with spaces between, in place of [`EAL`]; it starts once a process, and the arguments of the first
+/// port hold. Only the device that is named is taken from the kernel's drivers, and no thread is started for other cores, unless
+/// these arguments say so.
+///
+/// Such a source has no end: a device that has no more packets may get some.
+///
+/// # Errors
+/// [`Error::Port`] with what DPDK says.
+pub fn dpdk(devargs: &str, eal: Option<&str>, workers: usize) -> Result<Ports<DpdkPort>, Error> {
+    let failed = |error| Error::Port { port: format!("dpdk:{devargs}"), problem: problem(&error) };
+    let eal = Eal::start_once(&arguments(devargs, eal.unwrap_or(EAL))).map_err(failed)?;
+    let receive = u16::try_from(workers).unwrap_or(u16::MAX);
+    let Device { control, receive, .. } = Device::open(&eal, devargs, Queues { receive, send: 0 }).map_err(failed)?;
+    if workers > 1 && !control.has_rss() {
+        tracing::info!("dpdk:{devargs}: its driver ({}) does not spread packets by a hash over its queues", control.driver());
+    }
+    let name = devargs.split(',').next().unwrap_or(devargs);
+    Ok(Ports {
+        ports: receive.into_iter().map(|queue| DpdkPort { queue, empty: 0 }).collect(),
+        source: Arc::new(Shared { control, seen: Mutex::default() }),
+        gate: Arc::new(Gate::new(Pace::Open)),
+        interface: format!("dpdk:{name}"),
+    })
+}
+
+/// DPDK's arguments for one device, unless `given` holds its own of a kind.
+fn arguments(devargs: &str, given: &str) -> Vec<String> {
+    let given: Vec<String> = given.split_ascii_whitespace().map(str::to_owned).collect();
+    let has = |short: &[&str], long: &[&str]| {
+        given.iter().any(|argument| {
+            let name = argument.split('=').next().unwrap_or(argument);
+            long.contains(&name) || short.iter().any(|short| !name.starts_with("--") && name.starts_with(short))
+        })
+    };
+    let mut arguments = Vec::new();
+    if !has(&["-a", "-b"], &["--allow", "--block", "--no-pci"]) {
+        // Otherwise DPDK takes every card that it has a driver for.
+        if is_pci_address(devargs) {
+            arguments.extend(["-a".to_owned(), devargs.to_owned()]);
+        } else {
+            arguments.push("--no-pci".to_owned());
+        }
+    }
+    if !has(&["-l", "-c", "-S"], &["--lcores"]) {
+        // Workers are threads of this process; of DPDK's own one has to be there, and does nothing.
+        arguments.extend(first_processor().map(|processor| format!("--lcores=0@{processor}")));
+    }
+    arguments.extend(given);
+    arguments
+}
+
+/// Whether this begins with `[domain:]bus:device.function`.
+fn is_pci_address(devargs: &str) -> bool {
+    let name = devargs.split(',').next().unwrap_or(devargs);
+    let name = name.strip_prefix("pci:").unwrap_or(name);
+    let Some((device, function)) = name.rsplit_once('.') else { return false };
+    let hexadecimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let fields = device.split(':').count();
+    (2..=3).contains(&fields) && device.split(':').all(hexadecimal) && hexadecimal(function)
+}
+
+fn first_processor() -> Option<usize> {
+    let usable = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok()?;
+    (0..nix::sched::CpuSet::count()).find(|&processor| usable.is_set(processor).unwrap_or(false))
+}
+
+/// What went wrong, and what to do where that is known.
+fn problem(error: &flowgauge_dpdk::Error) -> String {
+    use flowgauge_dpdk::Error as Dpdk;
+    match error {
+        Dpdk::Start { why } if why.to_ascii_lowercase().contains("hugepage") => {
+            format!("{error}; reserve hugepages (`flowgauge doctor` says how), or do without: --eal '--in-memory --no-huge -m 512'")
+        }
+        Dpdk::Device { operation, why, .. } => format!("DPDK cannot {operation}: {why}"),
+        Dpdk::Queues { driver, way, most, wanted, .. } => {
+            format!("has {most} {way} queues (driver {driver}), and {wanted} are asked for; use --workers {most}")
+        }
+        Dpdk::InUse { .. } => "is in use by this process already".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// One receive queue.
+pub struct DpdkPort {
+    queue: ReceiveQueue,
+    /// Looks in a row that found nothing.
+    empty: u32,
+}
+
+impl Port for DpdkPort {
+    #[inline]
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let count = self.queue.burst(|bytes, wire_length| sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }));
+        if count == 0 {
+            self.empty = self.empty.saturating_add(1);
+            if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
+        } else {
+            self.empty = 0;
+        }
+        // Even of none: a worker that is told that there is nothing sleeps for longer than a queue takes to fill.
+        Received::Frames
+    }
+}
+
+struct Shared {
+    control: Arc<Control>,
+    seen: Mutex<Seen>,
+}
+
+/// What was seen of the device before.
+#[derive(Default)]
+struct Seen {
+    link_up: bool,
+    removed: bool,
+}
+
+impl Source for Shared {
+    fn losses(&self) -> Losses {
+        let stats = self.control.stats().unwrap_or_default();
+        let mut losses = Losses::default();
+        losses.add(LossCause::Device, stats.missed);
+        losses.add(LossCause::DeviceError, stats.errors);
+        losses.add(LossCause::NoBuffer, stats.no_buffer);
+        losses
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = Vec::new();
+        let name = self.control.name();
+        if !seen.removed && self.control.is_removed() {
+            seen.removed = true;
+            warnings.push(format!("dpdk:{name}: the device was removed; nothing more is counted"));
+        }
+        if !seen.removed
+            && let Ok(up) = self.control.link_is_up()
+        {
+            // A link that has never been up may just be coming up.
+            if seen.link_up && !up {
+                warnings.push(format!("dpdk:{name}: the link went down; nothing is counted until it is up again"));
+            }
+            seen.link_up = up;
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{arguments, is_pci_address};
+
+    #[test]
+    fn only_the_named_device_is_taken() {
+        for (devargs, pci) in [
+            ("0000:03:00.0", true),
+            ("03:00.1,rx_burst=1", true),
+            ("pci:0000:af:00.0", true),
+            ("net_pcap0,rx_pcap=/tmp/a.b:c.0", false),
+            ("net_null0", false),
+            ("net_af_xdp0,iface=eth0:1.5", false),
+            ("", false),
+            ("0.0", false),
+        ] {
+            assert_eq!(is_pci_address(devargs), pci, "{devargs}");
+            let arguments = arguments(devargs, "--in-memory --lcores=0");
+            let expected: &[&str] = if pci { &["-a", devargs] } else { &["--no-pci"] };
+            assert_eq!(arguments, [expected, &["--in-memory", "--lcores=0"]].concat());
+        }
+    }
+
+    #[test]
+    fn given_arguments_hold() {
+        assert_eq!(arguments("0000:03:00.0", "-b 0000:04:00.0 -l 1"), ["-b", "0000:04:00.0", "-l", "1"]);
+        assert_eq!(arguments("net_null0", "--allow=0000:04:00.0 -l1-3"), ["--allow=0000:04:00.0", "-l1-3"]);
+        let [bus, lcores, no_huge] = &arguments("net_null0", "--no-huge")[..] else { panic!("three arguments") };
+        assert_eq!((&bus[..], &no_huge[..]), ("--no-pci", "--no-huge"));
+        assert!(lcores.starts_with("--lcores=0@"));
+    }
+}
