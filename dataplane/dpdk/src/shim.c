@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <rte_bus.h>
@@ -57,10 +58,34 @@ struct fg_stats {
 
 typedef void (*fg_log)(uint32_t level, const char *text, size_t length);
 
+// Standard error, while DPDK starts and writes elsewhere; or -1.
+static int standard_error = -1;
+
 static ssize_t log_write(void *log, const char *text, size_t length)
 {
-    ((fg_log)log)((uint32_t)rte_log_cur_msg_loglevel(), text, length);
+    uint32_t level = (uint32_t)rte_log_cur_msg_loglevel();
+    // Last words before DPDK ends the process.
+    if (level <= RTE_LOG_CRIT && standard_error >= 0 && write(standard_error, text, length) < 0)
+        return -1;
+    ((fg_log)log)(level, text, length);
     return (ssize_t)length;
+}
+
+// Makes writes to `fd` go to `other`; gives what it was, or -1.
+static int divert(int fd, int other)
+{
+    int before = other < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (before >= 0)
+        dup2(other, fd);
+    return before;
+}
+
+static void restore(int fd, int before)
+{
+    if (before < 0)
+        return;
+    dup2(before, fd);
+    close(before);
 }
 
 int fg_init(int argc, char **argv, fg_log log)
@@ -69,21 +94,27 @@ int fg_init(int argc, char **argv, fg_log log)
     if (stream == NULL)
         return -ENOMEM;
     rte_openlog_stream(stream);
-    // Told of an option that it does not know, DPDK prints all that it does, to standard output, where results go.
-    fflush(stdout);
-    int out = dup(STDOUT_FILENO);
+    // Told of an option that it does not know, DPDK prints all that it does, to standard output, where results go; which option it
+    // was, it says on standard error.
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (out >= 0 && nowhere >= 0)
-        dup2(nowhere, STDOUT_FILENO);
+    int said = memfd_create("dpdk", MFD_CLOEXEC);
+    fflush(stdout);
+    int standard_output = divert(STDOUT_FILENO, nowhere);
+    standard_error = divert(STDERR_FILENO, said);
     int parsed = rte_eal_init(argc, argv);
     int error = rte_errno;
     fflush(stdout);
-    if (out >= 0 && nowhere >= 0)
-        dup2(out, STDOUT_FILENO);
-    if (out >= 0)
-        close(out);
+    restore(STDOUT_FILENO, standard_output);
+    restore(STDERR_FILENO, standard_error);
+    standard_error = -1;
+    char text[1024];
+    ssize_t length = said < 0 ? 0 : pread(said, text, sizeof(text), 0);
+    if (length > 0)
+        log(parsed < 0 ? RTE_LOG_ERR : RTE_LOG_WARNING, text, (size_t)length);
     if (nowhere >= 0)
         close(nowhere);
+    if (said >= 0)
+        close(said);
     return parsed < 0 ? -error : 0;
 }
 

@@ -14,9 +14,14 @@ use flowgauge_dataplane::Direction;
 
 mod backend;
 mod cases;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod frames;
 mod model;
 mod poll;
+#[cfg(feature = "dpdk")]
+#[path = "../support/dpdk.rs"]
+mod support;
 mod tofino;
 #[cfg(target_os = "linux")]
 mod xdp;
@@ -25,6 +30,7 @@ macro_rules! conformance {
     ($($name:ident: $backend:expr),* $(,)?) => {
         $(mod $name {
             use super::*;
+            use crate::backend::Backend;
             cases! { $backend }
         })*
     };
@@ -53,7 +59,7 @@ macro_rules! group {
             use super::*;
             $(#[test]
             fn $case() {
-                crate::cases::$group::$case(&$backend);
+                $backend.stage(crate::cases::$group::$case);
             })*
         }
     };
@@ -65,4 +71,12 @@ conformance! {
     tofino_on_model: tofino::OnModel,
     xdp_injected: xdp::Injected(Direction::Ingress),
     tcx_injected: xdp::Injected(Direction::Egress),
+}
+
+#[cfg(feature = "dpdk")]
+conformance! {
+    dpdk_net_ring: dpdk::OnRing { queues: 1, segments: 1 },
+    dpdk_net_ring_two_queues: dpdk::OnRing { queues: 2, segments: 1 },
+    dpdk_net_ring_segments: dpdk::OnRing { queues: 1, segments: 4 },
+    dpdk_net_af_xdp: dpdk::OnVeth,
 }

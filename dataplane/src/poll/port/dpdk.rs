@@ -30,17 +30,32 @@ pub fn dpdk(devargs: &str, eal: Option<&str>, workers: usize) -> Result<Ports<Dp
     let failed = |error| Error::Port { port: format!("dpdk:{devargs}"), problem: problem(&error) };
     let eal = Eal::start_once(&arguments(devargs, eal.unwrap_or(EAL))).map_err(failed)?;
     let receive = u16::try_from(workers).unwrap_or(u16::MAX);
-    let Device { control, receive, .. } = Device::open(&eal, devargs, Queues { receive, send: 0 }).map_err(failed)?;
-    if workers > 1 && !control.has_rss() {
-        tracing::info!("dpdk:{devargs}: its driver ({}) does not spread packets by a hash over its queues", control.driver());
+    Device::open(&eal, devargs, Queues { receive, send: 0 }).map(dpdk_device).map_err(failed)
+}
+
+/// Ports on an open device, one a receive queue.
+#[must_use]
+pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
+    let Device { control, receive, .. } = device;
+    if receive.len() > 1 && !control.has_rss() {
+        tracing::info!(
+            "dpdk:{}: its driver ({}) does not spread packets by a hash over its queues",
+            control.name(),
+            control.driver()
+        );
     }
-    let name = devargs.split(',').next().unwrap_or(devargs);
-    Ok(Ports {
+    let interface = format!("dpdk:{}", bus_name(control.name()));
+    Ports {
         ports: receive.into_iter().map(|queue| DpdkPort { queue, empty: 0 }).collect(),
         source: Arc::new(Shared { control, seen: Mutex::default() }),
         gate: Arc::new(Gate::new(Pace::Open)),
-        interface: format!("dpdk:{name}"),
-    })
+        interface,
+    }
+}
+
+/// A device's description without options.
+fn bus_name(devargs: &str) -> &str {
+    devargs.split(',').next().unwrap_or(devargs)
 }
 
 /// DPDK's arguments for one device, unless `given` holds its own of a kind.
@@ -71,7 +86,7 @@ fn arguments(devargs: &str, given: &str) -> Vec<String> {
 
 /// Whether this begins with `[domain:]bus:device.function`.
 fn is_pci_address(devargs: &str) -> bool {
-    let name = devargs.split(',').next().unwrap_or(devargs);
+    let name = bus_name(devargs);
     let name = name.strip_prefix("pci:").unwrap_or(name);
     let Some((device, function)) = name.rsplit_once('.') else { return false };
     let hexadecimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -89,11 +104,11 @@ fn problem(error: &flowgauge_dpdk::Error) -> String {
     use flowgauge_dpdk::Error as Dpdk;
     match error {
         Dpdk::Start { why } if why.to_ascii_lowercase().contains("hugepage") => {
-            format!("{error}; reserve hugepages (`flowgauge doctor` says how), or do without: --eal '--in-memory --no-huge -m 512'")
+            format!("{error}; reserve hugepages (`flowgauge doctor` says how), or do without: --eal '--no-huge --no-shconf -m 512'")
         }
         Dpdk::Device { operation, why, .. } => format!("DPDK cannot {operation}: {why}"),
         Dpdk::Queues { driver, way, most, wanted, .. } => {
-            format!("has {most} {way} queues (driver {driver}), and {wanted} are asked for; use --workers {most}")
+            format!("driver {driver} has {most} of the {wanted} {way} queues asked for; use --workers {most}")
         }
         Dpdk::InUse { .. } => "is in use by this process already".to_owned(),
         _ => error.to_string(),
@@ -147,7 +162,7 @@ impl Source for Shared {
     fn warnings(&self) -> Vec<String> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings = Vec::new();
-        let name = self.control.name();
+        let name = bus_name(self.control.name());
         if !seen.removed && self.control.is_removed() {
             seen.removed = true;
             warnings.push(format!("dpdk:{name}: the device was removed; nothing more is counted"));
