@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Packets that a queue holds, where the driver leaves the choice.
 const DESCRIPTORS: u16 = 2048;
 
+/// Bytes of an Ethernet header with two VLAN tags.
+const LINK_HEADER: usize = 22;
+
 /// How many queues to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queues {
@@ -138,6 +141,12 @@ impl Control {
     #[must_use]
     pub fn has_rss(&self) -> bool {
         self.raw.rss != 0
+    }
+
+    /// Bytes of the largest packet that can be sent, link header and two VLAN tags included.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        usize::from(self.raw.room).min(usize::from(self.raw.mtu) + LINK_HEADER)
     }
 
     /// What the driver counted.

@@ -42,10 +42,12 @@ pub(crate) struct RawDevice {
     pub(crate) port: u16,
     pub(crate) max_rx_queues: u16,
     pub(crate) max_tx_queues: u16,
+    pub(crate) mtu: u16,
+    pub(crate) room: u16,
     pub(crate) added: u8,
     pub(crate) rss: u8,
     pub(crate) started: u8,
-    pub(crate) driver: [c_char; 63],
+    pub(crate) driver: [c_char; 61],
 }
 
 #[derive(Clone, Copy, Default)]

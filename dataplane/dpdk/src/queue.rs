@@ -106,21 +106,19 @@ impl SendQueue {
         SendQueue { control, queue, mbufs, packets, allocated: 0, ready: 0 }
     }
 
-    /// Adds a packet of `length` bytes, which `fill` writes, to the batch. The bytes hold anything before. Gives `false`, and adds
-    /// nothing, if the batch is full (it holds [`BURST`]), no buffer is free until the device has sent, or no buffer is so long
-    /// (2,048 bytes always fit).
+    /// Adds a packet to the batch. `fill` writes it to the beginning of a buffer, which holds anything before and has room for 2,048
+    /// bytes or more, and gives its length. Gives `false`, and adds nothing, if the batch is full (it holds [`BURST`]) or no buffer
+    /// is free until the device has sent.
     #[inline]
-    pub fn push(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+    pub fn push(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
         if self.ready == self.allocated && !self.allocate() {
             return false;
         }
         let packet = &mut self.packets[self.ready];
-        if length > packet.length as usize {
-            return false;
-        }
-        // SAFETY: a buffer of ours with room for at least `length` bytes. All of its memory was written when its pool was made.
-        fill(unsafe { slice::from_raw_parts_mut(packet.data, length) });
-        (packet.length, packet.wire) = (length as u32, length as u32);
+        // SAFETY: a buffer of ours with room for as many bytes. Its memory is the kernel's zeros or what was written since.
+        let length = fill(unsafe { slice::from_raw_parts_mut(packet.data, packet.length as usize) });
+        packet.length = packet.length.min(u32::try_from(length).unwrap_or(u32::MAX));
+        packet.wire = packet.length;
         self.ready += 1;
         true
     }
@@ -145,7 +143,10 @@ impl SendQueue {
             unsafe { ffi::fg_free(tail.as_mut_ptr(), more.len() as u16) };
             return false;
         }
-        let pushed = self.push(first.len(), |bytes| bytes.copy_from_slice(first));
+        let pushed = self.push(|buffer| {
+            buffer[..first.len()].copy_from_slice(first);
+            first.len()
+        });
         let head = self.ready - 1;
         for ((segment, mbuf), room) in more.iter().zip(tail).zip(rooms) {
             // SAFETY: a buffer of ours with room for these bytes; it becomes part of the packet, which is ours as well.

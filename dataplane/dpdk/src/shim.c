@@ -37,13 +37,19 @@ struct fg_device {
     uint16_t port;
     uint16_t max_rx_queues;
     uint16_t max_tx_queues;
+    // Bytes of the largest packet behind its link header, as the device has it configured.
+    uint16_t mtu;
+    // Bytes of a packet that fit into a buffer.
+    uint16_t room;
     // The device was not there before: it is removed when it is closed.
     uint8_t added;
     // The device spreads packets over its queues by a hash of their addresses and ports.
     uint8_t rss;
     uint8_t started;
-    char driver[63];
+    char driver[61];
 };
+
+_Static_assert(sizeof(struct fg_device) == 2 * sizeof(void *) + 5 * sizeof(uint16_t) + 64 + 6, "ffi.rs declares the same");
 
 struct fg_stats {
     uint64_t received;
@@ -189,10 +195,10 @@ int fg_start(struct fg_device *device, uint16_t rx, uint16_t tx, uint16_t descri
         return done;
     struct rte_eth_conf configuration;
     memset(&configuration, 0, sizeof(configuration));
-    uint16_t mtu = RTE_ETHER_MTU;
+    device->mtu = RTE_ETHER_MTU;
     // Not told, DPDK would set the usual one.
-    if (rte_eth_dev_get_mtu(port, &mtu) == 0)
-        configuration.rxmode.mtu = mtu;
+    if (rte_eth_dev_get_mtu(port, &device->mtu) == 0)
+        configuration.rxmode.mtu = device->mtu;
     if (rx > 1 && info.flow_type_rss_offloads != 0) {
         uint64_t wanted = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP;
         configuration.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -208,9 +214,10 @@ int fg_start(struct fg_device *device, uint16_t rx, uint16_t tx, uint16_t descri
     if (done < 0)
         return done;
     *step = "get memory for packets";
-    device->pool = pool(port, mtu, rx, rx_descriptors, tx, tx_descriptors);
+    device->pool = pool(port, device->mtu, rx, rx_descriptors, tx, tx_descriptors);
     if (device->pool == NULL)
         return -rte_errno;
+    device->room = rte_pktmbuf_data_room_size(device->pool) - RTE_PKTMBUF_HEADROOM;
     unsigned int socket = (unsigned int)rte_eth_dev_socket_id(port);
     *step = "set up a receive queue";
     for (uint16_t queue = 0; queue < rx && done >= 0; queue++)

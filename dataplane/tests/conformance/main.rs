@@ -76,7 +76,6 @@ conformance! {
 #[cfg(feature = "dpdk")]
 conformance! {
     dpdk_net_ring: dpdk::OnRing { queues: 1, segments: 1 },
-    dpdk_net_ring_two_queues: dpdk::OnRing { queues: 2, segments: 1 },
-    dpdk_net_ring_segments: dpdk::OnRing { queues: 1, segments: 4 },
+    dpdk_net_ring_two_queues_of_segments: dpdk::OnRing { queues: 2, segments: 4 },
     dpdk_net_af_xdp: dpdk::OnVeth,
 }

@@ -1,4 +1,5 @@
 //! Devices that DPDK makes in software, in this process.
+#![allow(dead_code, reason = "every test binary needs another part of this")]
 
 use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
@@ -7,26 +8,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Without cards, hugepages, files and sockets.
-pub const EAL: &str = "--no-pci --no-huge --no-shconf --no-telemetry -m 1024 --lcores=0";
+pub(crate) const EAL: &str = "--no-pci --no-huge --no-shconf --no-telemetry -m 1024 --lcores=0";
 
-pub fn eal() -> Eal {
+pub(crate) fn eal() -> Eal {
     let arguments: Vec<&str> = EAL.split(' ').collect();
     Eal::start_once(&arguments).unwrap()
 }
 
 /// A number that no device of this process had.
-pub fn number() -> u64 {
+pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Opens a device: `driver`, a number of its own, and options.
-pub fn open(driver: &str, options: &str, queues: Queues) -> Result<Device, Error> {
+pub(crate) fn open(driver: &str, options: &str, queues: Queues) -> Result<Device, Error> {
     Device::open(&eal(), &format!("{driver}{}{options}", number()), queues)
 }
 
 /// A port that says how many frames were counted.
-pub struct Counted<P> {
+pub(crate) struct Counted<P> {
     port: P,
     frames: Arc<AtomicU64>,
 }
@@ -45,7 +46,7 @@ impl<P: Port> Port for Counted<P> {
 }
 
 /// The same ports, and how many frames they have had counted.
-pub fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) {
+pub(crate) fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) {
     let frames = Arc::<AtomicU64>::default();
     let Ports { ports, source, gate, interface } = ports;
     let ports = ports.into_iter().map(|port| Counted { port, frames: Arc::clone(&frames) }).collect();
@@ -53,7 +54,7 @@ pub fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) 
 }
 
 /// Sends what is in the batch, however long the device takes.
-pub fn flush(queue: &mut SendQueue) {
+pub(crate) fn flush(queue: &mut SendQueue) {
     while queue.waiting() > 0 {
         if queue.flush() == 0 {
             thread::yield_now();

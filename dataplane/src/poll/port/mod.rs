@@ -7,7 +7,7 @@ mod memory;
 mod pcap;
 
 #[cfg(feature = "dpdk")]
-pub use dpdk::{DpdkPort, EAL, dpdk, dpdk_device};
+pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
 pub use pcap::{CHUNK, pcap, pcap_reader};

@@ -1,5 +1,9 @@
 //! Devices that DPDK drives: network cards of any driver, and the devices that it makes in software.
 
+mod sender;
+
+pub use sender::DpdkSender;
+
 use super::{Frame, Port, Ports, Received, Source};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
@@ -27,10 +31,17 @@ const SPINS: u32 = 256;
 /// # Errors
 /// [`Error::Port`] with what DPDK says.
 pub fn dpdk(devargs: &str, eal: Option<&str>, workers: usize) -> Result<Ports<DpdkPort>, Error> {
-    let failed = |error| Error::Port { port: format!("dpdk:{devargs}"), problem: problem(&error) };
-    let eal = Eal::start_once(&arguments(devargs, eal.unwrap_or(EAL))).map_err(failed)?;
     let receive = u16::try_from(workers).unwrap_or(u16::MAX);
-    Device::open(&eal, devargs, Queues { receive, send: 0 }).map(dpdk_device).map_err(failed)
+    open(devargs, eal, Queues { receive, send: 0 }).map(dpdk_device)
+}
+
+fn open(devargs: &str, eal: Option<&str>, queues: Queues) -> Result<Device, Error> {
+    let opened = Eal::start_once(&arguments(devargs, eal.unwrap_or(EAL))).and_then(|eal| Device::open(&eal, devargs, queues));
+    opened.map_err(|error| failed(devargs, &error))
+}
+
+fn failed(devargs: &str, error: &flowgauge_dpdk::Error) -> Error {
+    Error::Port { port: format!("dpdk:{devargs}"), problem: problem(error) }
 }
 
 /// Ports on an open device, one a receive queue.
