@@ -53,7 +53,12 @@ fn options_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
-    refused("run --port tap0", "pcap:FILE or memory:PROFILE");
+    refused("run --port tap0", "pcap:FILE, memory:PROFILE or dpdk:DEVICE");
+    refused("run --port dpdk:", "dpdk:DEVICE");
+    #[cfg(not(feature = "dpdk"))]
+    refused("run --port dpdk:net_null0", "build flowgauge with `--features dpdk`");
+    refused("run --port memory:unique --eal --no-huge", "--port dpdk:DEVICE");
+    refused("run --eal --no-huge", "--port dpdk:DEVICE");
     refused("run --port pcap:", "pcap:FILE");
     refused("run --port memory:nope", "unique, sequential, subnets, zipf or burst");
     refused("run --port memory:", "unique, sequential, subnets, zipf or burst");

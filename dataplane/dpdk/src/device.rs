@@ -3,10 +3,11 @@
 
 use crate::eal::{self, Eal, listen};
 use crate::error::{Error, reason};
-use crate::ffi::{self, Pool, RawDevice, RawStats};
+use crate::ffi::{self, Fill, Pool, RawDevice, RawStats};
 use crate::queue::{ReceiveQueue, SendQueue};
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packets that a queue holds, where the driver leaves the choice.
@@ -100,6 +101,24 @@ impl Device {
             send: (0..queues.send).map(|queue| SendQueue::new(Arc::clone(&control), queue)).collect(),
             control,
         })
+    }
+}
+
+impl Device {
+    /// Writes over every free buffer; `fill` is given each once. A device that hands buffers out as they are, as `net_null` does,
+    /// then delivers what was written: for measurements.
+    pub fn fill_buffers(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        unsafe extern "C" fn call<F: FnMut(&mut [u8])>(context: *mut c_void, data: *mut u8, size: u32) {
+            // SAFETY: `context` is the closure below, which nobody else uses meanwhile; `data` is a buffer of this size that is
+            // nobody's, and all of it was written once, by the kernel at least.
+            unsafe { (*context.cast::<F>())(slice::from_raw_parts_mut(data, size as usize)) }
+        }
+        fn caller<F: FnMut(&mut [u8])>(_: &F) -> Fill {
+            call::<F>
+        }
+        let call = caller(&fill);
+        // SAFETY: the pool is there while the device is; `call` and `context` belong together.
+        unsafe { ffi::fg_fill(self.control.pool(), call, (&raw mut fill).cast()) };
     }
 }
 

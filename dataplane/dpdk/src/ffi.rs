@@ -1,6 +1,6 @@
 //! The functions and structs of `shim.c`.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
 /// A packet buffer of DPDK's.
@@ -63,6 +63,8 @@ pub(crate) struct RawStats {
 
 pub(crate) type Log = extern "C" fn(level: u32, text: *const c_char, length: usize);
 
+pub(crate) type Fill = unsafe extern "C" fn(context: *mut c_void, data: *mut u8, size: u32);
+
 #[allow(unsafe_code, reason = "declares the functions of shim.c as they are there")]
 unsafe extern "C" {
     pub(crate) fn fg_init(argc: c_int, argv: *mut *mut c_char, log: Log) -> c_int;
@@ -76,9 +78,17 @@ unsafe extern "C" {
     pub(crate) fn fg_link(port: u16) -> c_int;
     pub(crate) fn fg_set_link(port: u16, up: c_int) -> c_int;
     pub(crate) fn fg_is_removed(port: u16) -> c_int;
-    pub(crate) fn fg_receive(port: u16, queue: u16, mbufs: *mut *mut Mbuf, packets: *mut Packet, most: u16) -> u16;
+    pub(crate) fn fg_receive(
+        port: u16,
+        queue: u16,
+        mbufs: *mut *mut Mbuf,
+        packets: *mut Packet,
+        most: u16,
+        plain: *mut *mut Pool,
+    ) -> u16;
     pub(crate) fn fg_gather(mbuf: *const Mbuf, buffer: *mut u8, size: u32) -> u32;
-    pub(crate) fn fg_free(mbufs: *mut *mut Mbuf, count: u16);
+    pub(crate) fn fg_free(mbufs: *mut *mut Mbuf, count: u16, plain: *mut Pool);
+    pub(crate) fn fg_fill(pool: *mut Pool, fill: Fill, context: *mut c_void);
     pub(crate) fn fg_allocate(pool: *mut Pool, mbufs: *mut *mut Mbuf, packets: *mut Packet, count: u16) -> c_int;
     pub(crate) fn fg_append(mbuf: *mut Mbuf, more: *mut Mbuf, length: u16);
     pub(crate) fn fg_send(port: u16, queue: u16, mbufs: *mut *mut Mbuf, packets: *const Packet, count: u16) -> u16;

@@ -3,7 +3,7 @@
 
 use crate::device::Control;
 use crate::eal;
-use crate::ffi::{self, Mbuf, Packet};
+use crate::ffi::{self, Mbuf, Packet, Pool};
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
@@ -30,12 +30,16 @@ pub struct ReceiveQueue {
 unsafe impl Send for ReceiveQueue {}
 
 /// Buffers that go back to their pool when this is dropped.
-struct Received<'a>(&'a mut [*mut Mbuf]);
+struct Received<'a> {
+    mbufs: &'a mut [*mut Mbuf],
+    /// The pool they can go back to as they are.
+    plain: *mut Pool,
+}
 
 impl Drop for Received<'_> {
     fn drop(&mut self) {
         // SAFETY: the driver handed these buffers over, and nobody refers to their bytes any more.
-        unsafe { ffi::fg_free(self.0.as_mut_ptr(), self.0.len() as u16) };
+        unsafe { ffi::fg_free(self.mbufs.as_mut_ptr(), self.mbufs.len() as u16, self.plain) };
     }
 }
 
@@ -58,12 +62,18 @@ impl ReceiveQueue {
     pub fn burst(&mut self, mut each: impl FnMut(&[u8], u32)) -> usize {
         eal::join();
         let Self { control, queue, mbufs, packets, gathered } = self;
+        let mut plain = null_mut();
         // SAFETY: the device is started while `control` is there, and has this queue, which is ours alone; both arrays have room
         // for `BURST`.
-        let count =
-            unsafe { ffi::fg_receive(control.port(), *queue, mbufs.as_mut_ptr(), packets.as_mut_ptr(), BURST as u16) } as usize;
-        let received = Received(&mut mbufs[..count]);
-        for (&mbuf, packet) in received.0.iter().zip(&packets[..count]) {
+        let count = unsafe {
+            let (mbufs, packets) = (mbufs.as_mut_ptr(), packets.as_mut_ptr());
+            ffi::fg_receive(control.port(), *queue, mbufs, packets, BURST as u16, &raw mut plain)
+        } as usize;
+        if count == 0 {
+            return 0;
+        }
+        let received = Received { mbufs: &mut mbufs[..count], plain };
+        for (&mbuf, packet) in received.mbufs.iter().zip(&packets[..count]) {
             // SAFETY: as many bytes as the segment holds, in a buffer that is ours until `received` is dropped.
             let mut bytes = unsafe { slice::from_raw_parts(packet.data.cast_const(), packet.length as usize) };
             if packet.length < packet.wire {
@@ -140,7 +150,7 @@ impl SendQueue {
         }
         if !fits(&self.packets[self.ready], first) || !more.iter().zip(&rooms).all(|(bytes, room)| fits(room, bytes)) {
             // SAFETY: buffers of ours that nothing refers to.
-            unsafe { ffi::fg_free(tail.as_mut_ptr(), more.len() as u16) };
+            unsafe { ffi::fg_free(tail.as_mut_ptr(), more.len() as u16, null_mut()) };
             return false;
         }
         let pushed = self.push(|buffer| {
@@ -203,6 +213,6 @@ impl SendQueue {
 impl Drop for SendQueue {
     fn drop(&mut self) {
         // SAFETY: buffers of ours that nothing refers to.
-        unsafe { ffi::fg_free(self.mbufs.as_mut_ptr(), self.allocated as u16) };
+        unsafe { ffi::fg_free(self.mbufs.as_mut_ptr(), self.allocated as u16, null_mut()) };
     }
 }

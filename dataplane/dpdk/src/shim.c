@@ -290,15 +290,24 @@ int fg_is_removed(uint16_t port)
 
 // Packets
 
-uint16_t fg_receive(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, struct fg_packet *packets, uint16_t most)
+// `plain` is the pool that all buffers can go back to as they are, or NULL if there is more to do.
+uint16_t fg_receive(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, struct fg_packet *packets, uint16_t most,
+                    struct rte_mempool **plain)
 {
     uint16_t count = rte_eth_rx_burst(port, queue, mbufs, most);
+    struct rte_mempool *pool = count > 0 ? mbufs[0]->pool : NULL;
+    // Not zero if a buffer is of another pool, has further segments or is shared. Found out while the buffer's header is at hand.
+    uint64_t other = 0;
     for (uint16_t index = 0; index < count; index++) {
         struct rte_mbuf *mbuf = mbufs[index];
         uint8_t *data = rte_pktmbuf_mtod(mbuf, uint8_t *);
         rte_prefetch0(data);
         packets[index] = (struct fg_packet){.data = data, .length = mbuf->data_len, .wire = mbuf->pkt_len};
+        other |= (uintptr_t)mbuf->pool ^ (uintptr_t)pool;
+        other |= (uint64_t)(mbuf->nb_segs ^ 1) | (uint64_t)(rte_mbuf_refcnt_read(mbuf) ^ 1);
+        other |= mbuf->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL);
     }
+    *plain = other == 0 ? pool : NULL;
     return count;
 }
 
@@ -314,24 +323,30 @@ uint32_t fg_gather(const struct rte_mbuf *mbuf, uint8_t *buffer, uint32_t size)
     return gathered;
 }
 
-// Whether this is a buffer of `pool` that nothing else refers to: as drivers do, it can go back as it is.
-static inline int plain(struct rte_mbuf *mbuf, const struct rte_mempool *pool)
+// `plain` as above: as drivers do, buffers with nothing about them go back without another look.
+void fg_free(struct rte_mbuf **mbufs, uint16_t count, struct rte_mempool *plain)
 {
-    return mbuf->pool == pool && mbuf->nb_segs == 1 && RTE_MBUF_DIRECT(mbuf) && rte_mbuf_refcnt_read(mbuf) == 1;
+    if (plain != NULL)
+        rte_mempool_put_bulk(plain, (void **)mbufs, count);
+    else
+        rte_pktmbuf_free_bulk(mbufs, count);
 }
 
-void fg_free(struct rte_mbuf **mbufs, uint16_t count)
+// Writes over every free buffer, for measurements on devices that hand buffers out as they are.
+void fg_fill(struct rte_mempool *pool, void (*fill)(void *context, uint8_t *data, uint32_t size), void *context)
 {
-    if (count == 0)
-        return;
-    struct rte_mempool *pool = mbufs[0]->pool;
-    for (uint16_t index = 0; index < count; index++) {
-        if (!plain(mbufs[index], pool)) {
-            rte_pktmbuf_free_bulk(mbufs, count);
-            return;
-        }
+    struct rte_mbuf *all = NULL, *mbuf;
+    while ((mbuf = rte_pktmbuf_alloc(pool)) != NULL) {
+        fill(context, rte_pktmbuf_mtod(mbuf, uint8_t *), rte_pktmbuf_tailroom(mbuf));
+        mbuf->next = all;
+        all = mbuf;
     }
-    rte_mempool_put_bulk(pool, (void **)mbufs, count);
+    while (all != NULL) {
+        mbuf = all;
+        all = mbuf->next;
+        mbuf->next = NULL;
+        rte_pktmbuf_free(mbuf);
+    }
 }
 
 // Empty buffers; `length` says how much fits. All or none.

@@ -106,6 +106,7 @@ fn sockets(machine: &Machine) -> Sockets {
 fn dpdk(machine: &Machine) -> Check {
     const NAME: &str = "dpdk";
     const INSTALL: &str = "`apt-get install libdpdk-dev` (Debian, Ubuntu) or `dnf install dpdk-devel` (Fedora)";
+    const BUILD: &str = "`cargo install --path ctl/cli --features dpdk`";
     let installed = dpdk_version(machine);
     let found = installed
         .as_ref()
@@ -113,8 +114,8 @@ fn dpdk(machine: &Machine) -> Check {
     match (offered(NAME), installed) {
         (true, Some(_)) => Check::ok(NAME, found),
         (true, None) => Check::no(NAME, found, INSTALL),
-        (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), "nothing yet; use another port"),
-        (false, None) => Check::no(NAME, format!("not in this build; {found}"), format!("nothing yet; it will take {INSTALL}")),
+        (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), BUILD),
+        (false, None) => Check::no(NAME, format!("not in this build; {found}"), format!("{INSTALL}, then {BUILD}")),
     }
 }
 
@@ -140,7 +141,7 @@ fn dpdk_version(machine: &Machine) -> Option<String> {
 }
 
 fn hugepages(machine: &Machine) -> Check {
-    const RESERVE: &str = "for DPDK: `echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`";
+    const RESERVE: &str = "for DPDK: `echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`, or `run --eal '--no-huge --no-shconf -m 512'`";
     const DIRECTORY: &str = "sys/kernel/mm/hugepages";
     let count = |name: &str, file: &str| machine.number::<u64>(&format!("{DIRECTORY}/{name}/{file}"));
     let of_size = |name: &String| {
