@@ -2,10 +2,8 @@
 //!
 //! `cargo bench -p flowgauge-bench --features dpdk --bench dpdk [ROUNDS]`, as root, with `dpdk-testpmd` (package dpdk) and 256 MiB of
 //! hugepages: without them all buffers fall into the same lines of the first-level cache. `FLOWGAUGE_EAL` holds other arguments for
-//! DPDK. Both take turns; times are CPU time of the thread that polls.
-//!
-//! On `net_null`, whose buffers arrive as they are: zeros, or IPv4 frames written there before. On `net_af_xdp`, frames that the kernel
-//! sends over a pair of veth devices.
+//! DPDK. Both take turns; times are CPU time of the thread that polls. The device is `net_null`, whose buffers arrive as they are: zeros, or
+//! IPv4 frames written there before.
 #![allow(missing_docs, clippy::expect_used, reason = "a benchmark")]
 
 use flowgauge_bench::statistics::median;
@@ -13,15 +11,11 @@ use flowgauge_core::{HashMode, Settings};
 use flowgauge_dataplane::poll::Options;
 use flowgauge_dataplane::poll::port::dpdk_device;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::Sender;
-use flowgauge_dataplane::xdp::veth::{isolated, pair};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use flowgauge_dpdk::{Device, Eal, Queues};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -119,45 +113,12 @@ fn main() {
     all.push("--lcores=0".to_owned());
     let eal = Eal::start_once(&all).expect("DPDK, with hugepages");
     let generator = Generator::new(Profile::new(Sources::Unique));
-    let mut null = Series(Vec::new());
+    let mut series = Series(Vec::new());
     for _ in 0..rounds {
-        null.add(TESTPMD, testpmd("net_null0"));
-        null.add("counting frames of zeros, crc32", Some(counted(&eal, "net_null0", HashMode::Crc32, None)));
-        null.add("counting IPv4 sources, crc32", Some(counted(&eal, "net_null0", HashMode::Crc32, Some(&generator))));
-        null.add("counting IPv4 sources, tabulated", Some(counted(&eal, "net_null0", HashMode::Tabulated, Some(&generator))));
+        series.add(TESTPMD, testpmd("net_null0"));
+        series.add("counting frames of zeros, crc32", Some(counted(&eal, "net_null0", HashMode::Crc32, None)));
+        series.add("counting IPv4 sources, crc32", Some(counted(&eal, "net_null0", HashMode::Crc32, Some(&generator))));
+        series.add("counting IPv4 sources, tabulated", Some(counted(&eal, "net_null0", HashMode::Tabulated, Some(&generator))));
     }
-    null.print("net_null, 64-byte frames");
-    let veth = isolated(move || {
-        let mut series = Series(Vec::new());
-        for round in 0..rounds {
-            let ours = |device: &str, hash| Some(counted(&eal, device, hash, None));
-            series.add(TESTPMD, sending(3 * round, testpmd));
-            series.add("counting IPv4 sources, crc32", sending(3 * round + 1, |device| ours(device, HashMode::Crc32)));
-            series.add("counting IPv4 sources, tabulated", sending(3 * round + 2, |device| ours(device, HashMode::Tabulated)));
-        }
-        series.print("net_af_xdp on veth, 64-byte frames");
-    });
-    if let Err(need) = veth {
-        println!("net_af_xdp: skipped: needs {need}");
-    }
-}
-
-/// Measures a device on a pair of veth devices of its own, while the kernel sends frames as fast as it can.
-fn sending<T>(number: usize, measure: impl FnOnce(&str) -> T) -> T {
-    let (tx, rx) = (format!("tx{number}"), format!("rx{number}"));
-    pair((&tx, "10.78.0.1"), (&rx, "10.78.0.2")).expect("a pair of veth devices");
-    let stop = Arc::<AtomicBool>::default();
-    let stopped = Arc::clone(&stop);
-    // In the same network, as a thread of this one.
-    let sender = thread::spawn(move || {
-        let generator = Generator::new(Profile::new(Sources::Unique));
-        let mut sender = Sender::new(&tx, generator.template(), 100_000).expect("a sender");
-        while !stopped.load(Ordering::Relaxed) {
-            sender.send(1 << 20).expect("an interface");
-        }
-    });
-    let measured = measure(&format!("net_af_xdp{number},iface={rx}"));
-    stop.store(true, Ordering::Relaxed);
-    sender.join().expect("a sender");
-    measured
+    series.print("net_null, 64-byte frames");
 }

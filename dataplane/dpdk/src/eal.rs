@@ -76,6 +76,13 @@ impl Affinity {
     }
 }
 
+/// The first processor that this thread may run on.
+pub(crate) fn first_processor() -> Option<usize> {
+    let Affinity(set) = Affinity::of_this_thread();
+    // SAFETY: looks at bits of a set that was filled in, within its size.
+    set.and_then(|set| (0..libc::CPU_SETSIZE as usize).find(|&processor| unsafe { libc::CPU_ISSET(processor, &set) }))
+}
+
 /// Calls that open, close and configure devices must not run side by side.
 pub(crate) fn control() -> MutexGuard<'static, ()> {
     static CONTROL: Mutex<()> = Mutex::new(());

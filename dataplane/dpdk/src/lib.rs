@@ -19,6 +19,8 @@
 //! DPDK finds itself.
 
 #[cfg(feature = "link")]
+mod arguments;
+#[cfg(feature = "link")]
 mod device;
 #[cfg(feature = "link")]
 mod eal;
@@ -31,6 +33,7 @@ mod queue;
 
 #[cfg(feature = "link")]
 pub use crate::{
+    arguments::arguments,
     device::{Control, Device, Queues, Stats},
     eal::{Eal, version},
     error::Error,

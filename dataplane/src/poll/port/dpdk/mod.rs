@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
 use flowgauge_core::Link;
-use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue};
+use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue, arguments};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -67,47 +67,6 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
 /// A device's description without options.
 fn bus_name(devargs: &str) -> &str {
     devargs.split(',').next().unwrap_or(devargs)
-}
-
-/// DPDK's arguments for one device, unless `given` holds its own of a kind.
-fn arguments(devargs: &str, given: &str) -> Vec<String> {
-    let given: Vec<String> = given.split_ascii_whitespace().map(str::to_owned).collect();
-    let has = |short: &[&str], long: &[&str]| {
-        given.iter().any(|argument| {
-            let name = argument.split('=').next().unwrap_or(argument);
-            long.contains(&name) || short.iter().any(|short| !name.starts_with("--") && name.starts_with(short))
-        })
-    };
-    let mut arguments = Vec::new();
-    if !has(&["-a", "-b"], &["--allow", "--block", "--no-pci"]) {
-        // Otherwise DPDK takes every card that it has a driver for.
-        if is_pci_address(devargs) {
-            arguments.extend(["-a".to_owned(), devargs.to_owned()]);
-        } else {
-            arguments.push("--no-pci".to_owned());
-        }
-    }
-    if !has(&["-l", "-c", "-S"], &["--lcores"]) {
-        // Workers are threads of this process; of DPDK's own one has to be there, and does nothing.
-        arguments.extend(first_processor().map(|processor| format!("--lcores=0@{processor}")));
-    }
-    arguments.extend(given);
-    arguments
-}
-
-/// Whether this begins with `[domain:]bus:device.function`.
-fn is_pci_address(devargs: &str) -> bool {
-    let name = bus_name(devargs);
-    let name = name.strip_prefix("pci:").unwrap_or(name);
-    let Some((device, function)) = name.rsplit_once('.') else { return false };
-    let hexadecimal = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let fields = device.split(':').count();
-    (2..=3).contains(&fields) && device.split(':').all(hexadecimal) && hexadecimal(function)
-}
-
-fn first_processor() -> Option<usize> {
-    let usable = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok()?;
-    (0..nix::sched::CpuSet::count()).find(|&processor| usable.is_set(processor).unwrap_or(false))
 }
 
 /// What went wrong, and what to do where that is known.
@@ -188,38 +147,5 @@ impl Source for Shared {
             seen.link_up = up;
         }
         warnings
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{arguments, is_pci_address};
-
-    #[test]
-    fn only_the_named_device_is_taken() {
-        for (devargs, pci) in [
-            ("0000:03:00.0", true),
-            ("03:00.1,rx_burst=1", true),
-            ("pci:0000:af:00.0", true),
-            ("net_pcap0,rx_pcap=/tmp/a.b:c.0", false),
-            ("net_null0", false),
-            ("net_af_xdp0,iface=eth0:1.5", false),
-            ("", false),
-            ("0.0", false),
-        ] {
-            assert_eq!(is_pci_address(devargs), pci, "{devargs}");
-            let arguments = arguments(devargs, "--in-memory --lcores=0");
-            let expected: &[&str] = if pci { &["-a", devargs] } else { &["--no-pci"] };
-            assert_eq!(arguments, [expected, &["--in-memory", "--lcores=0"]].concat());
-        }
-    }
-
-    #[test]
-    fn given_arguments_hold() {
-        assert_eq!(arguments("0000:03:00.0", "-b 0000:04:00.0 -l 1"), ["-b", "0000:04:00.0", "-l", "1"]);
-        assert_eq!(arguments("net_null0", "--allow=0000:04:00.0 -l1-3"), ["--allow=0000:04:00.0", "-l1-3"]);
-        let [bus, lcores, no_huge] = &arguments("net_null0", "--no-huge")[..] else { panic!("three arguments") };
-        assert_eq!((&bus[..], &no_huge[..]), ("--no-pci", "--no-huge"));
-        assert!(lcores.starts_with("--lcores=0@"));
     }
 }
