@@ -29,7 +29,6 @@ use std::time::Duration;
   flowgauge run -i eth1,eth2 --direction both --adopt
   flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
   flowgauge run --port pcap:trace.pcap --key five-tuple --format json
-  flowgauge run --port dpdk:0000:03:00.0 --workers 4
   flowgauge run --backend tofino --address switch:50052 --registers 2048
   flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m")]
 pub(crate) struct Run {
