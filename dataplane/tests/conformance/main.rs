@@ -12,6 +12,8 @@
 #[cfg(target_os = "linux")]
 use flowgauge_dataplane::Direction;
 
+#[cfg(target_os = "linux")]
+mod af_xdp;
 mod backend;
 mod cases;
 mod frames;
@@ -25,6 +27,7 @@ macro_rules! conformance {
     ($($name:ident: $backend:expr),* $(,)?) => {
         $(mod $name {
             use super::*;
+            use crate::backend::Backend;
             cases! { $backend }
         })*
     };
@@ -53,13 +56,15 @@ macro_rules! group {
             use super::*;
             $(#[test]
             fn $case() {
-                crate::cases::$group::$case(&$backend);
+                $backend.stage(crate::cases::$group::$case);
             })*
         }
     };
 }
 
 conformance! {
+    af_xdp_on_veth: af_xdp::OnVeth { queues: 1 },
+    af_xdp_on_two_queues: af_xdp::OnVeth { queues: 2 },
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
     tofino_on_model: tofino::OnModel,
