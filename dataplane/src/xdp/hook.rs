@@ -21,7 +21,6 @@ use flowgauge_core::{Bank, Settings};
 use std::io;
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
-pub(super) const TOO_OLD: &str = "this kernel has no links for it; it takes Linux 5.9, and 6.6 for egress";
 
 /// One program at one place.
 pub(super) struct Hook {
@@ -153,7 +152,7 @@ fn verify(place: &Place, task: Task, programs: &mut Ebpf) -> Result<(), ProgramE
 
 fn attach(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<FdLink, Error> {
     let Options { mode, task, .. } = *options;
-    let too_old = |_| refused(place, TOO_OLD.to_owned());
+    let too_old = |_| refused(place, "this kernel has no links for it; it takes Linux 5.9, and 6.6 for egress".to_owned());
     verify(place, task, programs).map_err(|error| refused(place, loading(&error)))?;
     let failed = |error: ProgramError| refused(place, attaching(&error, mode, place.direction, "--xdp-mode skb"));
     match place.direction {

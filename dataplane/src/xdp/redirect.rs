@@ -7,18 +7,21 @@ use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapError, PerCpuArray, XskMap};
-use aya::programs::links::FdLink;
+use aya::programs::ProgramError;
+use aya::programs::xdp::XdpLink;
 use std::os::fd::AsRawFd;
 
 /// Queues that may have sockets.
 pub(crate) const QUEUES: u32 = 1024;
 
 /// A program that hands what arrives on a queue to the queue's socket, and lets pass what arrives on the others. It leaves the
-/// interface when this is dropped, or when the process ends.
+/// interface when this is dropped, or when the process ends (before Linux 5.9 only if it ends in order).
 pub(crate) struct Redirect {
     place: Place,
-    /// First, so that no packet is handed to sockets that are being closed.
-    _link: FdLink,
+    programs: aya::Ebpf,
+    program: &'static str,
+    /// Keeps the program attached; `None` if it could not be attached again.
+    link: Option<XdpLink>,
     sockets: XskMap<aya::maps::MapData>,
     passed: PerCpuArray<aya::maps::MapData, u64>,
 }
@@ -41,8 +44,24 @@ impl Redirect {
         program.load().map_err(|error| refused(&place, loading(&error)))?;
         let failed = |error| refused(&place, attaching(&error, mode, Direction::Ingress, "the port's option xdp=skb"));
         let link = program.attach(interface, mode.into()).and_then(|link| program.take_link(link)).map_err(failed)?;
-        let link = FdLink::try_from(link).map_err(|_| refused(&place, hook::TOO_OLD.to_owned()))?;
-        Ok(Redirect { place, _link: link, sockets: map, passed })
+        Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
+    }
+
+    /// Puts the program on queues that the interface has got since it was attached: veth leaves them without one. No queue is without
+    /// it meanwhile that had it.
+    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+        let Some(link) = self.link.take() else { return Ok(()) };
+        let program = ingress(&mut self.programs, self.program);
+        // The kernel does nothing if it is told to put the same program there: it takes another one, if the same.
+        let renewed = program.and_then(|program| {
+            program.unload()?;
+            program.load()?;
+            let link = program.attach_to_link(link)?;
+            program.take_link(link)
+        });
+        let failed = |error: ProgramError| refused(&self.place, format!("cannot attach the program again: {}", loading(&error)));
+        self.link = Some(renewed.map_err(failed)?);
+        Ok(())
     }
 
     /// Hands what arrives on a queue to this socket from now on.

@@ -92,7 +92,16 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         refusals_counted,
         gone: AtomicBool::new(false),
         at_work: AtomicUsize::new(count),
-        watch: Mutex::new(Watch { redirect, handles, queues: there, running: true, quiet: Vec::new(), device: Losses::default() }),
+        watch: Mutex::new(Watch {
+            redirect,
+            handles,
+            queues: there,
+            uncounted: false,
+            running: true,
+            quiet: Vec::new(),
+            passed: 0,
+            device: Losses::default(),
+        }),
         doors,
     });
     let ports = arrivals.into_iter().map(|arrivals| AfXdpPort::new(arrivals, Arc::clone(&shared)));
@@ -128,7 +137,11 @@ fn config(description: &AfXdp, interface: &Interface) -> Result<Config, String> 
 }
 
 fn open(description: &AfXdp, index: u32, queue: u32, config: &Config) -> Result<Socket, Error> {
-    let socket = opened(index, queue, config).and_then(|socket| {
+    prepared(description, queue, config, opened(index, queue, config))
+}
+
+fn prepared(description: &AfXdp, queue: u32, config: &Config, socket: io::Result<Socket>) -> Result<Socket, Error> {
+    let socket = socket.and_then(|socket| {
         if description.busy_poll {
             socket.handle().prefer_busy_poll(BUSY_POLL_US, BATCH as i32)?;
         }
@@ -202,10 +215,14 @@ struct Watch {
     handles: Vec<Handle>,
     /// Queues that the interface had when last looked at.
     queues: u32,
+    /// Whether some of them are not counted because they cannot be.
+    uncounted: bool,
     /// Whether the interface was up.
     running: bool,
     /// Of every queue the packets lost when last looked at, and the looks since the last loss.
     quiet: Vec<Quiet>,
+    /// Packets that had come to queues without a socket.
+    passed: u64,
     /// The most that the device was ever found to have lost.
     device: Losses,
 }
@@ -219,6 +236,12 @@ struct Quiet {
 }
 
 impl Watch {
+    /// Packets that came to queues without a socket. Keeps what it was if the kernel does not say.
+    fn passed(&mut self) -> u64 {
+        self.passed = self.redirect.passed().unwrap_or(self.passed);
+        self.passed
+    }
+
     fn lost(&self) -> u64 {
         self.handles.iter().filter_map(|handle| handle.lost().ok()).map(|lost| lost.packets).sum()
     }
@@ -233,33 +256,38 @@ impl Shared {
     fn follow_queues(&self, watch: &mut Watch, said: &mut Vec<String>) {
         let name = &self.description.interface;
         let there = self.interface.receive_queues();
-        if there == watch.queues {
-            return;
-        }
         let before = std::mem::replace(&mut watch.queues, there);
+        let now = format!("{name}: has {there} receive queues now instead of {before}");
         if self.description.queues.is_some() {
-            said.push(format!("{name}: has {there} receive queues now instead of {before}; {} are counted", watch.handles.len()));
+            if there != before {
+                said.push(format!("{now}, of which {} are counted, as asked for", (watch.handles.len() as u32).min(there)));
+            }
             return;
         }
-        let mut problem = None;
+        let mut problem = if there > before { watch.redirect.renew().err() } else { None };
         while problem.is_none() && (watch.handles.len() as u32) < there.min(QUEUES) {
-            let queue = watch.handles.len() as u32;
-            let socket = open(&self.description, self.index, queue, &self.config);
-            let added = socket.and_then(|socket| watch.redirect.add(queue, &socket.handle()).map(|()| socket));
-            match added {
-                Ok(socket) => {
-                    watch.handles.push(socket.handle());
-                    // The port lives as long as its worker.
-                    let _ = self.doors[queue as usize % self.doors.len()].send(socket);
-                }
-                Err(error) => problem = Some(error),
-            }
+            problem = self.add_queue(watch).err();
         }
         let counted = (watch.handles.len() as u32).min(there);
-        said.push(match problem {
-            None => format!("{name}: has {there} receive queues now instead of {before}; all are counted"),
-            Some(error) => format!("{name}: has {there} receive queues now, of which {counted} are counted: {error}"),
-        });
+        let told = watch.uncounted;
+        watch.uncounted = problem.is_some();
+        match problem {
+            Some(error) if there != before || !told => said.push(format!("{now}, of which {counted} are counted: {error}")),
+            None if there != before => said.push(format!("{now}; all are counted")),
+            None if told => said.push(format!("{name}: all {there} receive queues are counted again")),
+            _ => {}
+        }
+    }
+
+    /// A socket for the next queue.
+    fn add_queue(&self, watch: &mut Watch) -> Result<(), Error> {
+        let queue = watch.handles.len() as u32;
+        let socket = prepared(&self.description, queue, &self.config, Socket::open(self.index, queue, &self.config))?;
+        watch.redirect.add(queue, &socket.handle())?;
+        watch.handles.push(socket.handle());
+        // The port lives as long as its worker.
+        let _ = self.doors[queue as usize % self.doors.len()].send(socket);
+        Ok(())
     }
 
     /// Queues that begin to lose packets, and that lose none any more.
@@ -312,7 +340,7 @@ impl Source for Shared {
         let mut losses = watch.device.clone();
         losses.add(LossCause::Socket, lost);
         if self.description.queues.is_none() {
-            losses.add(LossCause::Queue, watch.redirect.passed().unwrap_or(0));
+            losses.add(LossCause::Queue, watch.passed());
         }
         losses
     }
