@@ -69,24 +69,14 @@ impl Traffic {
     }
 
     fn send(&mut self, packets: u64) {
-        let end = self.sent + packets;
-        let senders = self.senders.len();
-        for turn in 0.. {
-            if self.sent == end {
-                break;
-            }
-            let (generator, mut next) = (&self.generator, self.sent);
-            let fill = |place: &mut [u8]| {
-                let frame = &mut place[..generator.frame_length()];
-                frame.copy_from_slice(generator.template());
-                generator.fill(next, frame);
-                next += 1;
-                frame.len()
-            };
-            let sender = &mut self.senders[turn % senders];
-            sender.send((end - self.sent).min(32) as u32, fill).unwrap();
-            self.sent = next;
+        let mut frame = self.generator.template().to_vec();
+        for packet in 0..packets {
+            self.generator.fill(self.sent + packet, &mut frame);
+            let senders = self.senders.len();
+            // In runs as long as the sender's batches.
+            self.senders[(packet / 32) as usize % senders].send(&frame).unwrap();
         }
+        self.sent += packets;
         self.senders.iter_mut().for_each(|sender| sender.finish().unwrap());
     }
 

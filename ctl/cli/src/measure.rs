@@ -73,7 +73,7 @@ fn conduct<C: Clock>(
 }
 
 /// The first signal ends the run in order, the second at once.
-fn end_on_signal(gate: Option<&Arc<Gate>>) -> Result<Interrupt, Failure> {
+pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     let (triggered, gate) = (interrupt.clone(), gate.cloned());
     let handler = move || {

@@ -50,6 +50,16 @@ pub(crate) fn workers(text: &str) -> Result<usize, String> {
     if (1..=256).contains(&workers) { Ok(workers) } else { Err("give a number from 1 to 256".to_owned()) }
 }
 
+/// Packets per second; `None` for as many as possible.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate(pub(crate) Option<f64>);
+
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    // As in a profile.
+    let profile: Result<Profile, _> = format!("unique,rate={text}").parse();
+    profile.map(|profile| Rate(profile.rate)).map_err(|_| "give packets per second, such as 100k or 2.5M, or max".to_owned())
+}
+
 /// CPUs by number, with commas between, and ranges of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);

@@ -106,17 +106,8 @@ impl Feeder for OverTheWire {
         let mut senders = self.senders.lock().unwrap();
         for (batch, sender) in frames.chunks(32).zip((0..senders.len()).cycle()) {
             self.wait(UNDERWAY);
-            let mut left = batch.iter();
-            let mut fill = |place: &mut [u8]| {
-                let bytes = &left.next().unwrap().bytes;
-                place[..bytes.len()].copy_from_slice(bytes);
-                bytes.len()
-            };
             let sender = &mut senders[sender];
-            let mut taken = 0;
-            while taken < batch.len() as u32 {
-                taken += sender.send(batch.len() as u32 - taken, &mut fill).unwrap();
-            }
+            batch.iter().for_each(|frame| sender.send(&frame.bytes).unwrap());
             sender.finish().unwrap();
             self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
         }

@@ -5,7 +5,6 @@ use super::socket::{Config, Socket, Task};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
 use crate::xdp::{DeviceCounters, device};
-use std::io;
 
 /// Packets that the kernel sends for one call.
 const BATCH: u32 = 32;
@@ -17,6 +16,8 @@ pub struct FrameSender {
     socket: Socket,
     largest: usize,
     before: DeviceCounters,
+    /// Packets that the kernel was not told of.
+    queued: u32,
 }
 
 impl FrameSender {
@@ -43,7 +44,13 @@ impl FrameSender {
         let config = Config { frames: FRAMES, frame_size, zero_copy: None, pieces: false, task: Task::Send };
         let socket = opened(index, queue, &config)
             .map_err(|error| refused(format!("cannot open a socket to send: {}", advice(&error, &config))))?;
-        Ok(FrameSender { interface: interface.to_owned(), socket, largest: largest as usize, before })
+        Ok(FrameSender { interface: interface.to_owned(), socket, largest: largest as usize, before, queued: 0 })
+    }
+
+    /// The interface.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.interface
     }
 
     /// Bytes of the largest packet, without frame check sequence.
@@ -52,20 +59,40 @@ impl FrameSender {
         self.largest
     }
 
-    fn failed(&self, error: &io::Error) -> Error {
-        Error::Kernel {
-            interface: self.interface.clone(),
-            problem: format!("cannot send: {error}; is it up (`ip link set … up`)?"),
-        }
-    }
-
-    /// Sends up to `most` packets. `fill` writes each of them and gives its length in bytes; none may be longer than
-    /// [`largest`](Self::largest). Returns how many the kernel took now.
+    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when [`flush`](Self::flush) returns, or when some
+    /// more were sent.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the interface is down or gone.
-    pub fn send(&mut self, most: u32, fill: impl FnMut(&mut [u8]) -> usize) -> Result<u32, Error> {
-        self.socket.send(most.min(BATCH), fill).map_err(|error| self.failed(&error))
+    /// [`Error::Kernel`] if it is too large, or the interface is down or gone.
+    pub fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
+        if packet.len() > self.largest {
+            let problem = format!("cannot send a packet of {} bytes: its MTU allows {}", packet.len(), self.largest);
+            return Err(Error::Kernel { interface: self.interface.clone(), problem });
+        }
+        while !self.socket.queue(packet) {
+            self.push()?;
+        }
+        self.queued += 1;
+        if self.queued >= BATCH { self.push() } else { Ok(()) }
+    }
+
+    fn push(&mut self) -> Result<(), Error> {
+        self.queued = 0;
+        self.socket.push().map_err(|error| {
+            let problem = format!("cannot send: {error}; is it up (`ip link set … up`)?");
+            Error::Kernel { interface: self.interface.clone(), problem }
+        })
+    }
+
+    /// Returns once every packet is on its way.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn flush(&mut self) -> Result<(), Error> {
+        while self.queued > 0 || self.socket.unqueued() > 0 {
+            self.push()?;
+        }
+        Ok(())
     }
 
     /// Returns once the interface has taken or dropped every packet.
@@ -74,7 +101,7 @@ impl FrameSender {
     /// As [`send`](Self::send).
     pub fn finish(&mut self) -> Result<(), Error> {
         while self.socket.unsent() > 0 {
-            self.socket.push().map_err(|error| self.failed(&error))?;
+            self.push()?;
         }
         Ok(())
     }

@@ -352,24 +352,20 @@ impl Socket {
         let _ = recv(&self.descriptor, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
-    /// Queues up to `most` packets and tells the kernel to send them. `fill` writes a packet and gives its length. Returns how many were
-    /// queued, which is less if the kernel still holds all frames.
-    pub(super) fn send(&mut self, most: u32, mut fill: impl FnMut(&mut [u8]) -> usize) -> io::Result<u32> {
-        let size = self.frame_size as usize;
-        let Rings::Send { queued, unused, .. } = &mut self.rings else { return Ok(0) };
-        let count = most.min(unused.len() as u32);
-        for (ahead, frame) in unused.drain(unused.len() - count as usize..).enumerate() {
-            // SAFETY: the frame lies within the memory, and its number is in no ring: the kernel does not use it.
-            let bytes = unsafe {
-                let start = self.frames.start.as_ptr().cast::<u8>().add(frame as usize);
-                std::slice::from_raw_parts_mut(start, size)
-            };
-            let length = fill(bytes).min(size);
-            queued.write(ahead as u32, XdpDesc { addr: frame, len: length as u32, options: XdpDescOptions::empty() });
+    /// Queues a packet, which must fit into a frame; says whether there was a frame for it. [`push`](Self::push) sends it.
+    pub(super) fn queue(&mut self, packet: &[u8]) -> bool {
+        let Rings::Send { queued, unused, .. } = &mut self.rings else { return false };
+        assert!(packet.len() <= self.frame_size as usize, "a packet larger than a frame");
+        let Some(frame) = unused.pop() else { return false };
+        // SAFETY: the frame lies within the memory, and its number is in no ring: the kernel does not use it.
+        unsafe {
+            let start = self.frames.start.as_ptr().cast::<u8>().add(frame as usize);
+            std::slice::from_raw_parts_mut(start, packet.len()).copy_from_slice(packet);
         }
-        queued.produce(count);
-        self.push()?;
-        Ok(count)
+        // The ring has a place for every frame there is.
+        queued.write(0, XdpDesc { addr: frame, len: packet.len() as u32, options: XdpDescOptions::empty() });
+        queued.produce(1);
+        true
     }
 
     /// Tells the kernel to send what is queued, and takes back the frames it has sent.
@@ -386,6 +382,14 @@ impl Socket {
         unused.extend((0..ready).map(|ahead| sent.read(ahead)));
         sent.consume(ready);
         Ok(())
+    }
+
+    /// Packets that were queued and not yet taken.
+    pub(super) fn unqueued(&self) -> u32 {
+        match &self.rings {
+            Rings::Receive { .. } => 0,
+            Rings::Send { queued, .. } => queued.unconsumed(),
+        }
     }
 
     /// Packets that were queued and are not known to have been sent.
