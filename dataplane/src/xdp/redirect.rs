@@ -26,6 +26,14 @@ pub(crate) struct Redirect {
     passed: PerCpuArray<aya::maps::MapData, u64>,
 }
 
+/// Whether the kernel takes the program and its map of sockets; tried without an interface.
+pub(crate) fn try_program() -> Result<(), Error> {
+    let place = Place::ingress("af_xdp");
+    let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
+    let program = ingress(&mut programs, object::REDIRECT).and_then(|program| program.load());
+    program.map_err(|error| refused(&place, loading(&error)))
+}
+
 impl Redirect {
     /// Attaches the program, with the sockets of queues from 0 on. `pieces` is for sockets that take packets in several pieces.
     pub(crate) fn attach(interface: &str, mode: Mode, pieces: bool, sockets: &[impl AsRawFd]) -> Result<Self, Error> {

@@ -7,7 +7,7 @@ mod memory;
 mod pcap;
 
 #[cfg(target_os = "linux")]
-pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp};
+pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
 pub use pcap::{CHUNK, pcap, pcap_reader};

@@ -15,7 +15,7 @@ use super::{Frame, Port, Ports, Received, Source, Waker};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
-use crate::xdp::redirect::{QUEUES, Redirect};
+use crate::xdp::redirect::{self, QUEUES, Redirect};
 use crate::xdp::{DeviceCounters, Mode, device};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use flowgauge_core::Link;
@@ -107,6 +107,14 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     let ports = arrivals.into_iter().map(|arrivals| AfXdpPort::new(arrivals, Arc::clone(&shared)));
     let ports = ports.collect::<io::Result<_>>().map_err(|error| refused(format!("cannot wait for packets: {error}")))?;
     Ok(Ports { ports, source: shared, gate, interface: name.clone() })
+}
+
+/// Tries whether this kernel takes the program that hands packets to sockets, at no interface.
+///
+/// # Errors
+/// [`Error::Kernel`] with the kernel's reason.
+pub fn try_af_xdp() -> Result<(), Error> {
+    redirect::try_program()
 }
 
 /// An address by which others reach this host through the interface.
