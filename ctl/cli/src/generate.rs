@@ -52,7 +52,7 @@ pub(crate) struct Generate {
     pcap: Option<PathBuf>,
 
     /// Where to: a file to write (- for standard output), or af_xdp:IFACE to send from an interface
-    #[arg(long, value_name = "TO", value_parser = target)]
+    #[arg(long, value_name = "FILE|af_xdp:IFACE", value_parser = target)]
     to: Target,
 
     /// Packets per second, or max for as many as can be sent, whatever the profile or the capture says
