@@ -10,7 +10,7 @@ use flowgauge_dataplane::Place;
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
-use flowgauge_dataplane::poll::port::{memory, pcap};
+use flowgauge_dataplane::poll::port::{af_xdp, memory, pcap};
 use flowgauge_dataplane::tofino;
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
@@ -27,6 +27,7 @@ use std::time::Duration;
   flowgauge run
   flowgauge run -i eth1 --window 1m
   flowgauge run -i eth1,eth2 --direction both --adopt
+  flowgauge run --port af_xdp:eth1 --cpus 2-5
   flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
   flowgauge run --port pcap:trace.pcap --key five-tuple --format json
   flowgauge run --backend tofino --address switch:50052 --registers 2048
@@ -64,7 +65,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
-    /// Where packets come from: pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]…
+    /// Where packets come from: af_xdp:IFACE[:QUEUES][,OPTION=VALUE]…, pcap:FILE in its own pace,
+    /// memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]…
+    ///
+    /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
+    /// is for mirror ports and for interfaces that serve nothing else; to count beside a host's own traffic use -i. Packets of
+    /// queues beyond QUEUES go to the host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the driver
+    /// has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an interface with addresses, which
+    /// is refused otherwise. It takes root or CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
     /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst. Options: rate=PPS or max, packets=N,
     /// size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
@@ -164,8 +172,11 @@ impl Run {
             return Err(Failure::Usage("--eal is for --port dpdk:DEVICE; leave it out".to_owned()));
         }
         match options.port.clone() {
+            Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.truth),
             Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.truth),
             Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.truth),
+            #[cfg(not(feature = "dpdk"))]
+            Some(PortSpec::Dpdk(_)) => Err(Failure::Usage("this build has no DPDK".to_owned())),
             #[cfg(feature = "dpdk")]
             Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.truth),
             None => {

@@ -36,6 +36,25 @@ fn a_run_counts_what_the_device_delivers_until_it_is_interrupted() {
     assert_eq!(windows[0]["drops"].as_object().unwrap().len(), 0);
 }
 
+/// What leaves one device is what a file of the same profile holds.
+#[test]
+fn generate_sends_every_packet_through_a_device() {
+    let scratch = Scratch::new("dpdk-send");
+    let path = |name: &str| scratch.path(name).to_str().unwrap().to_owned();
+    let (written, sent) = (path("written.pcap"), path("sent.pcap"));
+    let profile = "zipf,packets=20k,size=200";
+    run(["generate", profile, "--to", &written]).quiet();
+    let to = format!("dpdk:net_pcap0,tx_pcap={sent}");
+    let said = run(["generate", profile, "--rate", "max", "--to", &to, "--eal", EAL]).quiet();
+    assert!(said.contains("20,000 packets sent") && said.contains("the interface dropped 0"), "{said}");
+    let total_of = |capture: &str| {
+        let records = parse(&run(["replay", capture, "--key", "five-tuple", "--format", "json", "--truth"]).quiet());
+        let total = total(&records).clone();
+        ["packets", "bytes", "ipv4_packets", "cardinality"].map(|key| total[key].clone())
+    };
+    assert_eq!(total_of(&sent), total_of(&written));
+}
+
 #[test]
 fn what_dpdk_refuses_is_one_line() {
     for (port, eal, expected) in [

@@ -12,6 +12,8 @@
 #[cfg(target_os = "linux")]
 use flowgauge_dataplane::Direction;
 
+#[cfg(target_os = "linux")]
+mod af_xdp;
 mod backend;
 mod cases;
 #[cfg(feature = "dpdk")]
@@ -66,6 +68,8 @@ macro_rules! group {
 }
 
 conformance! {
+    af_xdp_on_veth: af_xdp::OnVeth { queues: 1 },
+    af_xdp_on_two_queues: af_xdp::OnVeth { queues: 2 },
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
     tofino_on_model: tofino::OnModel,

@@ -12,6 +12,7 @@ use flowgauge_core::Link;
 use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue, arguments};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// What DPDK is started with unless the caller says otherwise: no files, so that several processes do not meet.
 pub const EAL: &str = "--in-memory";
@@ -97,13 +98,16 @@ impl Port for DpdkPort {
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let count = self.queue.burst(|bytes, wire_length| sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }));
         if count == 0 {
-            self.empty = self.empty.saturating_add(1);
-            if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
-        } else {
-            self.empty = 0;
+            return Received::Idle;
         }
-        // Even of none: a worker that is told that there is nothing sleeps for longer than a queue takes to fill.
+        self.empty = 0;
         Received::Frames
+    }
+
+    /// Does not sleep, whatever the mode: that takes longer than a queue at line rate takes to fill.
+    fn wait(&mut self, _: Duration) {
+        self.empty = self.empty.saturating_add(1);
+        if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
     }
 }
 

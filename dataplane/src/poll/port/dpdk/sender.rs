@@ -2,7 +2,7 @@
 
 use super::{failed, open};
 use crate::error::Error;
-use flowgauge_dpdk::{BURST, Control, Device, Queues, SendQueue};
+use flowgauge_dpdk::{Control, Device, Queues, SendQueue};
 use std::sync::Arc;
 use std::thread;
 
@@ -25,47 +25,69 @@ impl DpdkSender {
         }
     }
 
+    /// The device, as it was described.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        self.control.name()
+    }
+
     /// Bytes of the largest frame, without frame check sequence.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.control.largest()
     }
 
-    /// Sends up to `most` frames, and no more than the device may take at once. `fill` writes each to the beginning of a buffer and
-    /// gives its length in bytes; none may be longer than [`largest`](Self::largest). Returns how many were filled: those that the
-    /// device did not take yet are sent before any other, by the next call or by [`finish`](Self::finish).
-    pub fn send(&mut self, most: u32, mut fill: impl FnMut(&mut [u8]) -> usize) -> u32 {
-        let room = (BURST - self.queue.waiting()) as u32;
-        let filled = (0..most.min(room)).take_while(|_| self.queue.push(&mut fill)).count();
-        if self.queue.flush() == 0 {
-            thread::yield_now();
+    /// Sends a frame of up to [`largest`](Self::largest) bytes; the device has it when [`flush`](Self::flush) returns, or when some more
+    /// were sent.
+    ///
+    /// # Errors
+    /// [`Error::Port`] if it is too large, the device was taken out of the machine, or its link is down.
+    pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        if frame.len() > self.largest() {
+            return Err(self.refused(&format!("cannot send a frame of {} bytes: {} at the most", frame.len(), self.largest())));
         }
-        filled as u32
+        let mut refused = 0;
+        while !self.queue.push(|buffer| {
+            buffer[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        }) {
+            self.offer(&mut refused)?;
+        }
+        Ok(())
+    }
+
+    fn refused(&self, problem: &str) -> Error {
+        Error::Port { port: format!("dpdk:{}", self.control.name()), problem: problem.to_owned() }
+    }
+
+    /// Offers the batch to the device, which has taken nothing of it `refused` times in a row.
+    fn offer(&mut self, refused: &mut u32) -> Result<(), Error> {
+        const LOOKS: u32 = 1 << 16;
+        if self.queue.flush() > 0 {
+            *refused = 0;
+            return Ok(());
+        }
+        *refused += 1;
+        thread::yield_now();
+        if !refused.is_multiple_of(LOOKS) {
+            return Ok(());
+        }
+        match self.control.link_is_up() {
+            _ if self.control.is_removed() => Err(self.refused("the device was removed")),
+            Ok(false) => Err(self.refused("cannot send: its link is down")),
+            Ok(true) => Ok(()),
+            Err(error) => Err(failed(self.control.name(), &error)),
+        }
     }
 
     /// Returns once the device has taken every frame.
     ///
     /// # Errors
-    /// [`Error::Port`] if the device was taken out of the machine, or its link is down.
-    pub fn finish(&mut self) -> Result<(), Error> {
-        const LOOKS: u32 = 1 << 16;
+    /// As [`send`](Self::send).
+    pub fn flush(&mut self) -> Result<(), Error> {
         let mut refused = 0;
         while self.queue.waiting() > 0 {
-            if self.queue.flush() > 0 {
-                refused = 0;
-                continue;
-            }
-            refused += 1;
-            thread::yield_now();
-            if refused % LOOKS == 0 {
-                let problem = match self.control.link_is_up() {
-                    _ if self.control.is_removed() => "the device was removed",
-                    Ok(false) => "cannot send: its link is down",
-                    Ok(true) => continue,
-                    Err(error) => return Err(failed(self.control.name(), &error)),
-                };
-                return Err(Error::Port { port: format!("dpdk:{}", self.control.name()), problem: problem.to_owned() });
-            }
+            self.offer(&mut refused)?;
         }
         Ok(())
     }
