@@ -111,6 +111,18 @@ impl Account {
         assert_eq!(self.counted + self.losses.total(), traffic.arrived(), "{:?} {:?}", self.losses, self.said);
     }
 
+    /// Listens until it is said: the kernel tells of changes when it has time for it.
+    fn hear(&mut self, poll: &mut Poll, part: &str) {
+        for _ in 0..10_000_000 {
+            if self.heard(part) {
+                return;
+            }
+            self.said.extend(poll.events().unwrap());
+            std::thread::yield_now();
+        }
+        panic!("'{part}' is not in {:?}", self.said);
+    }
+
     fn heard(&self, part: &str) -> bool {
         self.said.iter().any(|event| matches!(event, Event::Notice(text) | Event::Warning(text) if text.contains(part)))
     }
@@ -231,21 +243,13 @@ fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
             assert_eq!(account.losses.total(), 0);
             let stalled: MutexGuard<'_, ()> = stall.lock().unwrap();
             (0..3_000).for_each(|_| traffic.send(1));
-            for _ in 0..1_000_000 {
-                account.said.extend(poll.events().unwrap());
-                if account.heard("loses packets, since its worker does not keep up") {
-                    break;
-                }
-            }
+            account.hear(&mut poll, "loses packets, since its worker does not keep up");
             drop(stalled);
             account.settle(&mut poll, &traffic);
             let lost = account.losses.total();
             println!("{queues} queues: {} sent, {} counted, {lost} lost", traffic.sent, account.counted);
-            assert!(account.heard("loses packets") && lost > 0);
-            for _ in 0..1_000 {
-                account.said.extend(poll.events().unwrap());
-            }
-            assert!(account.heard("loses no more packets"), "{:?}", account.said);
+            assert!(lost > 0);
+            account.hear(&mut poll, "loses no more packets");
             traffic.send(100);
             account.settle(&mut poll, &traffic);
             assert_eq!(account.losses.total(), lost, "it has recovered");
@@ -262,12 +266,11 @@ fn an_interface_that_goes_down_and_up_is_counted_on() {
             traffic.send(200);
             account.settle(&mut poll, &traffic);
             ip("link set dev rx down").unwrap();
-            account.said = poll.events().unwrap();
-            assert!(account.heard("rx: is down"), "{:?}", account.said);
+            account.hear(&mut poll, "rx: is down");
             ip("link set dev rx up").unwrap();
-            account.said = poll.events().unwrap();
-            assert!(account.heard("rx: is up again"), "{:?}", account.said);
-            assert_eq!(poll.events().unwrap(), [], "each is told once");
+            account.hear(&mut poll, "rx: is up again");
+            assert_eq!(account.said.len(), 2, "each is told once: {:?}", account.said);
+            account.said.clear();
         }
         traffic.send(200);
         account.settle(&mut poll, &traffic);
@@ -356,12 +359,7 @@ fn packets_of_queues_that_cannot_be_counted_are_reported() {
         account.settle(&mut poll, &traffic);
         assert_eq!((account.counted, account.losses.get(LossCause::Queue), account.losses.total()), (32, 32, 32));
         drop(others);
-        for _ in 0..1_000_000 {
-            account.said.extend(poll.events().unwrap());
-            if account.heard("all 2 receive queues are counted again") {
-                break;
-            }
-        }
+        account.hear(&mut poll, "all 2 receive queues are counted again");
         traffic.send(64);
         account.settle(&mut poll, &traffic);
         assert_eq!((account.counted, account.losses.total()), (96, 32), "{:?}", account.said);
