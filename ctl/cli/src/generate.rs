@@ -136,7 +136,7 @@ impl Generate {
             #[cfg(feature = "dpdk")]
             Target::Device(device) => Ok(Box::new(DpdkSender::new(device, self.eal.as_deref())?)),
             #[cfg(not(feature = "dpdk"))]
-            Target::Device(_) => Err(Failure::Usage("this build has no DPDK".to_owned())),
+            Target::Device(device) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
             Target::File(_) => Err(Failure::Usage("a file is written, not sent to".to_owned())),
         }
     }

@@ -65,7 +65,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
-    /// Where packets come from: af_xdp:IFACE[:QUEUES][,OPTION=VALUE]…, pcap:FILE in its own pace,
+    /// Where packets come from: af_xdp:IFACE or af_xdp:IFACE:QUEUES, also with options, pcap:FILE in its own pace,
     /// memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]…
     ///
     /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
@@ -176,7 +176,7 @@ impl Run {
             Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.truth),
             Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.truth),
             #[cfg(not(feature = "dpdk"))]
-            Some(PortSpec::Dpdk(_)) => Err(Failure::Usage("this build has no DPDK".to_owned())),
+            Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
             #[cfg(feature = "dpdk")]
             Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.truth),
             None => {

@@ -179,16 +179,14 @@ pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
     }
 }
 
+pub(crate) const NO_DPDK: &str = "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
+
 /// A device of DPDK's, with its options, where this build has DPDK.
 pub(crate) fn dpdk(device: &str) -> Result<String, String> {
     if device.is_empty() {
         return Err("name a device, such as dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth1".to_owned());
     }
-    if cfg!(feature = "dpdk") {
-        Ok(device.to_owned())
-    } else {
-        Err("this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`".to_owned())
-    }
+    if cfg!(feature = "dpdk") { Ok(device.to_owned()) } else { Err(NO_DPDK.to_owned()) }
 }
 
 /// Two ports of a switch between which frames pass.
