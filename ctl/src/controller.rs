@@ -126,6 +126,8 @@ struct Total {
     hash: Option<HashIdentity>,
     /// Whether a part of a window was lost.
     gap: bool,
+    /// CPU time of the workers, in nanoseconds.
+    cpu_ns: Option<u64>,
 }
 
 enum Attempt<T> {
@@ -438,6 +440,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             counters: total.counters,
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
+            cpu_ns: total.cpu_ns,
             cardinality,
             ..self.empty(part)
         }))
@@ -445,7 +448,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     fn blank(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
         let packets_before_after = (snapshot.packets_before, snapshot.packets_after);
-        Record { counters: snapshot.bank.counters, packets_before_after, ..self.empty(part) }
+        Record { counters: snapshot.bank.counters, packets_before_after, cpu_ns: snapshot.cpu_ns, ..self.empty(part) }
     }
 
     fn empty(&self, part: Option<usize>) -> Record {
@@ -472,6 +475,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             counters: Counters::default(),
             packets_before_after: (0, 0),
             drops: Losses::default(),
+            cpu_ns: None,
             cardinality: None,
         }
     }
@@ -526,6 +530,9 @@ impl Total {
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.truth = snapshot.truth;
         self.gap |= !snapshot.complete;
+        if let Some(used) = record.cpu_ns {
+            *self.cpu_ns.get_or_insert(0) += used;
+        }
         self.hash = Some(snapshot.hash);
         if let Some(cardinality) = &record.cardinality {
             self.levels.resize(cardinality.levels.len(), 0);

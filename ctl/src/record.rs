@@ -59,6 +59,8 @@ pub struct Record {
     pub packets_before_after: (u64, u64),
     /// Packets lost in this window before they could be counted, by cause.
     pub drops: Losses,
+    /// CPU time that the workers used for it, in nanoseconds; unknown of samples, and where the kernel or a switch counts.
+    pub cpu_ns: Option<u64>,
     /// Distinct flows, if measured.
     pub cardinality: Option<Cardinality>,
 }

@@ -109,6 +109,7 @@ impl Scripted {
             truth: None,
             complete: true,
             parts: Vec::new(),
+            cpu_ns: None,
         }
     }
 

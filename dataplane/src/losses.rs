@@ -10,8 +10,15 @@ pub enum LossCause {
     Capture,
     /// The interface received the packet and dropped it (its `drop` counter).
     Device,
+    /// The packet came to an AF_XDP socket whose worker did not keep up: no frame was free, or its ring was full.
+    Socket,
+    /// The packet came to a receive queue that was not counted yet: the interface has more queues than when counting began.
+    Queue,
     /// The interface could not receive the packet: bad checksum, bad length, no buffer (its `errs` counter).
     DeviceError,
+    /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others leave it to the device, which may
+    /// drop it.
+    NoBuffer,
 }
 
 impl LossCause {
@@ -21,7 +28,10 @@ impl LossCause {
         match self {
             LossCause::Capture => "capture",
             LossCause::Device => "device",
+            LossCause::Socket => "socket",
+            LossCause::Queue => "queue",
             LossCause::DeviceError => "device_error",
+            LossCause::NoBuffer => "no_buffer",
         }
     }
 }

@@ -26,6 +26,9 @@ pub struct Snapshot {
     /// The same by place, when packets are counted at several; the places are those of
     /// [`Capabilities::places`](crate::Capabilities::places), in that order.
     pub parts: Vec<Part>,
+    /// CPU time that the workers used since the rotation before, in nanoseconds. Unknown in samples, in trace time, and where the
+    /// kernel or a switch counts.
+    pub cpu_ns: Option<u64>,
 }
 
 /// What was counted at one of several places.

@@ -37,6 +37,7 @@ fn snapshot(packets: u64) -> Snapshot {
         truth: None,
         complete: true,
         parts: Vec::new(),
+        cpu_ns: None,
     }
 }
 

@@ -6,6 +6,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
+use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::{tofino, xdp};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -56,6 +57,8 @@ options! {
     registers: Precision,
     estimator: Estimator,
     workers: usize,
+    cpus: value::Cpus,
+    poll_mode: PollMode,
     format: Format,
     port: value::PortSpec,
     xdp_mode: xdp::Mode,

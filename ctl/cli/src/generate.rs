@@ -1,79 +1,360 @@
-//! `flowgauge generate`: synthetic traffic as a capture file.
+//! `flowgauge generate`: synthetic traffic or a capture, to a capture file or out of an interface.
 
 use crate::error::Failure;
+use crate::measure::end_on_signal;
 use crate::progress;
+use crate::value::{self, Rate};
 use clap::Args;
+use flowgauge_core::Link;
+use flowgauge_ctl::clock::Interrupt;
+use flowgauge_ctl::output::grouped;
+use flowgauge_dataplane::Error;
 use flowgauge_dataplane::capture::{Writer, link_type};
+use flowgauge_dataplane::poll::Pace;
+#[cfg(feature = "dpdk")]
+use flowgauge_dataplane::poll::port::DpdkSender;
+use flowgauge_dataplane::poll::port::{Frame, FrameSender, Port, Ports, Received, memory, pcap, pcap_reader};
 use flowgauge_dataplane::traffic::{Generator, Profile, ProfileError};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const DEFAULT_PACKETS: u64 = 132_000;
 const PROGRESS_EVERY: u64 = 1 << 16;
+/// How long to wait before looking again whether a packet is due.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Bytes of an Ethernet header.
+const SHORTEST: usize = 14;
 
-/// Write synthetic traffic to a capture file (pcap, nanoseconds).
+/// Write synthetic traffic to a capture file (pcap, nanoseconds), or send it, or a capture, from an interface.
 ///
-/// The same profile gives the same packets every time. Without packets=N it writes 132,000 packets, 22 minutes at the default
+/// The same profile gives the same packets every time. Without packets=N there are 132,000 packets, 22 minutes at the default
 /// 100 packets per second, as in the W-HLL thesis.
 ///
 /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst. Options: rate=PPS, packets=N, size=BYTES,
 /// seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
+///
+/// From an interface packets leave as they are, past queueing disciplines and firewalls, each at its time; the last line says how many,
+/// to the packet. That takes root or CAP_NET_RAW.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge generate unique --to thesis.pcap
   flowgauge generate zipf,flows=200k,alpha=1.2,packets=2M,rate=100k --to zipf.pcap
-  flowgauge generate burst,packets=1M,rate=10k --to - | flowgauge replay - --truth")]
+  flowgauge generate burst,packets=1M,rate=10k --to - | flowgauge replay - --truth
+  flowgauge generate zipf,packets=10M --rate max --to af_xdp:eth1
+  flowgauge generate --pcap trace.pcap --to af_xdp:eth1")]
 pub(crate) struct Generate {
     /// The traffic: PROFILE[,OPTION=VALUE]…
-    #[arg(value_name = "PROFILE", value_parser = profile)]
-    profile: Profile,
+    #[arg(value_name = "PROFILE", value_parser = profile, required_unless_present = "pcap", conflicts_with = "pcap")]
+    profile: Option<Profile>,
 
-    /// The file to write; - for standard output
+    /// Send the packets of a capture file instead (- for standard input), as far apart as they were
     #[arg(long, value_name = "FILE")]
-    to: PathBuf,
+    pcap: Option<PathBuf>,
+
+    /// Where to: a file to write (- for standard output), or af_xdp:IFACE or dpdk:DEVICE to send from an interface
+    #[arg(long, value_name = "FILE|af_xdp:IFACE|dpdk:DEVICE", value_parser = target)]
+    to: Target,
+
+    /// DPDK's own arguments for a dpdk: device, in quotes [default: --in-memory]
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
+    eal: Option<String>,
+
+    /// Packets per second, or max for as many as can be sent, whatever the profile or the capture says
+    #[arg(long, value_name = "PPS", value_parser = value::rate)]
+    rate: Option<Rate>,
 
     /// Replace the file if it exists
     #[arg(long)]
     force: bool,
 }
 
+#[derive(Clone)]
+enum Target {
+    File(PathBuf),
+    Interface(String),
+    /// A device of DPDK's.
+    Device(String),
+}
+
 fn profile(text: &str) -> Result<Profile, String> {
-    let profile: Profile = text.parse().map_err(|error: ProfileError| error.to_string())?;
-    if profile.rate.is_none() {
-        return Err("rate=max has no timestamps to write; give a number".to_owned());
+    text.parse().map_err(|error: ProfileError| error.to_string())
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    match text.split_once(':') {
+        Some(("af_xdp", "")) => Err("name an interface, such as af_xdp:eth1".to_owned()),
+        Some(("af_xdp", interface)) => Ok(Target::Interface(interface.to_owned())),
+        Some(("dpdk", device)) => value::dpdk(device).map(Target::Device),
+        _ => Ok(Target::File(text.into())),
     }
-    Ok(profile)
 }
 
 impl Generate {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
-        if self.to.as_os_str() == "-" {
-            return self.write(io::stdout().lock()).map_err(Failure::output);
+    pub(crate) fn execute(mut self) -> Result<(), Failure> {
+        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+        if let (Some(profile), Some(Rate(rate))) = (&mut self.profile, self.rate) {
+            profile.rate = rate;
         }
-        let name = self.to.display().to_string();
-        let file = if self.force { File::create(&self.to) } else { File::create_new(&self.to) };
+        if self.eal.is_some() && !matches!(self.to, Target::Device(_)) {
+            return usage("--eal is for --to dpdk:DEVICE; leave it out");
+        }
+        match (self.to.clone(), self.profile.clone(), self.pcap.clone()) {
+            (Target::Interface(_) | Target::Device(_), profile, capture) => {
+                if self.force {
+                    return usage("--force replaces files; leave it out with an interface");
+                }
+                self.send(self.sender()?, profile, capture)
+            }
+            (Target::File(_), _, Some(_)) => usage("--pcap is for sending; to write its packets to a file, copy it"),
+            (Target::File(_), Some(profile), _) if profile.rate.is_none() => {
+                usage("rate=max has no timestamps to write; give a number")
+            }
+            (Target::File(path), Some(profile), _) => self.write(&path, &profile),
+            (Target::File(_), None, None) => usage("give a PROFILE, or --pcap FILE"),
+        }
+    }
+
+    fn write(&self, path: &Path, profile: &Profile) -> Result<(), Failure> {
+        if path.as_os_str() == "-" {
+            return write(io::stdout().lock(), profile, "-").map_err(Failure::output);
+        }
+        let name = path.display().to_string();
+        let file = if self.force { File::create(path) } else { File::create_new(path) };
         let file = file.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Failure::Failed(format!("{name} exists; --force replaces it")),
             _ => Failure::Failed(format!("cannot create {name}: {error}")),
         })?;
-        self.write(file).map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))
+        write(file, profile, &name).map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))
     }
 
-    fn write(&self, output: impl Write) -> io::Result<()> {
-        let packets = self.profile.packets.unwrap_or(DEFAULT_PACKETS);
-        let generator = Generator::new(self.profile.clone());
-        let mut frame = generator.template().to_vec();
-        let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, output), link_type::ETHERNET)?;
-        let bar = progress::bar(Some(packets), format!("{}", self.to.display()));
-        for index in 0..packets {
-            generator.fill(index, &mut frame);
-            writer.write(self.profile.timestamp(index), &frame, frame.len() as u32)?;
-            if index.is_multiple_of(PROGRESS_EVERY) {
-                bar.set_position(index);
+    fn sender(&self) -> Result<Box<dyn Outlet>, Failure> {
+        match &self.to {
+            Target::Interface(interface) => Ok(Box::new(FrameSender::new(interface)?)),
+            #[cfg(feature = "dpdk")]
+            Target::Device(device) => Ok(Box::new(DpdkSender::new(device, self.eal.as_deref())?)),
+            #[cfg(not(feature = "dpdk"))]
+            Target::Device(device) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
+            Target::File(_) => Err(Failure::Usage("a file is written, not sent to".to_owned())),
+        }
+    }
+
+    fn send(&self, sender: Box<dyn Outlet>, profile: Option<Profile>, capture: Option<PathBuf>) -> Result<(), Failure> {
+        let interrupt = end_on_signal(None)?;
+        // A capture's own times, unless another rate was asked for.
+        let (pace, rate) = self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
+        let mut transmission =
+            Transmission { sender, interrupt, rate, started: Instant::now(), sent: Sent::default(), failure: None };
+        match (profile, capture) {
+            (Some(profile), _) => {
+                let packets = profile.packets.or(Some(DEFAULT_PACKETS));
+                transmission.rate = None;
+                transmission.run(memory(Profile { packets, ..profile }, 1, Pace::RealTime))
+            }
+            (None, Some(path)) if path.as_os_str() == "-" => transmission.run(pcap_reader(io::stdin(), "standard input", 1, pace)),
+            (None, Some(path)) => transmission.run(pcap(&path, 1, pace)?),
+            (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
+        }
+    }
+}
+
+fn write(output: impl Write, profile: &Profile, name: &str) -> io::Result<()> {
+    let packets = profile.packets.unwrap_or(DEFAULT_PACKETS);
+    let generator = Generator::new(profile.clone());
+    let mut frame = generator.template().to_vec();
+    let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, output), link_type::ETHERNET)?;
+    let bar = progress::bar(Some(packets), name.to_owned());
+    for index in 0..packets {
+        generator.fill(index, &mut frame);
+        writer.write(profile.timestamp(index), &frame, frame.len() as u32)?;
+        if index.is_multiple_of(PROGRESS_EVERY) {
+            bar.set_position(index);
+        }
+    }
+    bar.finish_and_clear();
+    writer.finish().map(drop)
+}
+
+/// What packets leave through.
+trait Outlet {
+    fn interface(&self) -> &str;
+    /// Bytes of the largest packet.
+    fn largest(&self) -> usize;
+    fn send(&mut self, packet: &[u8]) -> Result<(), Error>;
+    /// Returns once every packet is on its way.
+    fn flush(&mut self) -> Result<(), Error>;
+    /// Returns once every packet was sent or dropped.
+    fn finish(&mut self) -> Result<(), Error>;
+    fn dropped(&self) -> u64;
+}
+
+impl Outlet for FrameSender {
+    fn interface(&self) -> &str {
+        self.interface()
+    }
+
+    fn largest(&self) -> usize {
+        self.largest()
+    }
+
+    fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
+        self.send(packet)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.finish()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped()
+    }
+}
+
+#[cfg(feature = "dpdk")]
+impl Outlet for DpdkSender {
+    fn interface(&self) -> &str {
+        self.interface()
+    }
+
+    fn largest(&self) -> usize {
+        self.largest()
+    }
+
+    fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
+        self.send(packet)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.flush()
+    }
+
+    // What the device has taken is on its way.
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped()
+    }
+}
+
+/// Packets on their way out of an interface.
+struct Transmission {
+    sender: Box<dyn Outlet>,
+    interrupt: Interrupt,
+    /// Packets per second, if not as they come.
+    rate: Option<f64>,
+    started: Instant,
+    sent: Sent,
+    failure: Option<Failure>,
+}
+
+#[derive(Default)]
+struct Sent {
+    packets: u64,
+    bytes: u64,
+    /// Packets of which the capture holds a part only; that part was sent.
+    cut: u64,
+    /// Packets that no Ethernet interface of this MTU can send.
+    left_out: u64,
+}
+
+impl Transmission {
+    fn run<P: Port>(mut self, ports: Ports<P>) -> Result<(), Failure> {
+        let Ports { ports, source, interface: from, .. } = ports;
+        let bar = progress::bar(source.progress().map(|(_, total)| total), from);
+        self.started = Instant::now();
+        for mut port in ports {
+            while self.failure.is_none() && !self.interrupt.is_triggered() {
+                match port.receive(&mut |frame| self.take(&frame)) {
+                    Received::Frames => {}
+                    Received::Idle => thread::sleep(PAUSE),
+                    Received::Ended => break,
+                }
+                self.flush();
+                bar.set_position(source.progress().map_or(0, |(done, _)| done));
             }
         }
         bar.finish_and_clear();
-        writer.finish().map(drop)
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        self.sender.finish()?;
+        self.report(&source.warnings())
+    }
+
+    fn flush(&mut self) {
+        if self.failure.is_none() {
+            self.failure = self.sender.flush().err().map(Failure::from);
+        }
+    }
+
+    fn take(&mut self, frame: &Frame<'_>) {
+        if let Some(rate) = self.rate {
+            self.wait_for((self.sent.packets + self.sent.left_out) as f64 / rate);
+        }
+        if self.failure.is_some() || self.interrupt.is_triggered() {
+            return;
+        }
+        let bytes = frame.bytes;
+        if frame.link != Link::Ethernet || !(SHORTEST..=self.sender.largest()).contains(&bytes.len()) {
+            self.sent.left_out += 1;
+            return;
+        }
+        match self.sender.send(bytes) {
+            Ok(()) => {
+                self.sent.packets += 1;
+                self.sent.bytes += bytes.len() as u64;
+                self.sent.cut += u64::from(frame.wire_length as usize > bytes.len());
+            }
+            Err(error) => self.failure = Some(error.into()),
+        }
+    }
+
+    /// Waits until so many seconds after the start.
+    fn wait_for(&mut self, due: f64) {
+        let left = |started: Instant| due - started.elapsed().as_secs_f64();
+        if left(self.started) <= 0.0 {
+            return;
+        }
+        self.flush();
+        while left(self.started) > 0.0 && self.failure.is_none() && !self.interrupt.is_triggered() {
+            match left(self.started) {
+                long if long > 2.0 * PAUSE.as_secs_f64() => thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1))),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Says what was sent, to the packet.
+    fn report(&self, warnings: &[String]) -> Result<(), Failure> {
+        let Sent { packets, bytes, cut, left_out } = self.sent;
+        let seconds = self.started.elapsed().as_secs_f64();
+        let dropped = self.sender.dropped();
+        let rate = grouped((packets as f64 / seconds.max(1e-9)).round() as u64);
+        let mut line = format!(
+            "{}: {} packets sent in {seconds:.2} s, {} bytes, {rate} packets/s; the interface dropped {}",
+            self.sender.interface(),
+            grouped(packets),
+            grouped(bytes),
+            grouped(dropped),
+        );
+        for (packets, what) in [(cut, "are cut off in the capture"), (left_out, "were left out, which this interface cannot send")]
+        {
+            if packets > 0 {
+                line += &format!("; {} {what}", grouped(packets));
+            }
+        }
+        writeln!(io::stdout(), "{line}").map_err(Failure::output)?;
+        match warnings.first() {
+            Some(warning) => Err(Failure::Failed(warning.clone())),
+            None => Ok(()),
+        }
     }
 }

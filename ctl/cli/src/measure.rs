@@ -23,7 +23,15 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
     let plan = options.plan();
     let interface = ports.interface.clone();
     let settings = plan.estimation.settings;
-    let poll = Poll::new(ports, poll::Options { settings, slot_ns: plan.estimation.slot_ns, truth, ..poll::Options::default() });
+    let how = poll::Options {
+        settings,
+        slot_ns: plan.estimation.slot_ns,
+        truth,
+        poll_mode: options.poll_mode.unwrap_or_default(),
+        cpus: options.cpus.clone().map(|cpus| cpus.0).unwrap_or_default(),
+        ..poll::Options::default()
+    };
+    let poll = Poll::new(ports, how);
     let (gate, source) = (poll.gate(), poll.source());
     let interrupt = end_on_signal(Some(&gate))?;
     if gate.pace() == Pace::Trace {
@@ -65,7 +73,7 @@ fn conduct<C: Clock>(
 }
 
 /// The first signal ends the run in order, the second at once.
-fn end_on_signal(gate: Option<&Arc<Gate>>) -> Result<Interrupt, Failure> {
+pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     let (triggered, gate) = (interrupt.clone(), gate.cloned());
     let handler = move || {

@@ -3,7 +3,7 @@
 use crate::config;
 use crate::error::Failure;
 use crate::run::Backend;
-use crate::value::{self, Directions, PortPair, PortSpec, ReadEvery};
+use crate::value::{self, Cpus, Directions, PortPair, PortSpec, ReadEvery};
 use clap::Args;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
@@ -12,6 +12,7 @@ use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::record::Estimation;
 use flowgauge_ctl::schedule::Intervals;
+use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::{tofino, xdp};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub(crate) struct Options {
     #[arg(skip)]
     #[serde(deserialize_with = "config::port")]
     pub(crate) port: Option<PortSpec>,
+    #[arg(skip)]
+    pub(crate) eal: Option<String>,
     #[arg(skip)]
     #[serde(deserialize_with = "config::one_or_more")]
     pub(crate) interface: Vec<String>,
@@ -122,10 +125,21 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     pub(crate) seed: Option<u64>,
 
-    /// Worker threads that count [default: 1]
+    /// Worker threads that count [default: 1, on an AF_XDP port one for every receive queue]
     #[arg(long, value_name = "N", value_parser = value::workers, help_heading = "General")]
     #[serde(deserialize_with = "config::workers")]
     pub(crate) workers: Option<usize>,
+
+    /// Keep workers on these CPUs, in turn, such as 2 or 0,4-7 [default: wherever they may run]
+    #[arg(long, value_name = "LIST", value_parser = value::cpus, help_heading = "General")]
+    #[serde(deserialize_with = "config::cpus")]
+    pub(crate) cpus: Option<Cpus>,
+
+    /// What a worker without packets does: look again at once (busy; takes a whole CPU), wait (interrupt), or look again for some
+    /// microseconds and then wait (adaptive) [default: adaptive]
+    #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "General")]
+    #[serde(deserialize_with = "config::poll_mode")]
+    pub(crate) poll_mode: Option<PollMode>,
 
     /// How results are printed: table, csv, json (one object a line) [default: table]
     #[arg(long, value_name = "FORMAT", value_parser = value::format, help_heading = "Output")]
@@ -150,6 +164,7 @@ impl Options {
             config: None,
             backend: self.backend.or(file.backend),
             port: self.port.or(file.port),
+            eal: self.eal.or(file.eal),
             interface: if self.interface.is_empty() { file.interface } else { self.interface },
             direction: self.direction.or(file.direction),
             xdp_mode: self.xdp_mode.or(file.xdp_mode),
@@ -177,6 +192,8 @@ impl Options {
             truth: self.truth || file.truth,
             seed: self.seed.or(file.seed),
             workers: self.workers.or(file.workers),
+            cpus: self.cpus.or(file.cpus),
+            poll_mode: self.poll_mode.or(file.poll_mode),
             format: self.format.or(file.format),
             out: self.out.or(file.out),
             record: self.record.or(file.record),

@@ -8,7 +8,9 @@ use crate::value::{self, Directions, PortPair, PortSpec};
 use clap::{Args, ValueEnum};
 use flowgauge_dataplane::Place;
 use flowgauge_dataplane::poll::Pace;
-use flowgauge_dataplane::poll::port::{memory, pcap};
+#[cfg(feature = "dpdk")]
+use flowgauge_dataplane::poll::port::dpdk;
+use flowgauge_dataplane::poll::port::{af_xdp, memory, pcap};
 use flowgauge_dataplane::tofino;
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
@@ -25,6 +27,7 @@ use std::time::Duration;
   flowgauge run
   flowgauge run -i eth1 --window 1m
   flowgauge run -i eth1,eth2 --direction both --adopt
+  flowgauge run --port af_xdp:eth1 --cpus 2-5
   flowgauge run --port memory:burst,flows=50k,rate=500k --window 5s --truth
   flowgauge run --port pcap:trace.pcap --key five-tuple --format json
   flowgauge run --backend tofino --address switch:50052 --registers 2048
@@ -62,12 +65,26 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
-    /// Where packets come from: pcap:FILE in its own pace, or memory:PROFILE[,OPTION=VALUE]…
+    /// Where packets come from: af_xdp:IFACE or af_xdp:IFACE:QUEUES, also with options, pcap:FILE in its own pace,
+    /// memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]…
+    ///
+    /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
+    /// is for mirror ports and for interfaces that serve nothing else; to count beside a host's own traffic use -i. Packets of
+    /// queues beyond QUEUES go to the host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the driver
+    /// has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an interface with addresses, which
+    /// is refused otherwise. It takes root or CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
     /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst. Options: rate=PPS or max, packets=N,
     /// size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
+    ///
+    /// DPDK's devices: a PCI address, or one made in software with its options, such as net_af_xdp0,iface=eth1. Each of --workers
+    /// polls a receive queue and keeps a core busy. They have no end: --duration or Ctrl-C ends the run.
     #[arg(long, value_name = "PORT", value_parser = value::port, help_heading = "Traffic")]
     port: Option<PortSpec>,
+
+    /// DPDK's own arguments for a dpdk: port, in quotes [default: --in-memory]
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Traffic")]
+    eal: Option<String>,
 
     /// A Tofino switch's BFRuntime server, often on port 50052; the switch runs p4/flowgauge.p4
     #[arg(long, value_name = "HOST:PORT", value_parser = value::address, help_heading = "Switch")]
@@ -123,9 +140,9 @@ pub(crate) enum Backend {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let Run { interface, direction, xdp_mode, adopt, leave, pins, backend, port, options, .. } = self;
+        let Run { interface, direction, xdp_mode, adopt, leave, pins, backend, port, eal, options, .. } = self;
         let Run { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, .. } = self;
-        let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, ..options };
+        let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, eal, ..options };
         let options = Options { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, ..options };
         let options = options.with_config()?;
         let workers = options.workers.unwrap_or(1);
@@ -151,9 +168,17 @@ impl Run {
             }
             Backend::Poll => {}
         }
+        if options.eal.is_some() && !options.port.as_ref().is_some_and(PortSpec::is_dpdk) {
+            return Err(Failure::Usage("--eal is for --port dpdk:DEVICE; leave it out".to_owned()));
+        }
         match options.port.clone() {
+            Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.truth),
             Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.truth),
             Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.truth),
+            #[cfg(not(feature = "dpdk"))]
+            Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
+            #[cfg(feature = "dpdk")]
+            Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.truth),
             None => {
                 let duration = options.duration.or(Some(Duration::from_secs(10)));
                 let options = Options { duration, ..options };

@@ -5,6 +5,8 @@ use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::Direction;
+use flowgauge_dataplane::poll::PollMode;
+use flowgauge_dataplane::poll::port::AfXdp;
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{tofino, xdp};
 use std::path::PathBuf;
@@ -46,6 +48,40 @@ pub(crate) fn registers(text: &str) -> Result<Precision, String> {
 pub(crate) fn workers(text: &str) -> Result<usize, String> {
     let workers: usize = text.parse().map_err(|_| "give a number from 1 to 256".to_owned())?;
     if (1..=256).contains(&workers) { Ok(workers) } else { Err("give a number from 1 to 256".to_owned()) }
+}
+
+/// Packets per second; `None` for as many as possible.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate(pub(crate) Option<f64>);
+
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    // As in a profile.
+    let profile: Result<Profile, _> = format!("unique,rate={text}").parse();
+    profile.map(|profile| Rate(profile.rate)).map_err(|_| "give packets per second, such as 100k or 2.5M, or max".to_owned())
+}
+
+/// CPUs by number, with commas between, and ranges of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cpus(pub(crate) Vec<usize>);
+
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+    const MOST: usize = 1024;
+    let wanted = || "give CPUs by number, such as 2 or 0,4-7".to_owned();
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|cpu| *cpu < MOST).ok_or_else(wanted);
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(wanted());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(Cpus(cpus))
+}
+
+pub(crate) fn poll_mode(text: &str) -> Result<PollMode, String> {
+    named(text, &PollMode::ALL, PollMode::name)
 }
 
 /// Finds a value by its name.
@@ -118,18 +154,39 @@ pub(crate) fn measure(text: &str) -> Result<Mode, String> {
 /// Where packets come from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PortSpec {
+    AfXdp(AfXdp),
     Pcap(PathBuf),
     Memory(Profile),
+    /// A device of DPDK's, with its options.
+    Dpdk(String),
+}
+
+impl PortSpec {
+    pub(crate) fn is_dpdk(&self) -> bool {
+        matches!(self, PortSpec::Dpdk(_))
+    }
 }
 
 pub(crate) fn port(text: &str) -> Result<PortSpec, String> {
     match text.split_once(':') {
+        Some(("af_xdp", description)) => description.parse().map(PortSpec::AfXdp),
         Some(("pcap", path)) if !path.is_empty() => Ok(PortSpec::Pcap(path.into())),
         Some(("memory", profile)) => {
             profile.parse().map(PortSpec::Memory).map_err(|error: flowgauge_dataplane::traffic::ProfileError| error.to_string())
         }
-        _ => Err("use pcap:FILE or memory:PROFILE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
+        Some(("dpdk", device)) => dpdk(device).map(PortSpec::Dpdk),
+        _ => Err("use af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE, such as memory:zipf,flows=100k,rate=1M".to_owned()),
     }
+}
+
+pub(crate) const NO_DPDK: &str = "this build has no DPDK; install libdpdk-dev and build flowgauge with `--features dpdk`";
+
+/// A device of DPDK's, with its options, where this build has DPDK.
+pub(crate) fn dpdk(device: &str) -> Result<String, String> {
+    if device.is_empty() {
+        return Err("name a device, such as dpdk:0000:03:00.0 or dpdk:net_af_xdp0,iface=eth1".to_owned());
+    }
+    if cfg!(feature = "dpdk") { Ok(device.to_owned()) } else { Err(NO_DPDK.to_owned()) }
 }
 
 /// Two ports of a switch between which frames pass.

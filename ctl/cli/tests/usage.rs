@@ -53,7 +53,12 @@ fn options_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
-    refused("run --port tap0", "pcap:FILE or memory:PROFILE");
+    refused("run --port tap0", "pcap:FILE, memory:PROFILE or dpdk:DEVICE");
+    refused("run --port dpdk:", "name a device");
+    #[cfg(not(feature = "dpdk"))]
+    refused("run --port dpdk:net_null0", "build flowgauge with `--features dpdk`");
+    refused("run --port memory:unique --eal --no-huge", "--port dpdk:DEVICE");
+    refused("run --eal --no-huge", "--port dpdk:DEVICE");
     refused("run --port pcap:", "pcap:FILE");
     refused("run --port memory:nope", "unique, sequential, subnets, zipf or burst");
     refused("run --port memory:", "unique, sequential, subnets, zipf or burst");
@@ -69,10 +74,12 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");
     refused("replay one.pcap two.pcap", "two.pcap");
-    refused("generate unique", "--to <FILE>");
+    refused("generate unique", "--to <FILE|af_xdp:IFACE|dpdk:DEVICE>");
     refused("generate", "<PROFILE>");
     refused("generate unique,rate=max --to out.pcap", "give a number");
     refused("generate uniq --to out.pcap", "use unique");
+    refused("generate unique --to dpdk:", "name a device");
+    refused("generate unique --to out.pcap --eal --no-huge", "--to dpdk:DEVICE");
     refused("tables --registers 3", "power of two");
     refused("tables --hash md5", "crc32, tabulated");
     refused("doctor --format csv", "'--help'");

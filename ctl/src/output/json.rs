@@ -50,6 +50,8 @@ struct Line<'a> {
     rejected: Rejected,
     drops: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     cardinality: Option<CardinalityLine>,
 }
 
@@ -105,6 +107,7 @@ impl<'a> From<&'a Record> for Line<'a> {
             ipv6_packets: counters.ipv6,
             rejected: Rejected { non_ip: counters.non_ip, truncated: counters.truncated, bad_header: counters.bad_header },
             drops: record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect(),
+            cpu_ns: record.cpu_ns,
             cardinality: record.cardinality.as_ref().map(CardinalityLine::from),
         }
     }

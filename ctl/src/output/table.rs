@@ -108,6 +108,11 @@ impl<W: Write> Table<W> {
             grouped(counters.bytes),
             grouped(record.drops.total()),
         )?;
+        if let Some(used) = record.cpu_ns {
+            let cores = used as f64 / record.end_ns.saturating_sub(record.start_ns).max(1) as f64;
+            let each = used as f64 / counters.packets().max(1) as f64;
+            writeln!(self.writer, "workers used {:.1} % of a CPU, {each:.1} ns a packet", cores * 100.0)?;
+        }
         if let Some(cardinality) = &record.cardinality {
             let estimate = &cardinality.estimate;
             let (low, high) = (grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64));

@@ -8,6 +8,7 @@
     reason = "two threads use disjoint banks of one state; this module holds the protocol that keeps them disjoint"
 )]
 
+use super::cpu;
 use flowgauge_core::cardinality::{Mode, Staggered};
 use flowgauge_core::{BANKS, Bank, Settings, State};
 use std::cell::UnsafeCell;
@@ -24,6 +25,8 @@ struct Shared {
     state: UnsafeCell<State>,
     request: AtomicU64,
     reply: AtomicU64,
+    /// CPU time of the worker when it answered last, in nanoseconds.
+    cpu_ns: AtomicU64,
     sample: Mutex<Sample>,
     settings: Settings,
 }
@@ -49,6 +52,7 @@ pub(super) fn handoff(settings: Settings) -> (Writer, Reader) {
         state: UnsafeCell::new(State::new()),
         request: AtomicU64::new(0),
         reply: AtomicU64::new(0),
+        cpu_ns: AtomicU64::new(0),
         sample: Mutex::new(Sample { staggered: staggered.then(Box::default), ..Sample::default() }),
         settings,
     });
@@ -101,6 +105,7 @@ impl Writer {
                 copy.merge(staggered, shared.settings.cardinality.precision);
             }
         }
+        self.shared.cpu_ns.store(cpu::thread_time(), Ordering::Relaxed);
         self.shared.reply.store(request, Ordering::Release);
     }
 }
@@ -134,6 +139,11 @@ impl Reader {
     /// Whether the worker has done everything it was asked for.
     pub(super) fn is_served(&self) -> bool {
         self.shared.reply.load(Ordering::Acquire) == self.requested
+    }
+
+    /// CPU time that the worker had used when it answered last, in nanoseconds.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        self.shared.cpu_ns.load(Ordering::Relaxed)
     }
 
     /// Index of the closed bank.

@@ -4,6 +4,7 @@
 //! and otherwise never waits for anyone. Rotation is exact because a packet is counted in the bank that is active when its
 //! batch is, and because the controller reads a bank only after every worker has confirmed that it left it.
 
+mod cpu;
 mod gate;
 mod handoff;
 pub mod port;
@@ -21,7 +22,7 @@ use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
 use flowgauge_core::{Bank, HashIdentity, Settings, Tabulation};
 use handoff::{Reader, Writer, handoff};
-use port::{Port, Ports, Source};
+use port::{Port, Ports, Source, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -40,11 +41,49 @@ pub struct Options {
     pub truth: bool,
     /// How long a worker may take to answer.
     pub deadline: Duration,
+    /// What a worker without packets does.
+    pub poll_mode: PollMode,
+    /// The CPUs that workers are pinned to, in turn; none for wherever they may run.
+    pub cpus: Vec<usize>,
+}
+
+/// What a worker without packets does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PollMode {
+    /// Looks again for some microseconds, then waits.
+    #[default]
+    Adaptive,
+    /// Looks again at once, and takes a whole CPU.
+    Busy,
+    /// Waits at once.
+    Interrupt,
+}
+
+impl PollMode {
+    /// All modes.
+    pub const ALL: [PollMode; 3] = [PollMode::Adaptive, PollMode::Busy, PollMode::Interrupt];
+
+    /// The name used in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PollMode::Adaptive => "adaptive",
+            PollMode::Busy => "busy",
+            PollMode::Interrupt => "interrupt",
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { settings: Settings::default(), slot_ns: 1_000_000, truth: false, deadline: Duration::from_secs(5) }
+        Options {
+            settings: Settings::default(),
+            slot_ns: 1_000_000,
+            truth: false,
+            deadline: Duration::from_secs(5),
+            poll_mode: PollMode::default(),
+            cpus: Vec::new(),
+        }
     }
 }
 
@@ -62,6 +101,10 @@ pub struct Poll {
     /// What the workers will run, until [`install`](Dataplane::install) starts them.
     bodies: Vec<Body>,
     workers: Vec<JoinHandle<()>>,
+    /// What ends the waits of those workers that do not park.
+    wakers: Vec<Waker>,
+    /// CPU time of the workers up to the last rotation, in nanoseconds.
+    cpu_ns: u64,
     hash: Option<HashIdentity>,
     /// A rotation was begun and not finished.
     rotating: bool,
@@ -80,6 +123,7 @@ impl Poll {
         let capabilities = Capabilities::of_core("poll", interface, ports.len());
         let mut readers = Vec::new();
         let mut bodies: Vec<Body> = Vec::new();
+        let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
             let (writer, reader) = handoff(options.settings);
             readers.push(reader);
@@ -95,6 +139,8 @@ impl Poll {
             readers,
             bodies,
             workers: Vec::new(),
+            wakers,
+            cpu_ns: 0,
             hash: None,
             rotating: false,
             end_reported: false,
@@ -117,10 +163,15 @@ impl Poll {
         self.hash.ok_or_else(|| Error::NotStarted { operation, target: self.capabilities.interface.clone() })
     }
 
+    fn wake(&self) {
+        self.workers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        self.wakers.iter().for_each(|wake| wake());
+    }
+
     /// Waits until every worker has done what it was asked for.
     fn wait(&self, operation: &'static str) -> Result<(), Error> {
         let started = Instant::now();
-        self.workers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        self.wake();
         for (index, (reader, worker)) in self.readers.iter().zip(&self.workers).enumerate() {
             let mut spins = 0_u32;
             while !reader.is_served() {
@@ -153,6 +204,7 @@ impl Poll {
             truth,
             complete: true,
             parts: Vec::new(),
+            cpu_ns: None,
         }
     }
 }
@@ -166,11 +218,11 @@ fn body<P: Port>(
     gate: &Arc<Gate>,
     stop: &Arc<AtomicBool>,
 ) -> Body {
-    let (settings, slots) = (options.settings, Slots::new(options.slot_ns));
+    let (settings, slots, poll_mode) = (options.settings, Slots::new(options.slot_ns), options.poll_mode);
     let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
     Box::new(move |tabulation| {
         let keys = Vec::new();
-        Worker { port, writer, settings, tabulation, slots, truth, gate, stop, keys }.run();
+        Worker { port, poll_mode, writer, settings, tabulation, slots, truth, gate, stop, keys }.run();
     })
 }
 
@@ -184,11 +236,17 @@ impl Dataplane for Poll {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
         tables.check(&self.options.settings, &self.capabilities.interface)?;
+        cpu::check(&self.options.cpus)?;
         let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in self.bodies.drain(..).enumerate() {
             let tabulation = Arc::clone(&tabulation);
             let named = thread::Builder::new().name(format!("worker-{index}"));
-            let worker = named.spawn(move || body(tabulation)).map_err(|source| Error::File {
+            let cpu = self.options.cpus.iter().copied().cycle().nth(index);
+            let run = move || {
+                cpu.into_iter().for_each(cpu::pin);
+                body(tabulation);
+            };
+            let worker = named.spawn(run).map_err(|source| Error::File {
                 operation: "start a worker thread for",
                 path: self.capabilities.interface.clone().into(),
                 source,
@@ -243,7 +301,11 @@ impl Dataplane for Poll {
         if let Some(truth) = &self.truth {
             truth.close(closed);
         }
-        Ok(self.snapshot(hash, bank, None, window))
+        let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
+        let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
+        // A replay gives the same result every time, which CPU time does not.
+        let told = cpu::MEASURED && self.gate.pace() != Pace::Trace;
+        Ok(Snapshot { cpu_ns: told.then_some(used), ..self.snapshot(hash, bank, None, window) })
     }
 
     /// Nothing outlives this process.
@@ -255,6 +317,7 @@ impl Dataplane for Poll {
         // Asked first, so that no warning comes after the end.
         let ended = self.gate.has_ended();
         let mut events: Vec<Event> = self.source.warnings().into_iter().map(Event::Warning).collect();
+        events.extend(self.source.notices().into_iter().map(Event::Notice));
         if !self.end_reported && ended {
             self.end_reported = true;
             events.push(Event::TrafficEnded);
@@ -270,8 +333,8 @@ impl Dataplane for Poll {
 impl Drop for Poll {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.wake();
         for worker in self.workers.drain(..) {
-            worker.thread().unpark();
             // A worker that died was reported when it was needed.
             let _ = worker.join();
         }

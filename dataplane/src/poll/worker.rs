@@ -1,5 +1,6 @@
 //! A run-to-completion worker: one thread, one port, one state.
 
+use super::PollMode;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
 use super::port::{Frame, Port, Received};
@@ -13,12 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a worker without packets sleeps when nobody wakes it: in trace time the controller does.
-const IDLE_TRACE: Duration = Duration::from_millis(100);
+/// How long a worker without packets waits when nobody wakes it: in trace time the controller does, and some ports do.
+const IDLE_WOKEN: Duration = Duration::from_millis(100);
 const IDLE_LIVE: Duration = Duration::from_micros(50);
+/// How often an adaptive worker looks for packets before it waits: some microseconds, as long as it takes to wake it.
+const LOOKS: u32 = 200;
 
 pub(super) struct Worker<P> {
     pub(super) port: P,
+    pub(super) poll_mode: PollMode,
     pub(super) writer: Writer,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,
@@ -47,12 +51,29 @@ impl<P: Port> Worker<P> {
     pub(super) fn run(mut self) {
         let _alarm = Alarm(Arc::clone(&self.gate));
         let receive = self.receiver();
+        let mut looks = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let truth = self.truth.as_deref();
             self.writer.serve(|bank| truth.map(|truth| truth.count(bank, self.gate.trace_time())));
-            if receive(&mut self) != Received::Frames {
-                thread::park_timeout(if self.gate.pace() == Pace::Trace { IDLE_TRACE } else { IDLE_LIVE });
+            match receive(&mut self) {
+                Received::Frames => looks = 0,
+                Received::Idle if self.looks_again(looks) => {
+                    looks = looks.saturating_add(1);
+                    std::hint::spin_loop();
+                }
+                Received::Idle if self.gate.pace() != Pace::Trace && !P::SIGNALS => self.port.wait(IDLE_LIVE),
+                Received::Idle | Received::Ended => self.port.wait(IDLE_WOKEN),
             }
+        }
+    }
+
+    /// Whether a worker that has found nothing `looks` times in a row looks again at once.
+    fn looks_again(&self, looks: u32) -> bool {
+        match self.poll_mode {
+            _ if self.gate.pace() == Pace::Trace => false,
+            PollMode::Busy => true,
+            PollMode::Adaptive => P::SIGNALS && looks < LOOKS,
+            PollMode::Interrupt => false,
         }
     }
 

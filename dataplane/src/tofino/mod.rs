@@ -486,7 +486,17 @@ impl Counting {
         if self.off {
             bank.cardinality = Cardinality::new();
         }
-        Snapshot { bank, staggered: None, packets_before, packets_after, hash, truth: None, complete, parts: Vec::new() }
+        Snapshot {
+            bank,
+            staggered: None,
+            packets_before,
+            packets_after,
+            hash,
+            truth: None,
+            complete,
+            parts: Vec::new(),
+            cpu_ns: None,
+        }
     }
 }
 

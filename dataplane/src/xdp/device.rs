@@ -4,7 +4,7 @@ use crate::losses::{LossCause, Losses};
 use nix::net::if_::if_nametoindex;
 
 /// The number of an interface of this thread's network namespace; an interface that is made anew gets another one.
-pub(super) fn index(interface: &str) -> Option<u32> {
+pub(crate) fn index(interface: &str) -> Option<u32> {
     if_nametoindex(interface).ok()
 }
 
@@ -37,7 +37,7 @@ impl DeviceCounters {
     }
 
     /// What was lost on the way in.
-    pub(super) fn losses(&self) -> Losses {
+    pub(crate) fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         losses.add(LossCause::Device, self.dropped);
         losses.add(LossCause::DeviceError, self.errors);

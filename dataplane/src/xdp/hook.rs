@@ -154,7 +154,7 @@ fn attach(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<FdLin
     let Options { mode, task, .. } = *options;
     let too_old = |_| refused(place, "this kernel has no links for it; it takes Linux 5.9, and 6.6 for egress".to_owned());
     verify(place, task, programs).map_err(|error| refused(place, loading(&error)))?;
-    let failed = |error: ProgramError| refused(place, attaching(&error, mode, place.direction));
+    let failed = |error: ProgramError| refused(place, attaching(&error, mode, place.direction, "--xdp-mode skb"));
     match place.direction {
         Direction::Ingress => {
             let program = ingress(programs, task.program()).map_err(failed)?;
@@ -193,14 +193,15 @@ pub(super) trait Loading: std::error::Error + 'static {}
 impl Loading for EbpfError {}
 impl Loading for ProgramError {}
 
-fn attaching(error: &ProgramError, mode: Mode, direction: Direction) -> String {
+/// `generic`: the option for the mode that every interface has.
+pub(super) fn attaching(error: &ProgramError, mode: Mode, direction: Direction, generic: &str) -> String {
     let cause = io_error(error);
     match (cause, direction) {
         (Some(libc::EBUSY | libc::EEXIST), Direction::Ingress) => {
             "another XDP program is attached; `ip link` shows its number, `ip link set … xdp off` removes it".to_owned()
         }
         (Some(libc::EOPNOTSUPP | libc::EINVAL), Direction::Ingress) if mode == Mode::Native => {
-            "its driver does not run XDP programs natively here; --xdp-mode skb works on every interface, but is slower".to_owned()
+            format!("its driver does not run XDP programs natively here; {generic} works on every interface, but is slower")
         }
         (code, Direction::Ingress) if mode == Mode::Offload && code != Some(libc::EPERM) => {
             "its card does not run XDP programs; use --xdp-mode native".to_owned()
@@ -282,6 +283,7 @@ impl Hook {
             truth: None,
             complete: true,
             parts: Vec::new(),
+            cpu_ns: None,
         }
     }
 
@@ -309,6 +311,7 @@ impl Hook {
             truth: None,
             complete: true,
             parts: Vec::new(),
+            cpu_ns: None,
         }
     }
 

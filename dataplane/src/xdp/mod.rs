@@ -5,13 +5,14 @@
 //! every element and waits for the packets in flight; from then on the old bank belongs to user space. Programs leave their
 //! interfaces with the process, unless they are [kept](Keep).
 
-mod device;
+pub(crate) mod device;
 mod hook;
 mod inject;
 mod link;
 mod mapped;
 mod object;
 mod pins;
+pub(crate) mod redirect;
 mod sender;
 pub mod veth;
 
@@ -338,5 +339,5 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, complete: true, parts }
+    Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, complete: true, parts, cpu_ns: None }
 }

@@ -2,12 +2,16 @@
 #![allow(unsafe_code, reason = "aya asks for a promise that the values written into the object and its maps are plain data")]
 
 use super::pins::Note;
+use super::redirect::QUEUES;
 use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::{Settings, Tabulation};
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge.o"));
+
+/// The same for AF_XDP sockets: kernels without them could not make its map.
+static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/redirect.o"));
 
 /// Values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
@@ -30,6 +34,10 @@ pub(super) const INGRESS: &str = "flowgauge_xdp";
 pub(super) const EGRESS: &str = "flowgauge_tcx";
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const SEND: &str = "flowgauge_send";
+pub(super) const REDIRECT: &str = "flowgauge_redirect";
+pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
+pub(super) const SOCKETS: &str = "SOCKETS";
+pub(super) const PASSED: &str = "PASSED";
 
 /// What is written into the read-only globals of the programs.
 pub(super) struct Globals<'a> {
@@ -57,6 +65,11 @@ pub(super) fn load(globals: &Globals<'_>, cpus: usize) -> Result<Ebpf, EbpfError
 /// Loads the sender, whose packets have `sources` different source addresses.
 pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {
     EbpfLoader::new().override_global("SOURCES", &sources, true).load(OBJECT)
+}
+
+/// Loads the program that hands packets to sockets.
+pub(super) fn load_redirect() -> Result<Ebpf, EbpfError> {
+    EbpfLoader::new().map_max_entries(SOCKETS, QUEUES).load(REDIRECT_OBJECT)
 }
 
 /// A note in the kernel.

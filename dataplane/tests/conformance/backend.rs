@@ -11,6 +11,14 @@ use std::thread::{self, JoinHandle};
 
 /// A way to make dataplanes of one kind.
 pub trait Backend {
+    /// Runs a case where this backend can run: here, unless it needs a network of its own.
+    fn stage(&self, case: fn(&dyn Backend))
+    where
+        Self: Sized,
+    {
+        case(self);
+    }
+
     /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, with a line
     /// `skipped: needs …`.
     fn open(&self, setup: &Setup) -> Option<Rig>;

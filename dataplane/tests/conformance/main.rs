@@ -12,11 +12,18 @@
 #[cfg(target_os = "linux")]
 use flowgauge_dataplane::Direction;
 
+#[cfg(target_os = "linux")]
+mod af_xdp;
 mod backend;
 mod cases;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod frames;
 mod model;
 mod poll;
+#[cfg(feature = "dpdk")]
+#[path = "../support/dpdk.rs"]
+mod support;
 mod tofino;
 #[cfg(target_os = "linux")]
 mod xdp;
@@ -25,6 +32,7 @@ macro_rules! conformance {
     ($($name:ident: $backend:expr),* $(,)?) => {
         $(mod $name {
             use super::*;
+            use crate::backend::Backend;
             cases! { $backend }
         })*
     };
@@ -53,16 +61,25 @@ macro_rules! group {
             use super::*;
             $(#[test]
             fn $case() {
-                crate::cases::$group::$case(&$backend);
+                $backend.stage(crate::cases::$group::$case);
             })*
         }
     };
 }
 
 conformance! {
+    af_xdp_on_veth: af_xdp::OnVeth { queues: 1 },
+    af_xdp_on_two_queues: af_xdp::OnVeth { queues: 2 },
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
     tofino_on_model: tofino::OnModel,
     xdp_injected: xdp::Injected(Direction::Ingress),
     tcx_injected: xdp::Injected(Direction::Egress),
+}
+
+#[cfg(feature = "dpdk")]
+conformance! {
+    dpdk_net_ring: dpdk::OnRing { queues: 1, segments: 1 },
+    dpdk_net_ring_two_queues_of_segments: dpdk::OnRing { queues: 2, segments: 4 },
+    dpdk_net_af_xdp: dpdk::OnVeth,
 }

@@ -36,7 +36,7 @@ impl Backend for Workers {
     }
 }
 
-fn options(setup: &Setup) -> Options {
+pub fn options(setup: &Setup) -> Options {
     let usual = Options::default();
     let slot_ns = if setup.slot_ns == 0 { usual.slot_ns } else { setup.slot_ns };
     Options { settings: setup.settings, truth: setup.truth, slot_ns, ..usual }

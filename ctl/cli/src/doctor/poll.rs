@@ -4,6 +4,7 @@ use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::Check;
 use crate::value;
+use flowgauge_dataplane::poll::port::try_af_xdp;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::env;
@@ -66,19 +67,19 @@ fn af_xdp(machine: &Machine, interfaces: &[Interface]) -> Check {
         [] => "zero-copy unknown".to_owned(),
         _ => format!("zero-copy on {}", zero_copy.join(", ")),
     };
+    const INSTEAD: &str = "use `flowgauge run -i IFACE`, which counts in the kernel";
     let (usable, permitted, advice) = match sockets(machine) {
-        Sockets::Creatable => (true, "sockets can be made", "use `flowgauge run -i IFACE`, which counts in the kernel"),
-        Sockets::Known => (true, "the kernel has such sockets", "use `flowgauge run -i IFACE`, which counts in the kernel"),
-        Sockets::Unknown => (true, "whether the kernel has such sockets cannot be read", "mount /proc"),
-        Sockets::NotPermitted => (false, "no permission to make sockets", "run as root, or with CAP_NET_RAW"),
-        Sockets::Missing => (false, "the kernel has no such sockets", "use a kernel built with CONFIG_XDP_SOCKETS"),
+        Sockets::Creatable => match try_af_xdp() {
+            Ok(()) => (true, "sockets can be made, and the program loads".to_owned(), INSTEAD),
+            Err(error) => (false, error.to_string(), INSTEAD),
+        },
+        Sockets::Known => (true, "the kernel has such sockets".to_owned(), INSTEAD),
+        Sockets::Unknown => (true, "whether the kernel has such sockets cannot be read".to_owned(), "mount /proc"),
+        Sockets::NotPermitted => (false, "no permission to make sockets".to_owned(), "run as root, or with CAP_NET_RAW"),
+        Sockets::Missing => (false, "the kernel has no such sockets".to_owned(), "use a kernel built with CONFIG_XDP_SOCKETS"),
     };
     let found = format!("{permitted}; {copies}; hugepages are not needed");
-    match (offered(NAME), usable) {
-        (true, true) => Check::ok(NAME, found),
-        (true, false) => Check::no(NAME, found, advice),
-        (false, _) => Check::no(NAME, format!("not in this build; {found}"), advice),
-    }
+    if usable { Check::ok(NAME, found) } else { Check::no(NAME, found, advice) }
 }
 
 enum Sockets {
@@ -106,6 +107,7 @@ fn sockets(machine: &Machine) -> Sockets {
 fn dpdk(machine: &Machine) -> Check {
     const NAME: &str = "dpdk";
     const INSTALL: &str = "`apt-get install libdpdk-dev` (Debian, Ubuntu) or `dnf install dpdk-devel` (Fedora)";
+    const BUILD: &str = "`cargo install --path ctl/cli --features dpdk`";
     let installed = dpdk_version(machine);
     let found = installed
         .as_ref()
@@ -113,8 +115,8 @@ fn dpdk(machine: &Machine) -> Check {
     match (offered(NAME), installed) {
         (true, Some(_)) => Check::ok(NAME, found),
         (true, None) => Check::no(NAME, found, INSTALL),
-        (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), "nothing yet; use another port"),
-        (false, None) => Check::no(NAME, format!("not in this build; {found}"), format!("nothing yet; it will take {INSTALL}")),
+        (false, Some(_)) => Check::no(NAME, format!("not in this build; {found}"), BUILD),
+        (false, None) => Check::no(NAME, format!("not in this build; {found}"), format!("{INSTALL}, then {BUILD}")),
     }
 }
 
@@ -140,7 +142,7 @@ fn dpdk_version(machine: &Machine) -> Option<String> {
 }
 
 fn hugepages(machine: &Machine) -> Check {
-    const RESERVE: &str = "for DPDK: `echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`";
+    const RESERVE: &str = "for DPDK: `echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`, or `run --eal '--no-huge --no-shconf -m 512'`";
     const DIRECTORY: &str = "sys/kernel/mm/hugepages";
     let count = |name: &str, file: &str| machine.number::<u64>(&format!("{DIRECTORY}/{name}/{file}"));
     let of_size = |name: &String| {

@@ -1,15 +1,26 @@
 //! Ports: where poll-mode workers get their frames.
 
+#[cfg(target_os = "linux")]
+mod af_xdp;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod frames;
 mod memory;
 mod pcap;
 
+#[cfg(target_os = "linux")]
+pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
+#[cfg(feature = "dpdk")]
+pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
 pub use pcap::{CHUNK, pcap, pcap_reader};
 
 use crate::losses::Losses;
 use flowgauge_core::Link;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 /// A frame on its way through a worker.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +48,26 @@ pub enum Received {
 
 /// One worker's view of a source of packets.
 pub trait Port: Send + 'static {
+    /// Whether [`wait`](Self::wait) ends when frames come. Workers look again every 50 microseconds where it does not.
+    const SIGNALS: bool = false;
+
     /// Hands the frames that are there, up to a batch, to `sink`. Never waits.
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received;
+
+    /// Waits for frames, until the [waker](Self::waker) is called, or this thread unparked if there is none, and no longer than
+    /// `most`. It may end without a reason.
+    fn wait(&mut self, most: Duration) {
+        thread::park_timeout(most);
+    }
+
+    /// What ends a wait from another thread.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
 }
+
+/// Ends the wait of a worker, or the next one if it is at work.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// What all ports of one source know together.
 pub trait Source: Send + Sync {
@@ -50,6 +78,12 @@ pub trait Source: Send + Sync {
 
     /// What is wrong with the source, one line each, each reported once.
     fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What an operator should know of the source, one line each, each told once; nothing is missing because of it that
+    /// [`losses`](Self::losses) does not tell.
+    fn notices(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -64,9 +98,9 @@ pub struct Ports<P> {
     /// One port a worker.
     pub ports: Vec<P>,
     /// The source behind all of them.
-    pub source: std::sync::Arc<dyn Source>,
+    pub source: Arc<dyn Source>,
     /// How far the traffic may advance.
-    pub gate: std::sync::Arc<super::Gate>,
+    pub gate: Arc<super::Gate>,
     /// What to call the source in outputs.
     pub interface: String,
 }

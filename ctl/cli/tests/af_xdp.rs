@@ -1,0 +1,192 @@
+//! `flowgauge run --port af_xdp` and `flowgauge generate --to af_xdp` on veth devices in a network of the test's own.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Running, Scratch, check, number, of_kind, parse, run};
+use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::process::Command;
+
+/// Runs a test in a network of its own. Prints why it cannot where it cannot.
+fn on_veth(test: impl FnOnce() + Send + 'static) {
+    if let Err(need) = isolated(test) {
+        println!("skipped: needs {need}");
+    }
+}
+
+/// A run that prints JSON lines, at work once its first window is over.
+struct Count {
+    run: Running,
+    /// Counted and lost.
+    packets: u64,
+    drops: u64,
+}
+
+impl Count {
+    fn start(arguments: &str) -> Self {
+        let arguments = format!("run {arguments} --window 10ms --read-every never --format json");
+        let run = Running::start(&arguments.split_ascii_whitespace().collect::<Vec<_>>());
+        let mut count = Count { run, packets: 0, drops: 0 };
+        count.window();
+        count
+    }
+
+    fn window(&mut self) {
+        let line = self.run.line();
+        let window: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in '{line}'"));
+        check(&window);
+        self.packets += number(&window, "packets");
+        self.drops += dropped(&window);
+    }
+
+    /// Reads windows until so many packets are in them.
+    fn until(&mut self, packets: u64) {
+        while self.packets + self.drops < packets {
+            self.window();
+        }
+    }
+
+    /// Ends it; gives the total.
+    fn end(self) -> Value {
+        self.run.interrupt();
+        let outcome = self.run.outcome();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let records = parse(&outcome.stdout);
+        of_kind(&records, "total")[0].clone()
+    }
+}
+
+fn dropped(record: &Value) -> u64 {
+    record["drops"].as_object().unwrap().values().map(|packets| packets.as_u64().unwrap()).sum()
+}
+
+/// Packets that a command says it sent, less those that the interface dropped.
+fn sent(arguments: &str) -> u64 {
+    let line = run(arguments.split_ascii_whitespace()).quiet();
+    let number = |before: &str, after: &str| -> u64 {
+        let rest = line.split_once(before).unwrap_or_else(|| panic!("'{before}' in '{line}'")).1;
+        rest.split(after).next().unwrap().trim().replace(',', "").parse().unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    number("tx: ", " packets sent") - number("dropped ", ";")
+}
+
+#[test]
+fn what_is_sent_is_counted_to_the_packet() {
+    on_veth(|| {
+        let scratch = Scratch::new("af_xdp");
+        let capture = scratch.path("capture.pcap");
+        let capture = capture.to_str().unwrap();
+        run(["generate", "zipf,packets=5k,rate=100k,ipv6,size=100", "--to", capture]).quiet();
+        let mut count = Count::start("--port af_xdp:rx");
+        let mut expected = 0;
+        for generate in [
+            "unique,packets=5k --rate 50k".to_owned(),
+            "burst,packets=5k,rate=20k,vlan=7,period=10ms".to_owned(),
+            "sequential,packets=20k --rate max".to_owned(),
+            format!("--pcap {capture}"),
+            format!("--pcap {capture} --rate 20k"),
+            format!("--pcap {capture} --rate max"),
+        ] {
+            expected += sent(&format!("generate {generate} --to af_xdp:tx"));
+            count.until(expected);
+            assert_eq!(count.packets + count.drops, expected, "{generate}");
+        }
+        let total = count.end();
+        assert_eq!(number(&total, "packets") + dropped(&total), expected);
+        assert!(number(&total, "cpu_ns") > 0 && number(&total, "ipv6_packets") > 0, "{total}");
+    });
+}
+
+#[test]
+fn a_capture_is_sent_as_far_as_the_interface_can() {
+    on_veth(|| {
+        let scratch = Scratch::new("af_xdp-large");
+        let capture = scratch.path("large.pcap");
+        let capture = capture.to_str().unwrap();
+        run(["generate", "unique,packets=50,rate=10k,size=4000", "--to", capture]).quiet();
+        let line = run(["generate", "--pcap", capture, "--to", "af_xdp:tx"]).quiet();
+        assert!(line.starts_with("tx: 0 packets sent"), "{line}");
+        assert!(line.trim_end().ends_with("50 were left out, which this interface cannot send"), "{line}");
+        let whole = std::fs::read(capture).unwrap();
+        let broken = scratch.write("broken.pcap", &whole[..whole.len() - 7]);
+        let outcome = run(["generate", "--pcap", &broken, "--rate", "max", "--to", "af_xdp:tx"]);
+        assert_eq!(outcome.code, Some(1));
+        assert!(outcome.stdout.contains("49 were left out") && outcome.complaint().contains("broken.pcap"), "{outcome:?}");
+    });
+}
+
+/// As a service manager restarts it.
+#[test]
+fn a_killed_run_leaves_the_interface_free() {
+    on_veth(|| {
+        for _ in 0..10 {
+            let mut count = Count::start("--port af_xdp:rx");
+            let expected = sent("generate unique,packets=100 --rate max --to af_xdp:tx");
+            count.until(expected);
+            kill(Pid::from_raw(count.run.child.id() as i32), Signal::SIGKILL).unwrap();
+            count.run.child.wait().unwrap();
+        }
+        let total = Count::start("--port af_xdp:rx").end();
+        assert_eq!(number(&total, "packets"), 0);
+        let links = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
+        assert!(!String::from_utf8_lossy(&links.stdout).contains("prog/xdp"), "a program is left behind");
+    });
+}
+
+#[test]
+fn refusals_are_one_line() {
+    on_veth(|| {
+        let refused = |arguments: &str, expected: &str| {
+            let outcome = run(arguments.split_ascii_whitespace());
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{arguments}");
+            assert!(outcome.complaint().contains(expected), "{arguments}: {}", outcome.stderr);
+        };
+        refused("run --port af_xdp:nowhere", "nowhere: there is no such interface");
+        refused("run --port af_xdp:tx", "use -i tx, or say that you mean it: af_xdp:tx,from-host");
+        refused("run --port af_xdp:rx,mode=zero-copy", "use mode=copy");
+        refused("run --port af_xdp:rx --cpus 1023", "poll cannot run a worker on CPU 1023");
+        refused("generate unique --to af_xdp:nowhere", "nowhere: there is no such interface");
+        ip("link set dev tx down").unwrap();
+        refused("generate unique --rate max --to af_xdp:tx", "is it up");
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_told_before_anything_is_opened() {
+    for (arguments, expected) in [
+        ("run --port af_xdp:", "name an interface"),
+        ("run --port af_xdp:eth1:0", "1 to 1024"),
+        ("run --port af_xdp:eth1,frames=100", "frames=N (a power of two"),
+        ("run --cpus 3-1", "give CPUs by number"),
+        ("run --cpus one", "give CPUs by number"),
+        ("run --poll-mode lazy", "use one of adaptive, busy, interrupt"),
+        ("generate unique --to af_xdp:", "name an interface"),
+        ("generate unique --to af_xdp:eth1 --force", "leave it out"),
+        ("generate unique --rate fast --to x.pcap", "give packets per second"),
+        ("generate unique --rate max --to x.pcap", "no timestamps"),
+        ("generate --pcap x.pcap --to y.pcap", "copy it"),
+        ("generate --to af_xdp:eth1", "PROFILE"),
+        ("generate unique --pcap x.pcap --to af_xdp:eth1", "cannot be used with"),
+    ] {
+        let outcome = run(arguments.split_ascii_whitespace());
+        assert_eq!(outcome.code, Some(2), "{arguments}");
+        assert!(outcome.complaint().contains(expected), "{arguments}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn workers_can_be_pinned_and_polled_on_every_port() {
+    for poll_mode in ["adaptive", "busy", "interrupt"] {
+        let arguments = format!(
+            "run --port memory:unique,packets=5k,rate=100k --cpus 0 --poll-mode {poll_mode} --workers 2 --read-every never --format json"
+        );
+        let records = parse(&run(arguments.split_ascii_whitespace()).live());
+        let total = of_kind(&records, "total")[0];
+        assert_eq!(number(total, "packets"), 5_000);
+        assert!(number(total, "cpu_ns") > 0);
+    }
+}

@@ -1,0 +1,153 @@
+//! DPDK's environment: it starts once a process and ends with it.
+#![allow(unsafe_code, reason = "starts DPDK and takes its log; this module holds what must be true for that")]
+
+use crate::error::{Error, reason};
+use crate::ffi;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Proof that DPDK runs in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Eal(());
+
+static STARTED: Mutex<bool> = Mutex::new(false);
+
+impl Eal {
+    /// Starts DPDK with these arguments (those that every DPDK program takes, without the program's name), or gives what was
+    /// started in this process before, with the arguments of then.
+    ///
+    /// The calling thread keeps the processors that it may run on.
+    ///
+    /// # Errors
+    /// [`Error::Start`] with what DPDK says.
+    pub fn start_once(arguments: &[impl AsRef<str>]) -> Result<Eal, Error> {
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*started {
+            start(arguments)?;
+            *started = true;
+        }
+        Ok(Eal(()))
+    }
+}
+
+/// DPDK's name and release.
+#[must_use]
+pub fn version() -> String {
+    // SAFETY: a string constant.
+    unsafe { CStr::from_ptr(ffi::fg_version()) }.to_string_lossy().into_owned()
+}
+
+fn start(arguments: &[impl AsRef<str>]) -> Result<(), Error> {
+    let refused = |_| Error::Start { why: "an argument holds a zero byte".to_owned() };
+    let all = std::iter::once("flowgauge").chain(arguments.iter().map(AsRef::as_ref));
+    let all: Vec<CString> = all.map(CString::new).collect::<Result<_, _>>().map_err(refused)?;
+    let count = all.len() as c_int;
+    // DPDK keeps pointers to its arguments, and reorders them; it starts once.
+    let pointers: Vec<*mut c_char> = all.into_iter().map(CString::into_raw).chain([std::ptr::null_mut()]).collect();
+    let pointers = Vec::leak(pointers);
+    let affinity = Affinity::of_this_thread();
+    // SAFETY: `count` pointers to strings that are never freed, then a null pointer; `log` has the declared type. The lock of
+    // `STARTED` is held: nobody else starts DPDK.
+    let (code, said) = listen(|| unsafe { ffi::fg_init(count, pointers.as_mut_ptr(), log) });
+    affinity.restore();
+    if code < 0 { Err(Error::Start { why: reason(&said, code) }) } else { Ok(()) }
+}
+
+/// The processors that a thread may run on.
+struct Affinity(Option<libc::cpu_set_t>);
+
+impl Affinity {
+    fn of_this_thread() -> Self {
+        // SAFETY: a set is plain integers, and the kernel writes no more than the size it is told.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            let got = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+            Affinity((got == 0).then_some(set))
+        }
+    }
+
+    /// DPDK binds the thread that starts it to one processor, and threads started from it would inherit that.
+    fn restore(self) {
+        if let Some(set) = self.0 {
+            // SAFETY: the kernel reads a set of the size it is told. It allowed this one before.
+            unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+        }
+    }
+}
+
+/// The first processor that this thread may run on.
+pub(crate) fn first_processor() -> Option<usize> {
+    let Affinity(set) = Affinity::of_this_thread();
+    // SAFETY: looks at bits of a set that was filled in, within its size.
+    set.and_then(|set| (0..libc::CPU_SETSIZE as usize).find(|&processor| unsafe { libc::CPU_ISSET(processor, &set) }))
+}
+
+/// Calls that open, close and configure devices must not run side by side.
+pub(crate) fn control() -> MutexGuard<'static, ()> {
+    static CONTROL: Mutex<()> = Mutex::new(());
+    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// Errors that DPDK logs in this thread while somebody listens.
+    static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Calls DPDK and gives what it logged as errors meanwhile.
+pub(crate) fn listen<T>(call: impl FnOnce() -> T) -> (T, Vec<String>) {
+    HEARD.set(Some(Vec::new()));
+    let result = call();
+    (result, HEARD.take().unwrap_or_default())
+}
+
+/// The least serious level that DPDK uses for errors, RTE_LOG_ERR.
+const ERROR: u32 = 4;
+const WARNING: u32 = 5;
+
+extern "C" fn log(level: u32, text: *const c_char, length: usize) {
+    // SAFETY: the stream's buffer, which holds `length` bytes while it is being written.
+    let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
+    for line in String::from_utf8_lossy(text).lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let kept = level <= ERROR
+            && HEARD
+                .try_with(|heard| heard.borrow_mut().as_mut().map(|lines| lines.push(line.to_owned())).is_some())
+                .unwrap_or(false);
+        match level {
+            _ if kept => tracing::debug!("DPDK: {line}"),
+            0..=ERROR => tracing::error!("DPDK: {line}"),
+            WARNING => tracing::info!("DPDK: {line}"),
+            _ => tracing::debug!("DPDK: {line}"),
+        }
+    }
+}
+
+thread_local! {
+    static MEMBER: Member = Member::join();
+}
+
+/// A thread that DPDK knows: the caches of its buffer pools are by thread.
+struct Member(bool);
+
+impl Member {
+    fn join() -> Self {
+        // SAFETY: DPDK runs, as whoever has a queue knows. Without a number (there are 128) a thread works, only slower.
+        Member(unsafe { ffi::fg_register_thread() } == 0)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.0 {
+            // SAFETY: this thread was registered by `join`, and it ends.
+            unsafe { ffi::fg_unregister_thread() };
+        }
+    }
+}
+
+/// Makes this thread known to DPDK, which must run.
+#[inline]
+pub(crate) fn join() {
+    // Fails only while the thread ends.
+    let _ = MEMBER.try_with(|_| ());
+}

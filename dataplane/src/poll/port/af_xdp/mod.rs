@@ -1,0 +1,481 @@
+//! AF_XDP: packets of an interface, straight from its driver.
+//!
+//! A program at the interface hands every packet to the socket of the receive queue it came to; the host does not see it. Each
+//! socket has frames of its own, which a packet stays in until it is counted.
+
+mod description;
+mod interface;
+mod sender;
+mod socket;
+
+pub use description::{AfXdp, Copies};
+pub use sender::FrameSender;
+
+use super::{Frame, Port, Ports, Received, Source, Waker};
+use crate::error::Error;
+use crate::losses::{LossCause, Losses};
+use crate::poll::gate::{Gate, Pace};
+use crate::xdp::redirect::{self, QUEUES, Redirect};
+use crate::xdp::{DeviceCounters, Mode, device};
+use crossbeam::channel::{Receiver, Sender, unbounded};
+use flowgauge_core::Link;
+use interface::Interface;
+use nix::ifaddrs::getifaddrs;
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use socket::{Config, Handle, Socket, Task};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Packets that a worker takes from one socket at once.
+const BATCH: u32 = 64;
+/// What the kernel keeps free in front of a packet.
+const HEADROOM: u32 = 256;
+/// Ethernet header with two VLAN tags.
+const LINK_HEADER: u32 = 22;
+/// Drivers that also count packets which a socket refused as dropped by the device.
+const COUNT_REFUSALS: [&str; 3] = ["veth", "virtio_net", "tun"];
+/// Looks, of which there are some ten a second, without a loss after which a queue counts as quiet again.
+const QUIET: u32 = 10;
+
+/// Ports on an interface's receive queues: as many as queues, or fewer if there are to be fewer `workers`.
+///
+/// # Errors
+/// [`Error::Kernel`] if the interface has not as many queues, or has addresses; if the kernel has no such sockets, does not let this
+/// process make them, or has no frames for them; if there is another program or another program's socket.
+pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdpPort>, Error> {
+    let name = &description.interface;
+    let refused = |problem: String| Error::Kernel { interface: name.clone(), problem };
+    let opened = device::index(name).zip(DeviceCounters::read(name)).zip(Interface::new(name).ok());
+    let Some(((index, counters), interface)) = opened else {
+        return Err(refused("there is no such interface; `ip link` lists them".to_owned()));
+    };
+    if !description.from_host
+        && let Some(address) = address_of(name)
+    {
+        return Err(refused(format!(
+            "has the address {address}, and af_xdp would take its packets from this host; use -i {name}, or say that you \
+             mean it: af_xdp:{name},from-host"
+        )));
+    }
+    let there = interface.receive_queues();
+    let queues = description.queues.unwrap_or(there.min(QUEUES));
+    if queues > there {
+        return Err(refused(format!("has {there} receive queues and not {queues}; `ethtool -L` changes their number")));
+    }
+    let config = config(description, &interface).map_err(refused)?;
+    let sockets: Vec<Socket> = (0..queues).map(|queue| open(description, index, queue, &config)).collect::<Result<_, _>>()?;
+    let handles: Vec<Handle> = sockets.iter().map(Socket::handle).collect();
+    let redirect = Redirect::attach(name, description.xdp, config.pieces, &handles)?;
+    let zero_copy = handles.iter().filter(|handle| handle.is_zero_copy()).count();
+    let how = if zero_copy == handles.len() { "zero-copy" } else { "the kernel copies packets" };
+    tracing::info!("{name}: {queues} receive queues, {how}, {} frames each", config.frames);
+
+    let count = workers.map_or(queues as usize, |workers| workers.clamp(1, queues as usize));
+    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded()).unzip();
+    sockets.into_iter().enumerate().for_each(|(queue, socket)| _ = doors[queue % count].send(socket));
+    let gate = Arc::new(Gate::new(Pace::Open));
+    let refusals_counted = description.xdp == Mode::Native && COUNT_REFUSALS.contains(&interface.driver().as_str());
+    let shared = Arc::new(Shared {
+        description: description.clone(),
+        config,
+        gate: Arc::clone(&gate),
+        index,
+        interface,
+        losses_before: counters.losses(),
+        refusals_counted,
+        gone: AtomicBool::new(false),
+        at_work: AtomicUsize::new(count),
+        watch: Mutex::new(Watch {
+            redirect,
+            handles,
+            queues: there,
+            uncounted: false,
+            running: true,
+            quiet: Vec::new(),
+            passed: 0,
+            device: Losses::default(),
+        }),
+        doors,
+    });
+    let ports = arrivals.into_iter().map(|arrivals| AfXdpPort::new(arrivals, Arc::clone(&shared)));
+    let ports = ports.collect::<io::Result<_>>().map_err(|error| refused(format!("cannot wait for packets: {error}")))?;
+    Ok(Ports { ports, source: shared, gate, interface: name.clone() })
+}
+
+/// Tries whether this kernel takes the program that hands packets to sockets, at no interface.
+///
+/// # Errors
+/// [`Error::Kernel`] with the kernel's reason.
+pub fn try_af_xdp() -> Result<(), Error> {
+    redirect::try_program()
+}
+
+/// An address by which others reach this host through the interface.
+fn address_of(interface: &str) -> Option<IpAddr> {
+    let addresses = getifaddrs().ok()?.filter(|found| found.interface_name == interface);
+    let address = |found: nix::ifaddrs::InterfaceAddress| {
+        let address = found.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
+    };
+    let reachable = |address: &IpAddr| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    };
+    addresses.filter_map(address).find(reachable)
+}
+
+fn config(description: &AfXdp, interface: &Interface) -> Result<Config, String> {
+    let mtu = interface.mtu().map_err(|error| format!("cannot read its MTU: {error}"))?;
+    let largest = mtu + LINK_HEADER + HEADROOM;
+    let frame_size = if largest <= 2048 { 2048 } else { 4096 };
+    let zero_copy = match description.copies {
+        Copies::Auto => None,
+        Copies::Copy => Some(false),
+        Copies::ZeroCopy => Some(true),
+    };
+    Ok(Config { frames: description.frames, frame_size, zero_copy, pieces: largest > frame_size, task: Task::Receive })
+}
+
+fn open(description: &AfXdp, index: u32, queue: u32, config: &Config) -> Result<Socket, Error> {
+    prepared(description, queue, config, opened(index, queue, config))
+}
+
+fn prepared(description: &AfXdp, queue: u32, config: &Config, socket: io::Result<Socket>) -> Result<Socket, Error> {
+    let socket = socket.and_then(|socket| {
+        if description.busy_poll {
+            socket.handle().prefer_busy_poll(BUSY_POLL_US, BATCH as i32)?;
+        }
+        Ok(socket)
+    });
+    socket.map_err(|error| Error::Kernel {
+        interface: description.interface.clone(),
+        problem: format!("cannot open a socket of queue {queue}: {}", advice(&error, config)),
+    })
+}
+
+/// Opens a socket. The kernel frees a queue some milliseconds after the socket that was there before is closed.
+fn opened(index: u32, queue: u32, config: &Config) -> io::Result<Socket> {
+    for _ in 0..FREED_WITHIN.as_millis() / FREED_LOOK.as_millis() {
+        match Socket::open(index, queue, config) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(FREED_LOOK),
+            outcome => return outcome,
+        }
+    }
+    Socket::open(index, queue, config)
+}
+
+const FREED_WITHIN: Duration = Duration::from_secs(1);
+const FREED_LOOK: Duration = Duration::from_millis(5);
+
+/// How long the kernel may look for packets on the worker's behalf, in microseconds.
+const BUSY_POLL_US: i32 = 20;
+
+fn advice(error: &io::Error, config: &Config) -> String {
+    let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "it takes root, or the capabilities CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON"
+        }
+        Some(Errno::BUSY) => "another program has a socket there",
+        Some(Errno::AFNOSUPPORT) => "the kernel has no such sockets; use -i, or a kernel built with CONFIG_XDP_SOCKETS",
+        Some(Errno::NOBUFS | Errno::NOMEM) => {
+            "the frames take more memory than may be locked; raise `ulimit -l`, or give fewer frames="
+        }
+        Some(Errno::OPNOTSUPP | Errno::INVAL) if config.zero_copy == Some(true) => {
+            "its driver has no zero-copy here; use mode=copy"
+        }
+        Some(Errno::OPNOTSUPP | Errno::INVAL) if config.pieces => "packets as large as its MTU take Linux 6.6; lower the MTU",
+        _ => return error.to_string(),
+    };
+    format!("{error}; {advice}")
+}
+
+/// What the ports of one interface share.
+struct Shared {
+    description: AfXdp,
+    config: Config,
+    gate: Arc<Gate>,
+    /// Number of the interface; one that is made anew under its name has another.
+    index: u32,
+    interface: Interface,
+    losses_before: Losses,
+    /// Whether the driver counts what a socket refused as dropped, so that it must not count twice.
+    refusals_counted: bool,
+    gone: AtomicBool,
+    /// Ports that may still have packets.
+    at_work: AtomicUsize,
+    watch: Mutex<Watch>,
+    /// How sockets get to the ports.
+    doors: Vec<Sender<Socket>>,
+}
+
+/// What is looked after by the controller's thread.
+struct Watch {
+    redirect: Redirect,
+    /// The sockets, by queue.
+    handles: Vec<Handle>,
+    /// Queues that the interface had when last looked at.
+    queues: u32,
+    /// Whether some of them are not counted because they cannot be.
+    uncounted: bool,
+    /// Whether the interface was up.
+    running: bool,
+    /// Of every queue the packets lost when last looked at, and the looks since the last loss.
+    quiet: Vec<Quiet>,
+    /// Packets that had come to queues without a socket.
+    passed: u64,
+    /// The most that the device was ever found to have lost.
+    device: Losses,
+}
+
+#[derive(Clone, Copy)]
+struct Quiet {
+    lost: u64,
+    /// Packets lost when it last was quiet.
+    before: u64,
+    looks: u32,
+}
+
+impl Watch {
+    /// Packets that came to queues without a socket. Keeps what it was if the kernel does not say.
+    fn passed(&mut self) -> u64 {
+        self.passed = self.redirect.passed().unwrap_or(self.passed);
+        self.passed
+    }
+
+    fn lost(&self) -> u64 {
+        self.handles.iter().filter_map(|handle| handle.lost().ok()).map(|lost| lost.packets).sum()
+    }
+}
+
+impl Shared {
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sockets for queues that the interface has got since the last look.
+    fn follow_queues(&self, watch: &mut Watch, said: &mut Vec<String>) {
+        let name = &self.description.interface;
+        let there = self.interface.receive_queues();
+        let before = std::mem::replace(&mut watch.queues, there);
+        let now = format!("{name}: has {there} receive queues now instead of {before}");
+        if self.description.queues.is_some() {
+            if there != before {
+                said.push(format!("{now}, of which {} are counted, as asked for", (watch.handles.len() as u32).min(there)));
+            }
+            return;
+        }
+        let mut problem = if there > before { watch.redirect.renew().err() } else { None };
+        while problem.is_none() && (watch.handles.len() as u32) < there.min(QUEUES) {
+            problem = self.add_queue(watch).err();
+        }
+        let counted = (watch.handles.len() as u32).min(there);
+        let told = watch.uncounted;
+        watch.uncounted = problem.is_some();
+        match problem {
+            Some(error) if there != before || !told => said.push(format!("{now}, of which {counted} are counted: {error}")),
+            None if there != before => said.push(format!("{now}; all are counted")),
+            None if told => said.push(format!("{name}: all {there} receive queues are counted again")),
+            _ => {}
+        }
+    }
+
+    /// A socket for the next queue.
+    fn add_queue(&self, watch: &mut Watch) -> Result<(), Error> {
+        let queue = watch.handles.len() as u32;
+        let socket = prepared(&self.description, queue, &self.config, Socket::open(self.index, queue, &self.config))?;
+        watch.redirect.add(queue, &socket.handle())?;
+        watch.handles.push(socket.handle());
+        // The port lives as long as its worker.
+        let _ = self.doors[queue as usize % self.doors.len()].send(socket);
+        Ok(())
+    }
+
+    /// Queues that begin to lose packets, and that lose none any more.
+    fn follow_losses(&self, watch: &mut Watch, said: &mut Vec<String>) {
+        let name = &self.description.interface;
+        let Watch { handles, quiet, .. } = watch;
+        quiet.resize(handles.len(), Quiet { lost: 0, before: 0, looks: QUIET });
+        for (queue, (handle, quiet)) in handles.iter().zip(quiet).enumerate() {
+            let Ok(lost) = handle.lost() else { continue };
+            let was_quiet = quiet.looks >= QUIET;
+            if lost.packets > quiet.lost {
+                if was_quiet {
+                    said.push(format!("{name}: queue {queue} loses packets, since its worker does not keep up"));
+                }
+                quiet.looks = 0;
+            } else if !was_quiet {
+                quiet.looks += 1;
+                if quiet.looks == QUIET {
+                    let packets = lost.packets - quiet.before;
+                    let no_frame = lost.no_frame;
+                    said.push(format!(
+                        "{name}: queue {queue} loses no more packets; it lost {packets} (no free frame: {no_frame} times)"
+                    ));
+                    quiet.before = lost.packets;
+                }
+            }
+            quiet.lost = lost.packets;
+            if lost.invalid > 0 && was_quiet {
+                tracing::debug!("{name}: queue {queue}: {} descriptors refused by the kernel", lost.invalid);
+            }
+        }
+    }
+}
+
+impl Source for Shared {
+    fn losses(&self) -> Losses {
+        let mut watch = self.watch();
+        // Before the sockets are asked: a driver counts later than a socket, so what it counts has been counted there.
+        let device = DeviceCounters::read(&self.description.interface).map(|counters| counters.losses().since(&self.losses_before));
+        let lost = watch.lost();
+        let mut found = Losses::default();
+        for (cause, packets) in device.iter().flat_map(Losses::iter) {
+            let counted_twice = if cause == LossCause::Device && self.refusals_counted { lost } else { 0 };
+            let packets = packets.saturating_sub(counted_twice).max(watch.device.get(cause));
+            found.add(cause, packets);
+        }
+        if device.is_some() {
+            watch.device = found;
+        }
+        let mut losses = watch.device.clone();
+        losses.add(LossCause::Socket, lost);
+        if self.description.queues.is_none() {
+            losses.add(LossCause::Queue, watch.passed());
+        }
+        losses
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let name = &self.description.interface;
+        if device::index(name) != Some(self.index) && !self.gone.swap(true, Ordering::AcqRel) {
+            return vec![format!("{name}: the interface is gone, and the program with it")];
+        }
+        Vec::new()
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.gone.load(Ordering::Acquire) {
+            return said;
+        }
+        let name = &self.description.interface;
+        let mut watch = self.watch();
+        if let Some(running) = self.interface.is_running()
+            && std::mem::replace(&mut watch.running, running) != running
+        {
+            said.push(format!("{name}: {}", if running { "is up again" } else { "is down; no packets arrive" }));
+        }
+        self.follow_queues(&mut watch, &mut said);
+        self.follow_losses(&mut watch, &mut said);
+        said
+    }
+}
+
+/// One worker's receive queues.
+pub struct AfXdpPort {
+    sockets: Vec<Socket>,
+    arrivals: Receiver<Socket>,
+    shared: Arc<Shared>,
+    received: Arc<AtomicU64>,
+    /// Waits for packets on all sockets, and for the event.
+    epoll: OwnedFd,
+    event: Arc<OwnedFd>,
+    /// Whether the interface is gone and what it had received is counted.
+    finished: bool,
+}
+
+/// What [`AfXdpPort`] calls its event where it waits.
+const EVENT: u64 = u64::MAX;
+
+impl AfXdpPort {
+    fn new(arrivals: Receiver<Socket>, shared: Arc<Shared>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(EVENT), epoll::EventFlags::IN)?;
+        let received = Arc::default();
+        let mut port = AfXdpPort { sockets: Vec::new(), arrivals, shared, received, epoll, event, finished: false };
+        port.admit()?;
+        Ok(port)
+    }
+
+    /// Takes the sockets that have come.
+    #[cold]
+    fn admit(&mut self) -> io::Result<()> {
+        while let Ok(socket) = self.arrivals.try_recv() {
+            let number = epoll::EventData::new_u64(self.sockets.len() as u64);
+            epoll::add(&self.epoll, socket.handle().as_fd(), number, epoll::EventFlags::IN)?;
+            self.sockets.push(socket);
+        }
+        Ok(())
+    }
+
+    /// Packets that were counted so far.
+    #[must_use]
+    pub fn received(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.received)
+    }
+
+    #[cold]
+    fn finish(&mut self) -> Received {
+        if !std::mem::replace(&mut self.finished, true) && self.shared.at_work.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.gate.end();
+        }
+        Received::Ended
+    }
+}
+
+impl Port for AfXdpPort {
+    const SIGNALS: bool = true;
+
+    #[inline]
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let mut packets = 0;
+        for socket in &mut self.sockets {
+            packets += socket.receive(BATCH, |bytes, wire_length| {
+                sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet });
+            });
+            socket.wake_receiver();
+        }
+        if packets > 0 {
+            // One writer: no need to lock the bus.
+            self.received.store(self.received.load(Ordering::Relaxed) + u64::from(packets), Ordering::Release);
+            return Received::Frames;
+        }
+        if !self.arrivals.is_empty()
+            && let Err(error) = self.admit()
+        {
+            tracing::error!("{}: cannot wait for packets of another queue: {error}", self.shared.description.interface);
+        }
+        if self.shared.gone.load(Ordering::Acquire) {
+            return self.finish();
+        }
+        if self.shared.description.busy_poll {
+            self.sockets.iter().for_each(Socket::drive);
+        }
+        Received::Idle
+    }
+
+    fn wait(&mut self, most: Duration) {
+        let time = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 8];
+        // An interrupted wait is as good as one that is over.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&time)) else { return };
+        if events.iter().any(|event| event.data.u64() == EVENT) {
+            let _ = rustix::io::read(&*self.event, &mut [0; 8]);
+        }
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        let event = Arc::clone(&self.event);
+        // Fails only if there are 2^64 calls that nobody has heard yet.
+        Some(Arc::new(move || _ = rustix::io::write(&*event, &1_u64.to_ne_bytes())))
+    }
+}

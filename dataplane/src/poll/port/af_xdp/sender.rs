@@ -1,0 +1,114 @@
+//! Sending packets from an interface through an AF_XDP socket.
+
+use super::interface::Interface;
+use super::socket::{Config, Socket, Task};
+use super::{HEADROOM, LINK_HEADER, advice, opened};
+use crate::error::Error;
+use crate::xdp::{DeviceCounters, device};
+
+/// Packets that the kernel sends for one call.
+const BATCH: u32 = 32;
+const FRAMES: u32 = 2048;
+
+/// Sends packets from an interface as they are. They pass no queueing discipline, no firewall and no egress hook.
+pub struct FrameSender {
+    interface: String,
+    socket: Socket,
+    largest: usize,
+    before: DeviceCounters,
+    /// Packets that the kernel was not told of.
+    queued: u32,
+}
+
+impl FrameSender {
+    /// Sends from an interface of this thread's network namespace; needs no program there.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if there is no such interface, or the kernel refuses the socket.
+    pub fn new(interface: &str) -> Result<Self, Error> {
+        Self::on_queue(interface, 0)
+    }
+
+    /// The same on a send queue.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and if there is no such queue.
+    pub fn on_queue(interface: &str, queue: u32) -> Result<Self, Error> {
+        let refused = |problem: String| Error::Kernel { interface: interface.to_owned(), problem };
+        let there = device::index(interface).zip(DeviceCounters::read(interface)).zip(Interface::new(interface).ok());
+        let ((index, before), device) =
+            there.ok_or_else(|| refused("there is no such interface; `ip link` lists them".to_owned()))?;
+        let mtu = device.mtu().map_err(|error| refused(format!("cannot read its MTU: {error}")))?;
+        let largest = (mtu + LINK_HEADER).min(4096 - HEADROOM);
+        let frame_size = if largest + HEADROOM <= 2048 { 2048 } else { 4096 };
+        let config = Config { frames: FRAMES, frame_size, zero_copy: None, pieces: false, task: Task::Send };
+        let socket = opened(index, queue, &config)
+            .map_err(|error| refused(format!("cannot open a socket to send: {}", advice(&error, &config))))?;
+        Ok(FrameSender { interface: interface.to_owned(), socket, largest: largest as usize, before, queued: 0 })
+    }
+
+    /// The interface.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// Bytes of the largest packet, without frame check sequence.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.largest
+    }
+
+    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when [`flush`](Self::flush) returns, or when some
+    /// more were sent.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if it is too large, or the interface is down or gone.
+    pub fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
+        if packet.len() > self.largest {
+            let problem = format!("cannot send a packet of {} bytes: its MTU allows {}", packet.len(), self.largest);
+            return Err(Error::Kernel { interface: self.interface.clone(), problem });
+        }
+        while !self.socket.queue(packet) {
+            self.push()?;
+        }
+        self.queued += 1;
+        if self.queued >= BATCH { self.push() } else { Ok(()) }
+    }
+
+    fn push(&mut self) -> Result<(), Error> {
+        self.queued = 0;
+        self.socket.push().map_err(|error| {
+            let problem = format!("cannot send: {error}; is it up (`ip link set … up`)?");
+            Error::Kernel { interface: self.interface.clone(), problem }
+        })
+    }
+
+    /// Returns once every packet is on its way.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn flush(&mut self) -> Result<(), Error> {
+        while self.queued > 0 || self.socket.unqueued() > 0 {
+            self.push()?;
+        }
+        Ok(())
+    }
+
+    /// Returns once the interface has taken or dropped every packet.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn finish(&mut self) -> Result<(), Error> {
+        while self.socket.unsent() > 0 {
+            self.push()?;
+        }
+        Ok(())
+    }
+
+    /// Packets that the interface was to send since this was made, by anyone, and dropped.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        DeviceCounters::read(&self.interface).map_or(0, |now| now.send_dropped - self.before.send_dropped.min(now.send_dropped))
+    }
+}

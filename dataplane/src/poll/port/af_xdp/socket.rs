@@ -1,0 +1,418 @@
+//! One AF_XDP socket: its frames, and the rings it shares with the kernel.
+#![allow(unsafe_code, reason = "memory shared with the kernel; this module keeps apart what each side owns")]
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size, set_xdp_umem_reg,
+    xdp_mmap_offsets, xdp_options, xdp_statistics,
+};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+    XDP_UMEM_PGOFF_FILL_RING, XdpDesc, XdpDescOptions, XdpOptionsFlags, XdpRingFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How to open a socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Config {
+    /// Frames, and entries of every ring: a power of two. With as many entries as frames no ring overflows.
+    pub(super) frames: u32,
+    /// Bytes of a frame, 2048 or 4096.
+    pub(super) frame_size: u32,
+    /// Whether the driver shares its memory with the socket: yes, no, or as it can.
+    pub(super) zero_copy: Option<bool>,
+    /// Packets larger than a frame come in pieces.
+    pub(super) pieces: bool,
+    pub(super) task: Task,
+}
+
+/// What a socket is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Receive,
+    Send,
+}
+
+/// A socket that is open, seen by those who only ask about it.
+#[derive(Clone)]
+pub(super) struct Handle(Arc<OwnedFd>);
+
+/// Packets that a socket lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    /// No frame was free for them, or no place in the ring.
+    pub(super) packets: u64,
+    /// Of those, how often no frame was free.
+    pub(super) no_frame: u64,
+    /// Descriptors that the kernel refused: a mistake of ours.
+    pub(super) invalid: u64,
+}
+
+impl Handle {
+    pub(super) fn lost(&self) -> io::Result<Lost> {
+        let statistics = xdp_statistics(&*self.0)?;
+        Ok(Lost {
+            packets: statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0),
+            no_frame: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+            invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
+        })
+    }
+
+    /// Whether the driver puts packets where we read them.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        xdp_options(&*self.0).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    /// Makes the worker drive the driver itself instead of waiting for its interrupts.
+    pub(super) fn prefer_busy_poll(&self, microseconds: i32, budget: i32) -> io::Result<()> {
+        for (option, value) in
+            [(libc::SO_PREFER_BUSY_POLL, 1), (libc::SO_BUSY_POLL, microseconds), (libc::SO_BUSY_POLL_BUDGET, budget)]
+        {
+            let length = size_of_val(&value) as libc::socklen_t;
+            // SAFETY: the kernel reads the four bytes of `value`.
+            let answer =
+                unsafe { libc::setsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), length) };
+            if answer != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Handle {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A mapping, unmapped when it is dropped.
+struct Pages {
+    start: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: pages belong to the process and not to a thread.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    fn anonymous(length: usize) -> rustix::io::Result<Self> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
+        // SAFETY: the whole of a mapping that nobody uses yet. Fewer misses of the TLB if it works, nothing lost if not.
+        let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
+        NonNull::new(start).map(|start| Pages { start, length }).ok_or(Errno::NOMEM)
+    }
+
+    fn of(socket: &OwnedFd, offset: u64, length: usize) -> rustix::io::Result<Self> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: as above.
+        let start = unsafe { mmap(std::ptr::null_mut(), length, access, flags, socket, offset) }?;
+        NonNull::new(start).map(|start| Pages { start, length }).ok_or(Errno::NOMEM)
+    }
+
+    fn at<T>(&self, offset: u64) -> NonNull<T> {
+        assert!(offset as usize + size_of::<T>() <= self.length, "beyond the mapping");
+        // SAFETY: within the mapping, as just checked.
+        unsafe { self.start.byte_add(offset as usize).cast() }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and nothing borrows from it any more.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.length) };
+    }
+}
+
+/// A ring of one producer and one consumer. The kernel is one of them, and this process the other.
+struct Ring<T> {
+    _pages: Pages,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: Option<NonNull<AtomicU32>>,
+    entries: NonNull<T>,
+    mask: u32,
+    /// How far we have come: consumed of a ring that the kernel fills, produced of one that it empties.
+    own: u32,
+}
+
+// SAFETY: the pages it points into belong to it and not to a thread.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    fn new(socket: &OwnedFd, page_offset: u64, offsets: &XdpRingOffset, entries: u32) -> rustix::io::Result<Self> {
+        let pages = Pages::of(socket, page_offset, offsets.desc as usize + entries as usize * size_of::<T>())?;
+        Ok(Ring {
+            producer: pages.at(offsets.producer),
+            consumer: pages.at(offsets.consumer),
+            flags: offsets.flags.map(|offset| pages.at(offset)),
+            entries: pages.at(offsets.desc),
+            mask: entries - 1,
+            own: 0,
+            _pages: pages,
+        })
+    }
+
+    /// Entries that the kernel has produced and we have not consumed.
+    #[inline(always)]
+    fn ready(&self) -> u32 {
+        // SAFETY: within the mapped ring and aligned; both sides only load and store it whole.
+        unsafe { self.producer.as_ref() }.load(Ordering::Acquire).wrapping_sub(self.own)
+    }
+
+    /// Entries that we have produced and the kernel has not consumed.
+    fn unconsumed(&self) -> u32 {
+        // SAFETY: as above.
+        self.own.wrapping_sub(unsafe { self.consumer.as_ref() }.load(Ordering::Acquire))
+    }
+
+    /// The entry `ahead` of where we stand. It must be ready.
+    #[inline(always)]
+    fn read(&self, ahead: u32) -> T {
+        // SAFETY: masked, hence within the ring. The kernel wrote it before it moved the producer, and writes it again only
+        // after we have moved the consumer. Any bits are a valid entry.
+        unsafe { self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).read() }
+    }
+
+    /// Writes the entry `ahead` of where we stand. It must be free.
+    #[inline(always)]
+    fn write(&mut self, ahead: u32, entry: T) {
+        // SAFETY: masked, hence within the ring. The kernel reads it only once we have moved the producer.
+        unsafe { self.entries.add((self.own.wrapping_add(ahead) & self.mask) as usize).write(entry) };
+    }
+
+    #[inline(always)]
+    fn consume(&mut self, entries: u32) {
+        self.own = self.own.wrapping_add(entries);
+        // SAFETY: within the mapped ring and aligned.
+        unsafe { self.consumer.as_ref() }.store(self.own, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn produce(&mut self, entries: u32) {
+        self.own = self.own.wrapping_add(entries);
+        // SAFETY: as above.
+        unsafe { self.producer.as_ref() }.store(self.own, Ordering::Release);
+    }
+
+    /// Whether the kernel wants to be told of new entries.
+    #[inline(always)]
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as above.
+        let flags = self.flags.map_or(0, |flags| unsafe { flags.as_ref() }.load(Ordering::Relaxed));
+        flags & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
+    }
+}
+
+/// The frames of a socket, and the rings in which it and the kernel hand them to each other.
+///
+/// A frame is ours while its number is in no ring but the one we consume. The kernel writes to the pages that were frames when the
+/// socket was opened, whatever becomes of their mapping: it cannot harm what is mapped there after this is dropped.
+pub(super) struct Socket {
+    descriptor: Handle,
+    rings: Rings,
+    frames: Pages,
+    frame_size: u32,
+}
+
+enum Rings {
+    Receive { filled: Ring<XdpDesc>, free: Ring<u64> },
+    Send { queued: Ring<XdpDesc>, sent: Ring<u64>, unused: Vec<u64> },
+}
+
+/// How many packets ahead of the one that is counted their headers are fetched into the cache. Another core wrote them.
+const AHEAD: u32 = 8;
+
+#[inline(always)]
+fn prefetch(_address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that reads nothing; every address will do.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(_address.cast());
+    }
+}
+
+impl Socket {
+    /// A socket of a queue of an interface.
+    pub(super) fn open(interface: u32, queue: u32, config: &Config) -> io::Result<Self> {
+        let Config { frames, frame_size, zero_copy, pieces, task } = *config;
+        let descriptor = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        let length = frames as usize * frame_size as usize;
+        let memory = Pages::anonymous(length)?;
+        let area = XdpUmemReg {
+            addr: memory.start.as_ptr() as u64,
+            len: length as u64,
+            chunk_size: frame_size,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        set_xdp_umem_reg(&descriptor, area)?;
+        set_xdp_umem_fill_ring_size(&descriptor, frames)?;
+        set_xdp_umem_completion_ring_size(&descriptor, frames)?;
+        match task {
+            Task::Receive => set_xdp_rx_ring_size(&descriptor, frames)?,
+            Task::Send => set_xdp_tx_ring_size(&descriptor, frames)?,
+        }
+        let offsets = xdp_mmap_offsets(&descriptor)?;
+        let numbers = (0..u64::from(frames)).map(|frame| frame * u64::from(frame_size));
+        let rings = match task {
+            Task::Receive => {
+                let filled = Ring::new(&descriptor, XDP_PGOFF_RX_RING, &offsets.rx, frames)?;
+                let mut free = Ring::new(&descriptor, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, frames)?;
+                numbers.zip(0..).for_each(|(frame, ahead)| free.write(ahead, frame));
+                free.produce(frames);
+                Rings::Receive { filled, free }
+            }
+            Task::Send => {
+                let queued = Ring::new(&descriptor, XDP_PGOFF_TX_RING, &offsets.tx, frames)?;
+                let sent = Ring::new(&descriptor, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, frames)?;
+                Rings::Send { queued, sent, unused: numbers.collect() }
+            }
+        };
+        let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        match zero_copy {
+            Some(true) => flags |= SocketAddrXdpFlags::XDP_ZEROCOPY,
+            Some(false) => flags |= SocketAddrXdpFlags::XDP_COPY,
+            None => {}
+        }
+        if pieces {
+            flags |= SocketAddrXdpFlags::XDP_USE_SG;
+        }
+        bind(&descriptor, &SocketAddrXdp::new(flags, interface, queue))?;
+        Ok(Socket { descriptor: Handle(Arc::new(descriptor)), rings, frames: memory, frame_size })
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.descriptor.clone()
+    }
+
+    /// Hands up to `most` packets that are there to `sink`, with their lengths on the wire: of a packet in pieces, the first piece.
+    /// Returns how many there were.
+    #[inline(always)]
+    pub(super) fn receive(&mut self, most: u32, mut sink: impl FnMut(&[u8], u32)) -> u32 {
+        let Rings::Receive { filled, free } = &mut self.rings else { return 0 };
+        let ready = filled.ready();
+        if ready == 0 {
+            return 0;
+        }
+        let frame_of = !u64::from(self.frame_size - 1);
+        // The free ring has a place for every frame there is, so there is one for those that are handed back.
+        let (mut packets, mut taken) = (0, 0);
+        while taken < ready && packets < most {
+            let first = filled.read(taken);
+            if taken + AHEAD < ready {
+                prefetch(self.frames.start.as_ptr().cast::<u8>().wrapping_add(filled.read(taken + AHEAD).addr as usize));
+            }
+            let mut wire_length = first.len;
+            let mut pieces = 1;
+            if first.options.contains(XdpDescOptions::XDP_PKT_CONTD) {
+                // The kernel makes all pieces of a packet ready at once.
+                while taken + pieces < ready {
+                    let piece = filled.read(taken + pieces);
+                    free.write(taken + pieces, piece.addr & frame_of);
+                    wire_length += piece.len;
+                    pieces += 1;
+                    if !piece.options.contains(XdpDescOptions::XDP_PKT_CONTD) {
+                        break;
+                    }
+                }
+            }
+            debug_assert!(first.addr as usize + first.len as usize <= self.frames.length);
+            // SAFETY: the kernel describes only what lies within the frames, and does not write to a frame it has filled until
+            // we hand it back, below.
+            let bytes = unsafe {
+                let start = self.frames.start.as_ptr().cast::<u8>().add(first.addr as usize);
+                std::slice::from_raw_parts(start, first.len as usize)
+            };
+            sink(bytes, wire_length);
+            free.write(taken, first.addr & frame_of);
+            packets += 1;
+            taken += pieces;
+        }
+        filled.consume(taken);
+        free.produce(taken);
+        packets
+    }
+
+    /// Tells the kernel to go on receiving, if it waits to be told.
+    #[inline(always)]
+    pub(super) fn wake_receiver(&self) {
+        if let Rings::Receive { free, .. } = &self.rings
+            && free.needs_wakeup()
+        {
+            self.drive();
+        }
+    }
+
+    /// Lets the kernel receive on this thread.
+    #[cold]
+    pub(super) fn drive(&self) {
+        // Whether it worked shows in the ring; an interface that is gone is noticed elsewhere.
+        let _ = recv(&self.descriptor, &mut [0_u8; 0], RecvFlags::DONTWAIT);
+    }
+
+    /// Queues a packet, which must fit into a frame; says whether there was a frame for it. [`push`](Self::push) sends it.
+    pub(super) fn queue(&mut self, packet: &[u8]) -> bool {
+        let Rings::Send { queued, unused, .. } = &mut self.rings else { return false };
+        assert!(packet.len() <= self.frame_size as usize, "a packet larger than a frame");
+        let Some(frame) = unused.pop() else { return false };
+        // SAFETY: the frame lies within the memory, and its number is in no ring: the kernel does not use it.
+        unsafe {
+            let start = self.frames.start.as_ptr().cast::<u8>().add(frame as usize);
+            std::slice::from_raw_parts_mut(start, packet.len()).copy_from_slice(packet);
+        }
+        // The ring has a place for every frame there is.
+        queued.write(0, XdpDesc { addr: frame, len: packet.len() as u32, options: XdpDescOptions::empty() });
+        queued.produce(1);
+        true
+    }
+
+    /// Tells the kernel to send what is queued, and takes back the frames it has sent.
+    pub(super) fn push(&mut self) -> io::Result<()> {
+        let Rings::Send { queued, sent, unused } = &mut self.rings else { return Ok(()) };
+        if queued.unconsumed() > 0 && queued.needs_wakeup() {
+            match send(&self.descriptor, &[], SendFlags::DONTWAIT) {
+                // Busy or out of buffers for the moment: what is left in the ring is sent by the next call.
+                Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let ready = sent.ready();
+        unused.extend((0..ready).map(|ahead| sent.read(ahead)));
+        sent.consume(ready);
+        Ok(())
+    }
+
+    /// Packets that were queued and not yet taken.
+    pub(super) fn unqueued(&self) -> u32 {
+        match &self.rings {
+            Rings::Receive { .. } => 0,
+            Rings::Send { queued, .. } => queued.unconsumed(),
+        }
+    }
+
+    /// Packets that were queued and are not known to have been sent.
+    pub(super) fn unsent(&self) -> u32 {
+        match &self.rings {
+            Rings::Receive { .. } => 0,
+            Rings::Send { queued, unused, .. } => queued.mask + 1 - unused.len() as u32,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Handing an interface's packets to AF_XDP sockets.
+
+use super::hook::{self, attaching, ingress, loading, refused};
+use super::object::{self, load_redirect};
+use super::{Mode, device};
+use crate::capabilities::Direction;
+use crate::error::Error;
+use crate::snapshot::Place;
+use aya::maps::{Map, MapError, PerCpuArray, XskMap};
+use aya::programs::ProgramError;
+use aya::programs::xdp::XdpLink;
+use std::os::fd::AsRawFd;
+
+/// Queues that may have sockets.
+pub(crate) const QUEUES: u32 = 1024;
+
+/// A program that hands what arrives on a queue to the queue's socket, and lets pass what arrives on the others. It leaves the
+/// interface when this is dropped, or when the process ends (before Linux 5.9 only if it ends in order).
+pub(crate) struct Redirect {
+    place: Place,
+    programs: aya::Ebpf,
+    program: &'static str,
+    /// Keeps the program attached; `None` if it could not be attached again.
+    link: Option<XdpLink>,
+    sockets: XskMap<aya::maps::MapData>,
+    passed: PerCpuArray<aya::maps::MapData, u64>,
+}
+
+/// Whether the kernel takes the program and its map of sockets; tried without an interface.
+pub(crate) fn try_program() -> Result<(), Error> {
+    let place = Place::ingress("af_xdp");
+    let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
+    let program = ingress(&mut programs, object::REDIRECT).and_then(|program| program.load());
+    program.map_err(|error| refused(&place, loading(&error)))
+}
+
+impl Redirect {
+    /// Attaches the program, with the sockets of queues from 0 on. `pieces` is for sockets that take packets in several pieces.
+    pub(crate) fn attach(interface: &str, mode: Mode, pieces: bool, sockets: &[impl AsRawFd]) -> Result<Self, Error> {
+        let place = Place::ingress(interface);
+        if device::index(interface).is_none() {
+            return Err(refused(&place, hook::NO_INTERFACE.to_owned()));
+        }
+        let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
+        let mut map: XskMap<_> = take(&mut programs, &place, object::SOCKETS)?;
+        let passed = take(&mut programs, &place, object::PASSED)?;
+        for (queue, socket) in (0..).zip(sockets) {
+            map.set(queue, socket.as_raw_fd(), 0).map_err(|error| add(&place, queue, &error))?;
+        }
+        let name = if pieces { object::REDIRECT_FRAGS } else { object::REDIRECT };
+        let program = ingress(&mut programs, name).map_err(|error| refused(&place, loading(&error)))?;
+        program.load().map_err(|error| refused(&place, loading(&error)))?;
+        let failed = |error| refused(&place, attaching(&error, mode, Direction::Ingress, "the port's option xdp=skb"));
+        let link = program.attach(interface, mode.into()).and_then(|link| program.take_link(link)).map_err(failed)?;
+        Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
+    }
+
+    /// Puts the program on queues that the interface has got since it was attached: veth leaves them without one. No queue is without
+    /// it meanwhile that had it.
+    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+        let Some(link) = self.link.take() else { return Ok(()) };
+        let program = ingress(&mut self.programs, self.program);
+        // The kernel does nothing if it is told to put the same program there: it takes another one, if the same.
+        let renewed = program.and_then(|program| {
+            program.unload()?;
+            program.load()?;
+            let link = program.attach_to_link(link)?;
+            program.take_link(link)
+        });
+        let failed = |error: ProgramError| refused(&self.place, format!("cannot attach the program again: {}", loading(&error)));
+        self.link = Some(renewed.map_err(failed)?);
+        Ok(())
+    }
+
+    /// Hands what arrives on a queue to this socket from now on.
+    pub(crate) fn add(&mut self, queue: u32, socket: &impl AsRawFd) -> Result<(), Error> {
+        self.sockets.set(queue, socket.as_raw_fd(), 0).map_err(|error| add(&self.place, queue, &error))
+    }
+
+    /// Packets that came to queues without a socket, since the program was attached.
+    pub(crate) fn passed(&self) -> Result<u64, Error> {
+        let counts = self.passed.get(&0, 0);
+        let counts = counts.map_err(|error| refused(&self.place, format!("cannot read the packets passed on: {error}")))?;
+        Ok(counts.iter().sum())
+    }
+}
+
+fn take<M: TryFrom<Map, Error = MapError>>(programs: &mut aya::Ebpf, place: &Place, name: &str) -> Result<M, Error> {
+    let map = programs.take_map(name).and_then(|map| M::try_from(map).ok());
+    map.ok_or_else(|| refused(place, format!("the object has no map {name}; rebuild it with ebpf/build")))
+}
+
+fn add(place: &Place, queue: u32, error: &MapError) -> Error {
+    refused(place, format!("cannot hand queue {queue} to its socket: {error}"))
+}

@@ -1,0 +1,486 @@
+//! The AF_XDP port beyond what every backend must do: packets and losses to the frame, and interfaces that change under it. On veth
+//! pairs in a network of the test's own, which vanishes with its thread.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Frame, FrameSender, Port, Ports, Received, Waker, af_xdp};
+use flowgauge_dataplane::poll::{Options, PollMode};
+use flowgauge_dataplane::traffic::Generator;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
+use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Losses, Place, Poll, Tables, xdp};
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Runs a test in a network of its own. Prints why it cannot where it cannot.
+fn on_veth(test: impl FnOnce() + Send + 'static) {
+    if let Err(need) = isolated(test) {
+        println!("skipped: needs {need}");
+    }
+}
+
+fn on_queues(queues: u32, test: impl FnOnce() + Send + 'static) {
+    on_veth(move || {
+        ip("link del rx").unwrap();
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        ip(&format!("link add rx {queues} type veth peer name tx {queues}")).unwrap();
+        for device in ["rx", "tx"] {
+            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+            ip(&format!("link set dev {device} up")).unwrap();
+        }
+        ip("addr add 10.77.0.1/24 dev tx").unwrap();
+        ip("neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev tx nud permanent").unwrap();
+        test();
+    });
+}
+
+fn port(text: &str) -> AfXdp {
+    text.parse().unwrap()
+}
+
+fn started<P: Port>(ports: Ports<P>, options: Options) -> Poll {
+    let mut poll = Poll::new(ports, options);
+    install(&mut poll);
+    poll
+}
+
+fn install(poll: &mut Poll) {
+    poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+}
+
+fn open(text: &str) -> Ports<AfXdpPort> {
+    af_xdp(&port(text), None).unwrap()
+}
+
+/// Sends packets in turn from all queues of the sender. Some may be dropped before they get to the receiver, as it says.
+struct Traffic {
+    senders: Vec<FrameSender>,
+    generator: Generator,
+    sent: u64,
+}
+
+impl Traffic {
+    fn new(queues: u32) -> Self {
+        let senders = (0..queues).map(|queue| FrameSender::on_queue(SENDER.0, queue).unwrap()).collect();
+        Traffic { senders, generator: Generator::new("unique".parse().unwrap()), sent: 0 }
+    }
+
+    fn send(&mut self, packets: u64) {
+        let mut frame = self.generator.template().to_vec();
+        for packet in 0..packets {
+            self.generator.fill(self.sent + packet, &mut frame);
+            let senders = self.senders.len();
+            // In runs as long as the sender's batches.
+            self.senders[(packet / 32) as usize % senders].send(&frame).unwrap();
+        }
+        self.sent += packets;
+        self.senders.iter_mut().for_each(|sender| sender.finish().unwrap());
+    }
+
+    fn arrived(&self) -> u64 {
+        self.sent - self.senders[0].dropped()
+    }
+}
+
+/// What was counted and lost, once nothing is missing.
+struct Account {
+    counted: u64,
+    losses: Losses,
+    said: Vec<Event>,
+}
+
+impl Account {
+    fn new() -> Self {
+        Account { counted: 0, losses: Losses::default(), said: Vec::new() }
+    }
+
+    /// Looks until all that arrived is accounted for. What is on its way arrives whenever the kernel has time for it.
+    fn settle(&mut self, poll: &mut Poll, traffic: &Traffic) {
+        for _ in 0..1_000_000 {
+            self.said.extend(poll.events().unwrap());
+            self.counted += poll.rotate().unwrap().bank.counters.packets();
+            self.losses = poll.losses().unwrap();
+            if self.counted + self.losses.total() >= traffic.arrived() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(self.counted + self.losses.total(), traffic.arrived(), "{:?} {:?}", self.losses, self.said);
+    }
+
+    /// Listens until it is said: the kernel tells of changes when it has time for it.
+    fn hear(&mut self, poll: &mut Poll, part: &str) {
+        for _ in 0..10_000_000 {
+            if self.heard(part) {
+                return;
+            }
+            self.said.extend(poll.events().unwrap());
+            std::thread::yield_now();
+        }
+        panic!("'{part}' is not in {:?}", self.said);
+    }
+
+    fn heard(&self, part: &str) -> bool {
+        self.said.iter().any(|event| matches!(event, Event::Notice(text) | Event::Warning(text) if text.contains(part)))
+    }
+}
+
+#[test]
+fn every_packet_sent_is_counted_or_reported_lost() {
+    for (queues, how) in [(1, "rx"), (2, "rx"), (2, "rx,xdp=skb"), (1, "rx,busy-poll"), (2, "rx,mode=copy,frames=64")] {
+        on_queues(queues, move || {
+            let ports = open(how);
+            assert_eq!(ports.ports.len(), queues as usize);
+            let mut poll = started(ports, Options::default());
+            let mut traffic = Traffic::new(queues);
+            let mut account = Account::new();
+            for _ in 0..20 {
+                traffic.send(5_000);
+                account.settle(&mut poll, &traffic);
+            }
+            println!(
+                "{how}: {} sent, {} arrived, {} counted, {:?}",
+                traffic.sent,
+                traffic.arrived(),
+                account.counted,
+                account.losses
+            );
+            assert!(account.counted > 50_000 || how.contains("frames=64"), "{}", account.counted);
+        });
+    }
+}
+
+#[test]
+fn workers_count_the_same_however_they_wait() {
+    for poll_mode in PollMode::ALL {
+        on_queues(2, move || {
+            // One worker, two queues.
+            let ports = af_xdp(&port("rx"), Some(1)).unwrap();
+            assert_eq!(ports.ports.len(), 1);
+            let mut poll = started(ports, Options { poll_mode, cpus: vec![0], ..Options::default() });
+            let (mut traffic, mut account) = (Traffic::new(2), Account::new());
+            for packets in [1, 2_000, 1] {
+                traffic.send(packets);
+                account.settle(&mut poll, &traffic);
+            }
+            assert_eq!(account.counted + account.losses.total(), traffic.arrived());
+        });
+    }
+}
+
+/// Nobody takes packets until the workers start: frames run out, to the frame.
+#[test]
+fn frames_that_run_out_are_counted() {
+    for (how, refused_by_device) in [("rx,frames=128", true), ("rx,frames=128,xdp=skb", false)] {
+        on_veth(move || {
+            let mut poll = Poll::new(open(how), Options::default());
+            let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+            let dropped_before = DeviceCounters::read(RECEIVER.0).unwrap().dropped;
+            // Slowly enough for the device to hand over all of it.
+            (0..500).for_each(|_| {
+                traffic.send(1);
+                std::thread::yield_now();
+            });
+            for _ in 0..1_000_000 {
+                if poll.losses().unwrap().total() + 128 >= traffic.arrived() {
+                    break;
+                }
+            }
+            let lost = poll.losses().unwrap();
+            assert_eq!(lost.total() + 128, traffic.arrived(), "{how}: {lost:?}");
+            assert_eq!(lost.get(LossCause::Socket), lost.total(), "none counts twice: {lost:?}");
+            // A device counts a little later than a socket.
+            let expected = if refused_by_device { lost.total() } else { 0 };
+            let dropped = || DeviceCounters::read(RECEIVER.0).unwrap().dropped - dropped_before;
+            assert!((0..1_000_000).any(|_| dropped() == expected), "{how}: {} and not {expected}", dropped());
+            install(&mut poll);
+            account.settle(&mut poll, &traffic);
+            assert_eq!(account.counted, 128);
+            traffic.send(1);
+            account.settle(&mut poll, &traffic);
+            assert_eq!(account.counted, 129, "it goes on");
+        });
+    }
+}
+
+/// A port whose worker stalls while the test holds the lock.
+struct Stalling {
+    port: AfXdpPort,
+    stall: Arc<Mutex<()>>,
+}
+
+impl Port for Stalling {
+    const SIGNALS: bool = AfXdpPort::SIGNALS;
+
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let _stall = self.stall.lock().unwrap_or_else(PoisonError::into_inner);
+        self.port.receive(sink)
+    }
+
+    fn wait(&mut self, most: Duration) {
+        self.port.wait(most);
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.port.waker()
+    }
+}
+
+#[test]
+fn a_worker_that_stalls_is_noticed_and_loses_what_is_reported() {
+    for queues in 1..=2 {
+        on_queues(queues, move || {
+            let stall = Arc::new(Mutex::new(()));
+            let Ports { ports, source, gate, interface } = open("rx,frames=256");
+            let ports = ports.into_iter().map(|port| Stalling { port, stall: Arc::clone(&stall) }).collect();
+            let mut poll = started(Ports { ports, source, gate, interface }, Options::default());
+            let (mut traffic, mut account) = (Traffic::new(queues), Account::new());
+            traffic.send(100);
+            account.settle(&mut poll, &traffic);
+            assert_eq!(account.losses.total(), 0);
+            let stalled: MutexGuard<'_, ()> = stall.lock().unwrap();
+            (0..3_000).for_each(|_| traffic.send(1));
+            account.hear(&mut poll, "loses packets, since its worker does not keep up");
+            drop(stalled);
+            account.settle(&mut poll, &traffic);
+            let lost = account.losses.total();
+            println!("{queues} queues: {} sent, {} counted, {lost} lost", traffic.sent, account.counted);
+            assert!(lost > 0);
+            account.hear(&mut poll, "loses no more packets");
+            traffic.send(100);
+            account.settle(&mut poll, &traffic);
+            assert_eq!(account.losses.total(), lost, "it has recovered");
+        });
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_is_counted_on() {
+    on_veth(|| {
+        let mut poll = started(open("rx"), Options::default());
+        let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+        for _ in 0..3 {
+            traffic.send(200);
+            account.settle(&mut poll, &traffic);
+            ip("link set dev rx down").unwrap();
+            account.hear(&mut poll, "rx: is down");
+            ip("link set dev rx up").unwrap();
+            account.hear(&mut poll, "rx: is up again");
+            assert_eq!(account.said.len(), 2, "each is told once: {:?}", account.said);
+            account.said.clear();
+        }
+        traffic.send(200);
+        account.settle(&mut poll, &traffic);
+        assert_eq!((account.counted, account.losses.total()), (800, 0));
+    });
+}
+
+#[test]
+fn an_interface_that_goes_away_ends_the_traffic() {
+    on_veth(|| {
+        let mut poll = Poll::new(open("rx"), Options::default());
+        let mut traffic = Traffic::new(1);
+        traffic.send(100);
+        while DeviceCounters::read(RECEIVER.0).unwrap().received < 100 {}
+        drop(traffic);
+        ip("link del rx").unwrap();
+        // Counted although they are read when the interface is gone.
+        install(&mut poll);
+        let mut said = Vec::new();
+        while said.last() != Some(&Event::TrafficEnded) {
+            said.extend(poll.events().unwrap());
+        }
+        let gone = "rx: the interface is gone, and the program with it".to_owned();
+        assert_eq!(said, [Event::Warning(gone), Event::TrafficEnded]);
+        assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 100);
+        assert_eq!(poll.losses().unwrap().total(), 0);
+    });
+}
+
+fn ethtool(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ethtool").args(arguments.split(' ')).output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+#[test]
+fn queues_that_come_are_counted_from_then_on() {
+    on_queues(2, || {
+        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
+            return println!("skipped: needs ethtool ({error})");
+        }
+        let mut limited = started(open("rx:1"), Options::default());
+        ethtool("-L rx rx 2").unwrap();
+        let said = limited.events().unwrap();
+        assert_eq!(
+            said,
+            [Event::Notice("rx: has 2 receive queues now instead of 1, of which 1 are counted, as asked for".to_owned())]
+        );
+        ethtool("-L rx rx 1").unwrap();
+        drop(limited);
+
+        let mut poll = started(open("rx"), Options::default());
+        let (mut traffic, mut account) = (Traffic::new(1), Account::new());
+        traffic.send(100);
+        account.settle(&mut poll, &traffic);
+        ethtool("-L rx rx 2").unwrap();
+        ethtool("-L tx tx 2").unwrap();
+        traffic.senders.push(FrameSender::on_queue(SENDER.0, 1).unwrap());
+        let said = poll.events().unwrap();
+        assert_eq!(said, [Event::Notice("rx: has 2 receive queues now instead of 1; all are counted".to_owned())]);
+        for _ in 0..20 {
+            traffic.send(1_000);
+            account.settle(&mut poll, &traffic);
+        }
+        assert!(account.counted > 15_000, "{}", account.counted);
+        // The kernel takes no queue away that has a socket.
+        drop(traffic);
+        assert!(ethtool("-L rx rx 1").is_err());
+    });
+}
+
+/// Another program has a socket on the queue that comes: its packets go to the host, nobody counts them, and that is told.
+#[test]
+fn packets_of_queues_that_cannot_be_counted_are_reported() {
+    on_queues(2, || {
+        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
+            return println!("skipped: needs ethtool ({error})");
+        }
+        let mut poll = started(open("rx"), Options::default());
+        ethtool("-L rx rx 2").unwrap();
+        ethtool("-L tx tx 2").unwrap();
+        let others = FrameSender::on_queue(RECEIVER.0, 1).unwrap();
+        let (mut traffic, mut account) = (Traffic::new(2), Account::new());
+        account.said = poll.events().unwrap();
+        assert!(account.heard("has 2 receive queues now instead of 1, of which 1 are counted: "), "{:?}", account.said);
+        traffic.send(64);
+        account.settle(&mut poll, &traffic);
+        assert_eq!((account.counted, account.losses.get(LossCause::Queue), account.losses.total()), (32, 32, 32));
+        drop(others);
+        account.hear(&mut poll, "all 2 receive queues are counted again");
+        traffic.send(64);
+        account.settle(&mut poll, &traffic);
+        assert_eq!((account.counted, account.losses.total()), (96, 32), "{:?}", account.said);
+    });
+}
+
+#[test]
+fn packets_in_several_pieces_count_once_with_their_length() {
+    on_veth(|| {
+        ip("link set dev tx mtu 9000").unwrap();
+        ip("link set dev rx mtu 9000").unwrap();
+        let ports = match af_xdp(&port("rx"), None) {
+            Ok(ports) => ports,
+            Err(error) => return println!("skipped: needs Linux 6.6 ({error})"),
+        };
+        let mut poll = started(ports, Options::default());
+        let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+        let mut packets = 0;
+        let mut bytes = 0;
+        let (mut counted, mut counted_bytes) = (0, 0);
+        for length in [18, 3_000, 3_795, 3_796, 3_797, 3_798, 3_799, 3_800, 4_000, 8_000, 8_958, 18] {
+            socket.send_to(&vec![7; length], (RECEIVER.1, 9)).unwrap();
+            packets += 1;
+            bytes += 42 + length as u64;
+            for _ in 0..1_000_000 {
+                let window = poll.rotate().unwrap().bank.counters;
+                counted += window.ipv4;
+                counted_bytes += window.bytes;
+                if counted == packets {
+                    break;
+                }
+            }
+            assert_eq!((counted, counted_bytes), (packets, bytes), "a datagram of {length} bytes");
+        }
+        assert_eq!(poll.losses().unwrap().total(), 0);
+    });
+}
+
+fn refusal(text: &str) -> String {
+    match af_xdp(&port(text), None) {
+        Err(error @ Error::Kernel { .. }) => error.to_string(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("{text} was opened"),
+    }
+}
+
+fn nothing_is_left() {
+    let output = Command::new("ip").args(["-details", "link", "show", "rx"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("xdp/id"), "a program is left behind");
+}
+
+#[test]
+fn refusals_say_what_to_do_and_leave_nothing_behind() {
+    on_veth(|| {
+        assert!(refusal("nowhere").contains("no such interface"));
+        assert!(refusal("rx:2").contains("has 1 receive queues and not 2"));
+        assert!(refusal("rx,mode=zero-copy").contains("use mode=copy"));
+        assert!(refusal("lo,from-host").contains("xdp=skb"), "loopback has no native mode");
+        assert!(refusal("tx").contains("has the address 10.77.0.1") && refusal("tx").contains("af_xdp:tx,from-host"));
+        nothing_is_left();
+        let counting = xdp::Options { mode: Mode::Native, ..xdp::Options::new(Settings::default()) };
+        let mut other = Xdp::at(vec![Place::ingress("rx")], counting);
+        other.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        assert!(refusal("rx").contains("another XDP program is attached"));
+        drop(other);
+        let first = started(open("rx"), Options::default());
+        assert!(refusal("rx").contains("another program has a socket there"));
+        drop(first);
+        nothing_is_left();
+        drop(started(open("rx"), Options::default()));
+        nothing_is_left();
+        let mut poll = Poll::new(open("rx"), Options { cpus: vec![1023], ..Options::default() });
+        let error = poll.install(&Tables::new(&Settings::default(), 1)).unwrap_err().to_string();
+        assert!(error.contains("poll cannot run a worker on CPU 1023; this process may use CPU "), "{error}");
+    });
+}
+
+#[test]
+fn what_is_not_asked_for_goes_to_the_host() {
+    on_queues(2, || {
+        ip("addr add 10.77.0.2/24 dev rx").unwrap();
+        let host = Host::listen();
+        let mut poll = started(open("rx:1,from-host"), Options::default());
+        let mut traffic = Traffic::new(2);
+        traffic.send(64);
+        assert_eq!(host.hears(32), 32, "of the second queue");
+        for _ in 0..1_000_000 {
+            if poll.sample().unwrap().bank.counters.packets() == 32 {
+                break;
+            }
+        }
+        assert_eq!(poll.rotate().unwrap().bank.counters.packets(), 32);
+        assert_eq!(poll.losses().unwrap().total(), 0, "nobody wanted to count these");
+        drop(poll);
+        traffic.send(64);
+        assert_eq!(host.hears(64), 64, "all, now that nobody counts");
+    });
+}
+
+/// The receiving end of this host: what its protocols see.
+struct Host(std::os::fd::OwnedFd);
+
+impl Host {
+    fn listen() -> Self {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+        // Every packet of every interface, as a capture would see it.
+        let all = std::num::NonZeroU32::new(u32::from(3_u16.to_be())).map(rustix::net::Protocol::from_raw);
+        Host(socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK, all).unwrap())
+    }
+
+    /// Packets that arrive at the receiver, of which there should be so many.
+    fn hears(&self, expected: u64) -> u64 {
+        let mut heard = 0;
+        for _ in 0..1_000_000 {
+            let mut bytes = [0; 2048];
+            let Ok((length, _)) = rustix::net::recv(&self.0, &mut bytes[..], rustix::net::RecvFlags::empty()) else { continue };
+            heard += u64::from(length > 0);
+            if heard == expected {
+                break;
+            }
+        }
+        heard
+    }
+}

@@ -1,0 +1,120 @@
+//! The poll-mode backend on an AF_XDP port: frames come over a pair of veth devices in a network of the test's own.
+
+use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::poll::options;
+use flowgauge_core::Link;
+use flowgauge_dataplane::Poll;
+use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, OwnedFrame, af_xdp};
+use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[derive(Clone, Copy)]
+pub struct OnVeth {
+    pub queues: u32,
+}
+
+/// What veth takes: an Ethernet header at least, and at most its MTU with a tag.
+const LENGTHS: std::ops::RangeInclusive<usize> = 14..=1514;
+/// Frames on their way. The device's own ring holds 256, the socket's more.
+const UNDERWAY: u64 = 128;
+
+impl Backend for OnVeth {
+    fn stage(&self, case: fn(&dyn Backend)) {
+        let backend = *self;
+        let staged = isolated(move || case(&backend));
+        if let Err(need) = staged {
+            println!("skipped: needs {need}");
+        }
+    }
+
+    fn open(&self, setup: &Setup) -> Option<Rig> {
+        let pair = Pair::new(self.queues);
+        let ports = af_xdp(&AfXdp { copies: Copies::Copy, ..AfXdp::new(&pair.receiver) }, None).unwrap();
+        assert_eq!(ports.ports.len(), self.queues as usize);
+        let counted = ports.ports.iter().map(|port| port.received()).collect();
+        let senders = (0..self.queues).map(|queue| FrameSender::on_queue(&pair.sender, queue).unwrap()).collect();
+        let feeder = OverTheWire { senders: Mutex::new(senders), counted, sent: AtomicU64::new(0), _pair: pair };
+        Some(Rig { dataplane: Box::new(Poll::new(ports, options(setup))), feeder: Arc::new(feeder) })
+    }
+
+    fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
+        let whole = |frame: &OwnedFrame| frame.link == Link::Ethernet && LENGTHS.contains(&frame.bytes.len());
+        let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
+        frames.into_iter().filter(whole).map(arrived).collect()
+    }
+
+    // Every frame goes through the kernel, and many rotations meet none.
+    fn rotations(&self) -> u64 {
+        2000
+    }
+
+    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
+        println!("skipped: needs trace time, which an interface has not");
+        None
+    }
+}
+
+/// Two devices: what is sent on a queue of one arrives at the same queue of the other.
+struct Pair {
+    sender: String,
+    receiver: String,
+}
+
+impl Pair {
+    fn new(queues: u32) -> Self {
+        static PAIRS: AtomicU64 = AtomicU64::new(0);
+        let number = PAIRS.fetch_add(1, Ordering::Relaxed);
+        let pair = Pair { sender: format!("tx-{number}"), receiver: format!("rx-{number}") };
+        let Pair { sender, receiver } = &pair;
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        ip(&format!("link add {receiver} {queues} type veth peer name {sender} {queues}")).unwrap();
+        for device in [receiver, sender] {
+            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+            ip(&format!("link set dev {device} up")).unwrap();
+        }
+        pair
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // They go with the test's network at the latest.
+        let _ = ip(&format!("link del {}", self.receiver));
+    }
+}
+
+/// Sends on all queues in turn, and no faster than the workers count.
+struct OverTheWire {
+    senders: Mutex<Vec<FrameSender>>,
+    counted: Vec<Arc<AtomicU64>>,
+    sent: AtomicU64,
+    _pair: Pair,
+}
+
+impl OverTheWire {
+    fn wait(&self, underway: u64) {
+        let counted = || self.counted.iter().map(|counted| counted.load(Ordering::Acquire)).sum::<u64>();
+        while counted() + underway < self.sent.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Feeder for OverTheWire {
+    fn send(&self, frames: Arc<[OwnedFrame]>) {
+        let mut senders = self.senders.lock().unwrap();
+        for (batch, sender) in frames.chunks(32).zip((0..senders.len()).cycle()) {
+            self.wait(UNDERWAY);
+            let sender = &mut senders[sender];
+            batch.iter().for_each(|frame| sender.send(&frame.bytes).unwrap());
+            sender.finish().unwrap();
+            self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn feed(&self, frames: Arc<[OwnedFrame]>) {
+        self.send(frames);
+        self.wait(0);
+    }
+}

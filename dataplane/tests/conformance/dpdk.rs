@@ -1,0 +1,141 @@
+//! The poll-mode backend on ports of DPDK's: frames come through the same library, over a ring in memory or a pair of veth devices in a
+//! network of the test's own.
+
+use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::poll::options;
+use crate::support::{counted, flush, number, open};
+use flowgauge_core::Link;
+use flowgauge_dataplane::Poll;
+use flowgauge_dataplane::poll::port::{OwnedFrame, dpdk_device};
+use flowgauge_dataplane::xdp::veth::{isolated, pair};
+use flowgauge_dpdk::{BURST, Device, Queues, SendQueue};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A device whose send queues lead to its receive queues.
+#[derive(Clone, Copy)]
+pub struct OnRing {
+    pub queues: u16,
+    /// How many segments of memory each frame lies in.
+    pub segments: usize,
+}
+
+/// Two devices on a pair of veth devices.
+#[derive(Clone, Copy)]
+pub struct OnVeth;
+
+/// What a buffer holds.
+const BUFFER: usize = 2048;
+/// What veth takes: an Ethernet header at least, and at most its MTU besides.
+const VETH: RangeInclusive<usize> = 14..=1514;
+/// Frames on their way that lose none: a ring of veth holds 256.
+const UNDERWAY: u64 = 128;
+
+impl Backend for OnRing {
+    fn open(&self, setup: &Setup) -> Option<Rig> {
+        let mut device = open("net_ring", "", Queues { receive: self.queues, send: self.queues }).unwrap();
+        let queues = std::mem::take(&mut device.send);
+        Some(rig(setup, device, Wire { queues: Mutex::new(queues), segments: self.segments, ..Wire::default() }))
+    }
+
+    fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
+        whole(frames, 0..=self.segments * BUFFER)
+    }
+
+    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
+        println!("skipped: needs trace time, which a device has not");
+        None
+    }
+}
+
+impl Backend for OnVeth {
+    fn stage(&self, case: fn(&dyn Backend)) {
+        if let Err(need) = isolated(move || case(&OnVeth)) {
+            println!("skipped: needs {need}");
+        }
+    }
+
+    fn open(&self, setup: &Setup) -> Option<Rig> {
+        // A case may have several dataplanes at a time.
+        let number = number();
+        let (tx, rx) = (format!("tx{number}"), format!("rx{number}"));
+        pair((&tx, "10.78.0.1"), (&rx, "10.78.0.2")).unwrap();
+        let receiver = open("net_af_xdp", &format!(",iface={rx}"), Queues { receive: 1, send: 0 }).unwrap();
+        let sender = open("net_af_xdp", &format!(",iface={tx}"), Queues { receive: 0, send: 1 }).unwrap();
+        let wire = Wire { queues: Mutex::new(sender.send), segments: 1, underway: Some(UNDERWAY), ..Wire::default() };
+        Some(rig(setup, receiver, wire))
+    }
+
+    fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
+        whole(frames, VETH)
+    }
+
+    // Every frame goes through the kernel, and many rotations meet none.
+    fn rotations(&self) -> u64 {
+        2000
+    }
+
+    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
+        println!("skipped: needs trace time, which a device has not");
+        None
+    }
+}
+
+/// Those that arrive, as they arrive.
+fn whole(frames: Vec<OwnedFrame>, lengths: RangeInclusive<usize>) -> Vec<OwnedFrame> {
+    let possible = |frame: &OwnedFrame| frame.link == Link::Ethernet && lengths.contains(&frame.bytes.len());
+    let arrived = |frame: OwnedFrame| OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame };
+    frames.into_iter().filter(possible).map(arrived).collect()
+}
+
+fn rig(setup: &Setup, device: Device, wire: Wire) -> Rig {
+    let (ports, counted) = counted(dpdk_device(device));
+    Rig { dataplane: Box::new(Poll::new(ports, options(setup))), feeder: Arc::new(Wire { counted, ..wire }) }
+}
+
+/// Sends on all queues in turn, and no faster than the workers count.
+#[derive(Default)]
+struct Wire {
+    queues: Mutex<Vec<SendQueue>>,
+    segments: usize,
+    /// Frames that may be on their way; as many as fit if a full device says so.
+    underway: Option<u64>,
+    sent: AtomicU64,
+    counted: Arc<AtomicU64>,
+}
+
+impl Wire {
+    fn wait(&self, underway: u64) {
+        while self.counted.load(Ordering::Acquire) + underway < self.sent.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Feeder for Wire {
+    fn send(&self, frames: Arc<[OwnedFrame]>) {
+        let mut queues = self.queues.lock().unwrap();
+        for (batch, queue) in frames.chunks(BURST / 2).zip((0..queues.len()).cycle()) {
+            self.underway.into_iter().for_each(|underway| self.wait(underway));
+            let queue = &mut queues[queue];
+            for frame in batch {
+                // Split anew for every frame, also in the middle of every header.
+                let size = frame.bytes.len().div_ceil(self.segments).max(1);
+                let mut segments: Vec<&[u8]> = frame.bytes.chunks(size).collect();
+                segments.resize(self.segments, &[]);
+                while !queue.push_segments(&segments) {
+                    flush(queue);
+                }
+            }
+            flush(queue);
+            self.sent.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn feed(&self, frames: Arc<[OwnedFrame]>) {
+        self.send(frames);
+        self.wait(0);
+    }
+}

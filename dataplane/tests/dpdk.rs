@@ -1,0 +1,283 @@
+//! Ports on devices of DPDK's that software makes: exact counts, losses, links, and what cannot be opened.
+#![cfg(feature = "dpdk")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+#[path = "support/dpdk.rs"]
+mod support;
+
+use flowgauge_core::{KeyKind, Settings};
+use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
+use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Port, Ports, Received, dpdk, dpdk_device, pcap};
+use flowgauge_dataplane::poll::{Options, Pace, Poll};
+use flowgauge_dataplane::traffic::{Generator, Profile};
+use flowgauge_dataplane::xdp::DeviceCounters;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot, Tables};
+use flowgauge_dpdk::{Device, Queues};
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use support::{EAL, counted, eal, number, open};
+
+/// A directory of one test, removed with what is in it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("flowgauge-dpdk-{}-{}", std::process::id(), number()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.cardinality.key = KeyKind::FiveTuple;
+    settings
+}
+
+fn started<P: Port>(ports: Ports<P>) -> Poll {
+    let mut poll = Poll::new(ports, Options { settings: settings(), ..Options::default() });
+    poll.install(&Tables::new(&settings(), 1)).unwrap();
+    poll
+}
+
+fn wait_for(counted: &AtomicU64, packets: u64) {
+    while counted.load(Ordering::Acquire) < packets {
+        thread::yield_now();
+    }
+}
+
+fn profile(text: &str) -> Profile {
+    text.parse().unwrap()
+}
+
+/// Frames of all lengths, one in a hundred longer than a buffer of DPDK's, which it then puts into several.
+fn capture(path: &Path, packets: u64) {
+    let generator = Generator::new(profile("zipf,flows=5000"));
+    let mut frame = generator.template().to_vec();
+    let mut writer = Writer::new(BufWriter::new(File::create(path).unwrap()), link_type::ETHERNET).unwrap();
+    for index in 0..packets {
+        frame.resize(generator.frame_length(), 0);
+        generator.fill(index, &mut frame);
+        frame.resize(60 + (index * 37 % 1400) as usize + if index % 100 == 0 { 5000 } else { 0 }, 0);
+        writer.write(index * 1000, &frame, frame.len() as u32).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// What our own reader makes of a capture.
+fn replayed(path: &Path, packets: u64) -> Snapshot {
+    let (ports, counter) = counted(pcap(path, 1, Pace::Open).unwrap());
+    let mut poll = started(ports);
+    wait_for(&counter, packets);
+    poll.rotate().unwrap()
+}
+
+#[test]
+fn net_pcap_counts_every_frame_as_our_own_reader_does() {
+    const PACKETS: u64 = 50_000;
+    let scratch = Scratch::new();
+    let path = scratch.file("in.pcap");
+    capture(&path, PACKETS);
+    let expected = replayed(&path, PACKETS);
+    assert_eq!(expected.packets_after, PACKETS);
+
+    let (ports, counter) = counted(dpdk(&format!("net_pcap{},rx_pcap={}", number(), path.display()), Some(EAL), 1).unwrap());
+    let mut poll = started(ports);
+    let mut packets = 0;
+    let mut union = expected.bank.clone();
+    union.clear(&settings());
+    while packets < PACKETS {
+        let window = poll.rotate().unwrap();
+        packets += window.packets_after;
+        union.merge(&window.bank, &settings());
+    }
+    assert_eq!(counter.load(Ordering::Acquire), PACKETS);
+    assert!(union == expected.bank, "counters and registers");
+    assert_eq!(poll.losses().unwrap().total(), 0);
+    // It has no end: the device might get more.
+    assert_eq!(poll.events().unwrap(), []);
+}
+
+/// A port that takes a number of batches and no more.
+struct FirstBatches<P> {
+    port: P,
+    batches: u64,
+    done: Arc<AtomicU64>,
+}
+
+impl<P: Port> Port for FirstBatches<P> {
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        if self.batches == 0 {
+            self.done.store(1, Ordering::Release);
+            return Received::Idle;
+        }
+        self.batches -= 1;
+        self.port.receive(sink)
+    }
+}
+
+#[test]
+fn net_null_hands_out_no_more_than_is_counted() {
+    const BATCHES: u64 = 100_000;
+    let device = open("net_null", ",size=100", Queues { receive: 1, send: 0 }).unwrap();
+    let control = Arc::clone(&device.control);
+    let Ports { ports, source, gate, interface } = dpdk_device(device);
+    let done = Arc::<AtomicU64>::default();
+    let ports = ports.into_iter().map(|port| FirstBatches { port, batches: BATCHES, done: Arc::clone(&done) }).collect();
+    let mut poll = started(Ports { ports, source, gate, interface });
+    let (mut packets, mut bytes, mut windows) = (0, 0, 0);
+    let mut add = |window: Snapshot| {
+        packets += window.packets_after;
+        bytes += window.bank.counters.bytes;
+        windows += 1;
+    };
+    while done.load(Ordering::Acquire) == 0 {
+        add(poll.rotate().unwrap());
+    }
+    add(poll.rotate().unwrap());
+    println!("{windows} windows");
+    assert_eq!(control.stats().unwrap().received, packets);
+    assert_eq!((packets, bytes), (64 * BATCHES, 100 * packets), "every batch of this device is full");
+}
+
+fn send(sender: &mut DpdkSender, generator: &Generator, numbers: Range<u64>) {
+    let mut frame = generator.template().to_vec();
+    for number in numbers {
+        generator.fill(number, &mut frame);
+        sender.send(&frame).unwrap();
+    }
+    sender.flush().unwrap();
+}
+
+#[test]
+fn a_sender_writes_every_frame_of_a_profile() {
+    const PACKETS: u64 = 20_000;
+    let scratch = Scratch::new();
+    let path = scratch.file("out.pcap");
+    let generator = Generator::new(profile("subnets,size=200"));
+    let mut sender = DpdkSender::new(&format!("net_pcap{},tx_pcap={}", number(), path.display()), Some(EAL)).unwrap();
+    assert!(sender.largest() >= 1514);
+    assert!(sender.send(&vec![0; sender.largest() + 1]).is_err());
+    send(&mut sender, &generator, 0..PACKETS);
+    assert_eq!(sender.dropped(), 0);
+    drop(sender);
+
+    let bytes = fs::read(&path).unwrap();
+    let (mut walker, mut rest, mut index) = (Walker::new(), &bytes[..], 0);
+    let mut expected = generator.template().to_vec();
+    while !rest.is_empty() {
+        let consumed = match walker.next(rest) {
+            Step::Packet { record, consumed } => {
+                generator.fill(index, &mut expected);
+                assert_eq!(record.frame(rest), expected, "frame {index}");
+                index += 1;
+                consumed
+            }
+            Step::Skip { consumed } => consumed,
+            stopped => panic!("{stopped:?} after {index} frames"),
+        };
+        rest = &rest[consumed..];
+    }
+    assert_eq!(index, PACKETS);
+}
+
+/// Runs a test on a veth pair in a network of its own. Prints why it cannot where it cannot.
+fn on_veth(test: impl FnOnce() + Send + 'static) {
+    if let Err(need) = isolated(test) {
+        println!("skipped: needs {need}");
+    }
+}
+
+/// Nobody looks at the queue while more is sent than it holds; all that comes later finds room again.
+#[test]
+fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
+    on_veth(|| {
+        const PACKETS: u64 = 10_000;
+        let (ports, counter) = counted(dpdk(&format!("net_af_xdp{},iface={}", number(), RECEIVER.0), Some(EAL), 1).unwrap());
+        let mut poll = Poll::new(ports, Options { settings: settings(), ..Options::default() });
+        let mut sender = DpdkSender::new(&format!("net_af_xdp{},iface={}", number(), SENDER.0), Some(EAL)).unwrap();
+        let generator = Generator::new(profile("unique"));
+        let dropped_on_the_way = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+        let lost = |poll: &mut Poll| poll.losses().unwrap().get(LossCause::Device);
+        send(&mut sender, &generator, 0..PACKETS);
+        // The kernel delivers soon after it was sent: the device's own counters tell when all is there.
+        while DeviceCounters::read(RECEIVER.0).unwrap().received + dropped_on_the_way() < PACKETS {
+            thread::yield_now();
+        }
+        let missed = lost(&mut poll);
+        assert!(missed > 0, "{PACKETS} packets fit into the queue");
+
+        poll.install(&Tables::new(&settings(), 1)).unwrap();
+        let there = PACKETS - missed - dropped_on_the_way();
+        wait_for(&counter, there);
+        let window = poll.rotate().unwrap();
+        println!("{PACKETS} sent, {missed} missed, {} dropped on the way", dropped_on_the_way());
+        assert_eq!(window.packets_after, there);
+        send(&mut sender, &generator, 0..100);
+        wait_for(&counter, there + 100);
+        assert_eq!(poll.rotate().unwrap().packets_after, 100);
+        assert_eq!(lost(&mut poll), missed);
+    });
+}
+
+#[test]
+fn a_link_that_goes_down_is_told_once() {
+    let device = open("net_ring", "", Queues { receive: 1, send: 0 }).unwrap();
+    let control = Arc::clone(&device.control);
+    let mut poll = started(dpdk_device(device));
+    for _ in 0..2 {
+        control.set_link(true).unwrap();
+        assert_eq!(poll.events().unwrap(), []);
+        control.set_link(false).unwrap();
+        let [Event::Warning(warning)] = &poll.events().unwrap()[..] else { panic!("no warning") };
+        assert!(warning.contains("the link went down"), "{warning}");
+        assert_eq!(poll.events().unwrap(), []);
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let problem = |devargs: &str, workers| match dpdk(devargs, Some(EAL), workers) {
+        Err(Error::Port { port, problem }) => {
+            assert_eq!(port, format!("dpdk:{devargs}"));
+            assert!(!problem.contains('\n'), "{problem}");
+            problem
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{devargs}: opened"),
+    };
+    for (devargs, workers, expected) in [
+        ("net_nosuch0", 1, "net_nosuch0"),
+        ("0000:7f:1f.7", 1, "Cannot find device (0000:7f:1f.7)"),
+        ("net_pcap_x,rx_pcap=/does/not/exist.pcap", 1, "No such file or directory"),
+        ("net_ring_x", 1000, "of the 1000 receive queues asked for; use --workers"),
+        ("net_null_x\0", 1, "zero byte"),
+    ] {
+        let said = problem(devargs, workers);
+        assert!(said.contains(expected), "{devargs}: {said}");
+    }
+    // What failed is gone, and can be opened right.
+    let name = "net_ring_x";
+    let first = dpdk(name, Some(EAL), 1).unwrap();
+    assert_eq!(first.interface, "dpdk:net_ring_x");
+    assert!(problem(name, 1).contains("in use by this process"));
+    drop(first);
+    let Device { receive, .. } = Device::open(&eal(), name, Queues { receive: 2, send: 0 }).unwrap();
+    assert_eq!(receive.len(), 2);
+}

@@ -1,0 +1,63 @@
+//! Devices that DPDK makes in software, in this process.
+#![allow(dead_code, reason = "every test binary needs another part of this")]
+
+use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received};
+use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Without cards, hugepages, files and sockets.
+pub(crate) const EAL: &str = "--no-pci --no-huge --no-shconf --no-telemetry -m 1024 --lcores=0";
+
+pub(crate) fn eal() -> Eal {
+    let arguments: Vec<&str> = EAL.split(' ').collect();
+    Eal::start_once(&arguments).unwrap()
+}
+
+/// A number that no device of this process had.
+pub(crate) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Opens a device: `driver`, a number of its own, and options.
+pub(crate) fn open(driver: &str, options: &str, queues: Queues) -> Result<Device, Error> {
+    Device::open(&eal(), &format!("{driver}{}{options}", number()), queues)
+}
+
+/// A port that says how many frames were counted.
+pub(crate) struct Counted<P> {
+    port: P,
+    frames: Arc<AtomicU64>,
+}
+
+impl<P: Port> Port for Counted<P> {
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let mut frames = 0;
+        let received = self.port.receive(&mut |frame| {
+            sink(frame);
+            frames += 1;
+        });
+        // The worker answers after this: what is told here is in its next answer.
+        self.frames.fetch_add(frames, Ordering::Release);
+        received
+    }
+}
+
+/// The same ports, and how many frames they have had counted.
+pub(crate) fn counted<P: Port>(ports: Ports<P>) -> (Ports<Counted<P>>, Arc<AtomicU64>) {
+    let frames = Arc::<AtomicU64>::default();
+    let Ports { ports, source, gate, interface } = ports;
+    let ports = ports.into_iter().map(|port| Counted { port, frames: Arc::clone(&frames) }).collect();
+    (Ports { ports, source, gate, interface }, frames)
+}
+
+/// Sends what is in the batch, however long the device takes.
+pub(crate) fn flush(queue: &mut SendQueue) {
+    while queue.waiting() > 0 {
+        if queue.flush() == 0 {
+            thread::yield_now();
+        }
+    }
+}
