@@ -7,7 +7,7 @@ mod support;
 
 use flowgauge_core::{KeyKind, Settings};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
-use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Port, Ports, Received, dpdk, dpdk_device, pcap};
+use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap};
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::xdp::DeviceCounters;

@@ -8,12 +8,11 @@ use clap::Args;
 use flowgauge_core::Link;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::output::grouped;
-use flowgauge_dataplane::Error;
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::DpdkSender;
-use flowgauge_dataplane::poll::port::{Frame, FrameSender, Port, Ports, Received, memory, pcap, pcap_reader};
+use flowgauge_dataplane::poll::port::{Frame, FrameSender, Outlet, Port, Ports, Received, memory, pcap, pcap_reader};
 use flowgauge_dataplane::traffic::{Generator, Profile, ProfileError};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -175,73 +174,6 @@ fn write(output: impl Write, profile: &Profile, name: &str) -> io::Result<()> {
     }
     bar.finish_and_clear();
     writer.finish().map(drop)
-}
-
-/// What packets leave through.
-trait Outlet {
-    fn interface(&self) -> &str;
-    /// Bytes of the largest packet.
-    fn largest(&self) -> usize;
-    fn send(&mut self, packet: &[u8]) -> Result<(), Error>;
-    /// Returns once every packet is on its way.
-    fn flush(&mut self) -> Result<(), Error>;
-    /// Returns once every packet was sent or dropped.
-    fn finish(&mut self) -> Result<(), Error>;
-    fn dropped(&self) -> u64;
-}
-
-impl Outlet for FrameSender {
-    fn interface(&self) -> &str {
-        self.interface()
-    }
-
-    fn largest(&self) -> usize {
-        self.largest()
-    }
-
-    fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
-        self.send(packet)
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        self.flush()
-    }
-
-    fn finish(&mut self) -> Result<(), Error> {
-        self.finish()
-    }
-
-    fn dropped(&self) -> u64 {
-        self.dropped()
-    }
-}
-
-#[cfg(feature = "dpdk")]
-impl Outlet for DpdkSender {
-    fn interface(&self) -> &str {
-        self.interface()
-    }
-
-    fn largest(&self) -> usize {
-        self.largest()
-    }
-
-    fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
-        self.send(packet)
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        self.flush()
-    }
-
-    // What the device has taken is on its way.
-    fn finish(&mut self) -> Result<(), Error> {
-        self.flush()
-    }
-
-    fn dropped(&self) -> u64 {
-        self.dropped()
-    }
 }
 
 /// Packets on their way out of an interface.

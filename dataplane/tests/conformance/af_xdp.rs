@@ -4,7 +4,7 @@ use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
 use crate::poll::options;
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
-use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, OwnedFrame, af_xdp};
+use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};
 use flowgauge_dataplane::xdp::veth::{ip, isolated};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

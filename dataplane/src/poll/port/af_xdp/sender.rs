@@ -4,6 +4,7 @@ use super::interface::Interface;
 use super::socket::{Config, Socket, Task};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
+use crate::poll::port::Outlet;
 use crate::xdp::{DeviceCounters, device};
 
 /// Packets that the kernel sends for one call.
@@ -47,24 +48,25 @@ impl FrameSender {
         Ok(FrameSender { interface: interface.to_owned(), socket, largest: largest as usize, before, queued: 0 })
     }
 
-    /// The interface.
-    #[must_use]
-    pub fn interface(&self) -> &str {
+    fn push(&mut self) -> Result<(), Error> {
+        self.queued = 0;
+        self.socket.push().map_err(|error| {
+            let problem = format!("cannot send: {error}; is it up (`ip link set … up`)?");
+            Error::Kernel { interface: self.interface.clone(), problem }
+        })
+    }
+}
+
+impl Outlet for FrameSender {
+    fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// Bytes of the largest packet, without frame check sequence.
-    #[must_use]
-    pub fn largest(&self) -> usize {
+    fn largest(&self) -> usize {
         self.largest
     }
 
-    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when [`flush`](Self::flush) returns, or when some
-    /// more were sent.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if it is too large, or the interface is down or gone.
-    pub fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
+    fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
         if packet.len() > self.largest {
             let problem = format!("cannot send a packet of {} bytes: its MTU allows {}", packet.len(), self.largest);
             return Err(Error::Kernel { interface: self.interface.clone(), problem });
@@ -76,39 +78,21 @@ impl FrameSender {
         if self.queued >= BATCH { self.push() } else { Ok(()) }
     }
 
-    fn push(&mut self) -> Result<(), Error> {
-        self.queued = 0;
-        self.socket.push().map_err(|error| {
-            let problem = format!("cannot send: {error}; is it up (`ip link set … up`)?");
-            Error::Kernel { interface: self.interface.clone(), problem }
-        })
-    }
-
-    /// Returns once every packet is on its way.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    pub fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), Error> {
         while self.queued > 0 || self.socket.unqueued() > 0 {
             self.push()?;
         }
         Ok(())
     }
 
-    /// Returns once the interface has taken or dropped every packet.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    pub fn finish(&mut self) -> Result<(), Error> {
+    fn finish(&mut self) -> Result<(), Error> {
         while self.socket.unsent() > 0 {
             self.push()?;
         }
         Ok(())
     }
 
-    /// Packets that the interface was to send since this was made, by anyone, and dropped.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
+    fn dropped(&self) -> u64 {
         DeviceCounters::read(&self.interface).map_or(0, |now| now.send_dropped - self.before.send_dropped.min(now.send_dropped))
     }
 }

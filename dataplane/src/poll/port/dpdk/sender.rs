@@ -2,6 +2,7 @@
 
 use super::{failed, open};
 use crate::error::Error;
+use crate::poll::port::Outlet;
 use flowgauge_dpdk::{Control, Device, Queues, SendQueue};
 use std::sync::Arc;
 use std::thread;
@@ -23,37 +24,6 @@ impl DpdkSender {
             Some(queue) => Ok(DpdkSender { control, queue }),
             None => Err(Error::Port { port: format!("dpdk:{devargs}"), problem: "it has no queue to send through".to_owned() }),
         }
-    }
-
-    /// The device, as it was described.
-    #[must_use]
-    pub fn interface(&self) -> &str {
-        self.control.name()
-    }
-
-    /// Bytes of the largest frame, without frame check sequence.
-    #[must_use]
-    pub fn largest(&self) -> usize {
-        self.control.largest()
-    }
-
-    /// Sends a frame of up to [`largest`](Self::largest) bytes; the device has it when [`flush`](Self::flush) returns, or when some more
-    /// were sent.
-    ///
-    /// # Errors
-    /// [`Error::Port`] if it is too large, the device was taken out of the machine, or its link is down.
-    pub fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
-        if frame.len() > self.largest() {
-            return Err(self.refused(&format!("cannot send a frame of {} bytes: {} at the most", frame.len(), self.largest())));
-        }
-        let mut refused = 0;
-        while !self.queue.push(|buffer| {
-            buffer[..frame.len()].copy_from_slice(frame);
-            frame.len()
-        }) {
-            self.offer(&mut refused)?;
-        }
-        Ok(())
     }
 
     fn refused(&self, problem: &str) -> Error {
@@ -79,12 +49,32 @@ impl DpdkSender {
             Err(error) => Err(failed(self.control.name(), &error)),
         }
     }
+}
 
-    /// Returns once the device has taken every frame.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    pub fn flush(&mut self) -> Result<(), Error> {
+impl Outlet for DpdkSender {
+    fn interface(&self) -> &str {
+        self.control.name()
+    }
+
+    fn largest(&self) -> usize {
+        self.control.largest()
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), Error> {
+        if frame.len() > self.largest() {
+            return Err(self.refused(&format!("cannot send a frame of {} bytes: {} at the most", frame.len(), self.largest())));
+        }
+        let mut refused = 0;
+        while !self.queue.push(|buffer| {
+            buffer[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        }) {
+            self.offer(&mut refused)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
         let mut refused = 0;
         while self.queue.waiting() > 0 {
             self.offer(&mut refused)?;
@@ -92,9 +82,12 @@ impl DpdkSender {
         Ok(())
     }
 
-    /// Frames that the device took and could not send, since this was made.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
+    /// What the device has taken is on its way.
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()
+    }
+
+    fn dropped(&self) -> u64 {
         self.control.stats().map_or(0, |stats| stats.send_errors)
     }
 }
