@@ -1,12 +1,18 @@
 //! `flowgauge bench`: what counting costs on this machine.
 
 use crate::error::Failure;
+use crate::generate::{self, Target};
+use crate::value::{self, PortSpec};
 use clap::{Args, Subcommand, ValueEnum};
 use flowgauge_bench::findings::Findings;
-use flowgauge_bench::{packet, peers, scale, xdp};
+use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::{AfXdp, FrameSender, Outlet, af_xdp};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Measure what counting costs on this machine.
 ///
@@ -17,6 +23,7 @@ use std::path::PathBuf;
   flowgauge bench packet
   flowgauge bench packet --check --out bench
   flowgauge bench scale --quick
+  flowgauge bench line-rate
   flowgauge bench xdp --quick --format json")]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -25,6 +32,7 @@ pub(crate) struct Bench {
 
 #[derive(Subcommand)]
 enum What {
+    LineRate(Box<LineRate>),
     Packet(Packet),
     Peers(Peers),
     Scale(Scale),
@@ -58,6 +66,86 @@ enum Format {
     Table,
     /// One JSON object, with a description of the machine.
     Json,
+}
+
+/// Search the highest rate at which a port loses nothing (RFC 2544).
+///
+/// Frames leave one port and are counted at another, which a cable or a switch connects. Without ports they are two veth devices in a
+/// network of its own: what then is measured is how fast the kernel copies. It takes two CPUs that nothing else uses, and root.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge bench line-rate
+  flowgauge bench line-rate af_xdp:eth1 --from af_xdp:eth2 --trial 60s
+  flowgauge bench line-rate dpdk:0000:01:00.0 --from dpdk:0000:01:00.1 --cpus 2,3 --sizes 64,1518")]
+struct LineRate {
+    /// The port that counts: af_xdp:IFACE or dpdk:DEVICE, as for `flowgauge run --port`
+    #[arg(value_name = "PORT", value_parser = value::port, requires = "from")]
+    port: Option<PortSpec>,
+
+    /// Where frames are sent from: af_xdp:IFACE or dpdk:DEVICE
+    #[arg(long, value_name = "PORT", value_parser = generate::target, requires = "port")]
+    from: Option<Target>,
+
+    /// Bytes of a frame, with the frame check sequence; several with commas [default: those of RFC 2544, or the first and last]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(64..=1518))]
+    sizes: Vec<u64>,
+
+    /// How long each rate is tried; RFC 2544 wants 60s [default: 2s, or 500ms with --quick]
+    #[arg(long, value_name = "TIME", value_parser = value::duration)]
+    trial: Option<Duration>,
+
+    /// Workers that count, each on queues of its own [default: one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+
+    /// Pin workers to these CPUs, in turn
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    cpus: Vec<usize>,
+
+    /// DPDK's own arguments for dpdk: devices, in quotes [default: --in-memory]
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
+    eal: Option<String>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl LineRate {
+    fn execute(self) -> Result<(), Failure> {
+        let quick = self.common.quick;
+        let sizes = match self.sizes.as_slice() {
+            [] if quick => vec![64, 1518],
+            [] => line_rate::SIZES.to_vec(),
+            sizes => sizes.iter().map(|size| *size as usize).collect(),
+        };
+        let trial = self.trial.unwrap_or(Duration::from_millis(if quick { 500 } else { 2000 }));
+        let resolution = if quick { 0.05 } else { 0.01 };
+        let options = line_rate::Options { sizes, trial, resolution, cpus: self.cpus, settings: Settings::default() };
+        let workers = usize::from(self.workers.unwrap_or(1));
+        let Some((port, from)) = self.port.zip(self.from) else {
+            let found = isolated(move || {
+                let receiver = || af_xdp(&AfXdp::new(RECEIVER.0), Some(workers));
+                line_rate::measure(receiver, || Ok(Box::new(FrameSender::new(SENDER.0)?) as Box<dyn Outlet>), &options)
+            });
+            let findings = found.map_err(|need| Failure::Failed(format!("bench line-rate without ports needs {need}")))??;
+            return self.common.conclude(&findings);
+        };
+        let eal = self.eal.as_deref();
+        let sender = || from.outlet(eal);
+        let findings = match port {
+            PortSpec::AfXdp(description) => line_rate::measure(|| af_xdp(&description, Some(workers)), sender, &options)?,
+            #[cfg(feature = "dpdk")]
+            PortSpec::Dpdk(device) => {
+                line_rate::measure(|| flowgauge_dataplane::poll::port::dpdk(&device, eal, workers), sender, &options)?
+            }
+            #[cfg(not(feature = "dpdk"))]
+            PortSpec::Dpdk(device) => return Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
+            PortSpec::Pcap(_) | PortSpec::Memory(_) => {
+                return Err(Failure::Usage("a line rate is that of an af_xdp: or dpdk: port".to_owned()));
+            }
+        };
+        self.common.conclude(&findings)
+    }
 }
 
 /// Measure the cost of counting in user space, stage by stage, with frames in caches and in memory.
@@ -99,6 +187,7 @@ struct Xdp {
 impl Bench {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         match self.what {
+            What::LineRate(line_rate) => line_rate.execute(),
             What::Packet(Packet { common }) => common.conclude(&packet::measure(common.quick)),
             What::Peers(Peers { common }) => {
                 let flowgauge =

@@ -8,6 +8,7 @@ use clap::Args;
 use flowgauge_core::Link;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::output::grouped;
+use flowgauge_dataplane::Error;
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
@@ -71,7 +72,7 @@ pub(crate) struct Generate {
 }
 
 #[derive(Clone)]
-enum Target {
+pub(crate) enum Target {
     File(PathBuf),
     Interface(String),
     /// A device of DPDK's.
@@ -82,12 +83,30 @@ fn profile(text: &str) -> Result<Profile, String> {
     text.parse().map_err(|error: ProfileError| error.to_string())
 }
 
-fn target(text: &str) -> Result<Target, String> {
+pub(crate) fn target(text: &str) -> Result<Target, String> {
     match text.split_once(':') {
         Some(("af_xdp", "")) => Err("name an interface, such as af_xdp:eth1".to_owned()),
         Some(("af_xdp", interface)) => Ok(Target::Interface(interface.to_owned())),
         Some(("dpdk", device)) => value::dpdk(device).map(Target::Device),
         _ => Ok(Target::File(text.into())),
+    }
+}
+
+impl Target {
+    /// Opens it to send.
+    pub(crate) fn outlet(&self, eal: Option<&str>) -> Result<Box<dyn Outlet>, Error> {
+        let refused = |port: String, problem: &str| Err(Error::Port { port, problem: problem.to_owned() });
+        match self {
+            Target::Interface(interface) => Ok(Box::new(FrameSender::new(interface)?)),
+            #[cfg(feature = "dpdk")]
+            Target::Device(device) => Ok(Box::new(DpdkSender::new(device, eal)?)),
+            #[cfg(not(feature = "dpdk"))]
+            Target::Device(device) => {
+                let _ = eal;
+                refused(format!("dpdk:{device}"), value::NO_DPDK)
+            }
+            Target::File(path) => refused(path.display().to_string(), "is a file; name a port, such as af_xdp:eth1"),
+        }
     }
 }
 
@@ -105,7 +124,7 @@ impl Generate {
                 if self.force {
                     return usage("--force replaces files; leave it out with an interface");
                 }
-                self.send(self.sender()?, profile, capture)
+                self.send(self.to.outlet(self.eal.as_deref())?, profile, capture)
             }
             (Target::File(_), _, Some(_)) => usage("--pcap is for sending; to write its packets to a file, copy it"),
             (Target::File(_), Some(profile), _) if profile.rate.is_none() => {
@@ -127,17 +146,6 @@ impl Generate {
             _ => Failure::Failed(format!("cannot create {name}: {error}")),
         })?;
         write(file, profile, &name).map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))
-    }
-
-    fn sender(&self) -> Result<Box<dyn Outlet>, Failure> {
-        match &self.to {
-            Target::Interface(interface) => Ok(Box::new(FrameSender::new(interface)?)),
-            #[cfg(feature = "dpdk")]
-            Target::Device(device) => Ok(Box::new(DpdkSender::new(device, self.eal.as_deref())?)),
-            #[cfg(not(feature = "dpdk"))]
-            Target::Device(device) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
-            Target::File(_) => Err(Failure::Usage("a file is written, not sent to".to_owned())),
-        }
     }
 
     fn send(&self, sender: Box<dyn Outlet>, profile: Option<Profile>, capture: Option<PathBuf>) -> Result<(), Failure> {
