@@ -164,7 +164,7 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
 
 /// A capture, against programs that are installed: their CPU time from start to end.
 fn by_programs(flowgauge: &Path, quick: bool) -> Result<(Option<Grid>, Vec<Figure>), ReproduceError> {
-    let packets = if quick { 200_000 } else { 2_000_000 };
+    let packets = if quick { 200_000 } else { 500_000 };
     let flows = 100_000;
     let capture = Capture::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
     let mut names = vec!["flowgauge replay"];
@@ -188,7 +188,7 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<(Option<Grid>, Vec<Figur
         cpu_time(&mut command)
     };
     let mut best = vec![Best::NONE; names.len()];
-    for round in 0..if quick { 2 } else { 4 } {
+    for round in 0..if quick { 1 } else { 3 } {
         for (name, best) in names.iter().zip(&mut best) {
             if let Some(time) = run(name) {
                 best.add(round, time.as_nanos() as f64 / packets as f64);

@@ -1,14 +1,14 @@
 //! What counting costs as traffic and settings grow: `flowgauge bench scale`.
 
 use crate::error::ReproduceError;
-use crate::figure::{Figure, Limit, Unit};
+use crate::figure::{Figure, Limit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision, Staggered};
 use flowgauge_core::{Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation, state};
 use flowgauge_dataplane::capture::{Writer, link_type};
-use flowgauge_dataplane::poll::port::pcap;
+use flowgauge_dataplane::poll::port::{Port, Ports, memory, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Pace};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
@@ -174,57 +174,66 @@ impl Drop for Capture {
     }
 }
 
-/// Seconds that a replay of the capture takes.
-fn replay(capture: &Capture, workers: usize, hash: HashMode) -> Result<Duration, ReproduceError> {
+/// Counts all packets of some ports, and gives the time that took.
+fn count_all<P: Port>(ports: Ports<P>, hash: HashMode) -> Result<Duration, ReproduceError> {
     let mut options = poll::Options::default();
     options.settings.cardinality.hash = hash;
-    let ports = pcap(&capture.0, workers, Pace::Trace)?;
+    let interface = ports.interface.clone();
     let mut poll = Poll::new(ports, options.clone());
     let start = Instant::now();
     poll.install(&Tables::new(&options.settings, 1))?;
     let Advance::Ended { .. } = poll.gate().advance(u64::MAX) else {
-        return Err(ReproduceError::TrafficFailed { interface: capture.0.display().to_string() });
+        return Err(ReproduceError::TrafficFailed { interface });
     };
     black_box(poll.rotate()?.bank.counters.ipv4);
     Ok(start.elapsed())
 }
 
-/// Replays of a capture in the page cache with one worker and more, in turns, by the clock on the wall.
+/// Where the packets of several workers come from.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// Every worker writes its own.
+    Memory,
+    /// A capture in the page cache, of which workers take parts in turn.
+    Capture,
+}
+
+const ORIGINS: [(&str, Origin, Option<Limit>); 2] =
+    [("generated", Origin::Memory, Some(Limit::AtLeast(1.8))), ("replayed from the page cache", Origin::Capture, None)];
+
+/// Packets counted with one worker and more, in turns, by the clock on the wall.
 fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
     let packets = if quick { 2_000_000 } else { 10_000_000 };
     let capture = Capture::new(packets, Sources::Unique)?;
+    let generated = Profile { packets: Some(packets), rate: Some(1e7), ..Profile::new(Sources::Unique) };
     let mut counts: Vec<usize> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|workers| *workers <= machine.cpus).collect();
     if counts.last() != Some(&machine.cpus) {
         counts.push(machine.cpus);
     }
-    let (mut rows, mut figures) = (Vec::new(), Vec::new());
     let hashes = [("src, crc32", HashMode::Crc32), ("src, tabulated", HashMode::Tabulated)];
-    let mut best = vec![vec![Best::NONE; counts.len()]; hashes.len()];
+    let cases = || ORIGINS.iter().flat_map(|origin| hashes.iter().map(move |hash| (origin, hash)));
+    let mut best = vec![vec![Best::NONE; counts.len()]; cases().count()];
     for round in 0..if quick { 4 } else { 10 } {
-        for ((_, hash), best) in hashes.iter().zip(&mut best) {
+        for (((_, origin, _), (_, hash)), best) in cases().zip(&mut best) {
             for (workers, best) in counts.iter().zip(best) {
-                best.add(round, replay(&capture, *workers, *hash)?.as_nanos() as f64 / packets as f64);
+                let time = match origin {
+                    Origin::Memory => count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?,
+                    Origin::Capture => count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?,
+                };
+                best.add(round, time.as_nanos() as f64 / packets as f64);
             }
         }
     }
-    for ((name, _), best) in hashes.iter().zip(&best) {
-        rows.push(Row { name: (*name).to_owned(), values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect() });
+    let (mut rows, mut figures) = (Vec::new(), Vec::new());
+    for (((origin, _, limit), (hash, _)), best) in cases().zip(&best) {
+        let name = format!("{hash}, {origin}");
         if let [one, two, ..] = best.as_slice() {
-            figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, Some(Limit::AtLeast(1.8))));
+            figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, *limit));
         }
-        if let Some(one) = best.first() {
-            figures.push(Figure {
-                name: format!("replay from the page cache, one worker, {name}"),
-                value: 1e9 / one.nanoseconds(),
-                unit: Unit::PacketsPerSecond,
-                noise: 0.0,
-                nanoseconds: Some(one.nanoseconds()),
-                limit: None,
-            });
-        }
+        rows.push(Row { name, values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect() });
     }
     let grid = Grid {
-        title: "Replay of a capture in the page cache".to_owned(),
+        title: "Rate by workers".to_owned(),
         unit: "million packets/s",
         across: "workers",
         columns: counts.iter().map(ToString::to_string).collect(),
@@ -267,8 +276,8 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         benchmark: "scale",
         title: "What counting costs as traffic grows",
         method: "One core, IPv4 frames in the first cache whose sources are rewritten for every packet: writing them is in all figures, \
-                 and in the first line alone. All cases take turns, the best of all rounds counts, by CPU time; replays by the clock on the \
-                 wall. A window's registers begin empty.",
+                 and in the first line alone. All cases take turns, the best of all rounds counts, by CPU time; rates of several workers by \
+                 the clock on the wall. A window's registers begin empty.",
         machine,
         grids: vec![flows, registers, window, frame, workers],
         figures,
