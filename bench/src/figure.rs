@@ -26,12 +26,10 @@ pub struct Figure {
 pub enum Unit {
     /// Times as much as what it is compared with.
     Ratio,
+    /// Nanoseconds.
+    Nanoseconds,
     /// Microseconds.
     Microseconds,
-    /// Packets a second.
-    PacketsPerSecond,
-    /// Percent.
-    Percent,
 }
 
 impl Unit {
@@ -40,9 +38,8 @@ impl Unit {
     pub fn name(self) -> &'static str {
         match self {
             Unit::Ratio => "x",
+            Unit::Nanoseconds => "ns",
             Unit::Microseconds => "us",
-            Unit::PacketsPerSecond => "packets/s",
-            Unit::Percent => "%",
         }
     }
 }

@@ -117,7 +117,7 @@ impl Findings {
         for grid in &self.grids {
             page.heading(&grid.title);
             if let Some(chart) = grid.chart() {
-                page.figure(&[chart], &escape(&format!("{}, by {}", grid.title, grid.across)));
+                page.figure(&[chart], &escape(&format!("{}, by {}; less is better.", grid.unit, grid.across)));
             }
             page.table(&grid.table());
         }

@@ -326,6 +326,11 @@ impl Frame<'_> {
 
 /// A number as on an axis: thousands apart, a true minus, no digits that say nothing.
 fn number(value: f64) -> String {
+    const MILLION: f64 = 1e6;
+    // Longer numbers would leave the plot.
+    if value >= 10.0 * MILLION && value % MILLION == 0.0 {
+        return format!("{} M", number(value / MILLION));
+    }
     let text = format!("{:.10}", value.abs());
     let text = text.trim_end_matches('0').trim_end_matches('.');
     let (whole, fraction) = text.split_once('.').map_or((text, String::new()), |(whole, rest)| (whole, format!(".{rest}")));
