@@ -8,7 +8,7 @@
 use aya_ebpf::bindings::{tcx_action_base, xdp_action};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, xdp};
-use aya_ebpf::maps::{Array, PerCpuArray};
+use aya_ebpf::maps::Array;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::mem::transmute;
@@ -123,29 +123,6 @@ pub fn flowgauge_tcx(ctx: *mut c_void) -> i32 {
     let frame = Window { data: ctx.data(), end: ctx.data_end() };
     count(&frame, length);
     tcx_action_base::TCX_NEXT
-}
-
-/// Number of addresses that [`flowgauge_send`] writes, and which comes next on each CPU that sends.
-#[unsafe(no_mangle)]
-static SOURCES: u32 = 1;
-#[map]
-static NEXT: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
-
-/// Sends IPv4 packets back the way they came, each from the next source address of 10.0.0.0/8. With live frames this makes a sender;
-/// nobody checks the IPv4 checksum that it leaves wrong.
-#[xdp]
-pub fn flowgauge_send(ctx: XdpContext) -> u32 {
-    const SOURCE: usize = 26;
-    let frame = Window { data: ctx.data(), end: ctx.data_end() };
-    if let (Some(start), Some(next)) = (frame.at(SOURCE, 4), NEXT.get_ptr_mut(0)) {
-        // SAFETY: this CPU's own word; the bytes lie between `data` and `end`; volatile, as above.
-        unsafe {
-            let source = *next % (&raw const SOURCES).read_volatile().max(1);
-            *next = source + 1;
-            *(start as *mut u32) = (source | 10 << 24).to_be();
-        }
-    }
-    xdp_action::XDP_TX
 }
 
 /// Does nothing but decide: what benchmarks compare with.

@@ -15,6 +15,7 @@ use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::DpdkSender;
 use flowgauge_dataplane::poll::port::{Frame, FrameSender, Outlet, Port, Ports, Received, memory, pcap, pcap_reader};
 use flowgauge_dataplane::traffic::{Generator, Profile, ProfileError};
+use flowgauge_dataplane::xdp::LiveSender;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -38,12 +39,16 @@ const SHORTEST: usize = 14;
 ///
 /// From an interface packets leave as they are, past queueing disciplines and firewalls, each at its time; the last line says how many,
 /// to the packet. That takes root or CAP_NET_RAW.
+///
+/// live:IFACE is for the highest rates of a profile: the kernel makes the packets (Linux 5.18, root), in bursts of some 20 ms at a
+/// rate. A veth device takes them while its peer runs XDP natively, as under run -i, or merges packets (GRO).
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge generate unique --to thesis.pcap
   flowgauge generate zipf,flows=200k,alpha=1.2,packets=2M,rate=100k --to zipf.pcap
   flowgauge generate burst,packets=1M,rate=10k --to - | flowgauge replay - --truth
   flowgauge generate zipf,packets=10M --rate max --to af_xdp:eth1
+  flowgauge generate unique,packets=100M --rate max --to live:eth1
   flowgauge generate --pcap trace.pcap --to af_xdp:eth1")]
 pub(crate) struct Generate {
     /// The traffic: PROFILE[,OPTION=VALUE]…
@@ -54,8 +59,8 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 
-    /// Where to: a file to write (- for standard output), or af_xdp:IFACE or dpdk:DEVICE to send from an interface
-    #[arg(long, value_name = "FILE|af_xdp:IFACE|dpdk:DEVICE", value_parser = target)]
+    /// Where to: a file to write (- for standard output), or af_xdp:IFACE, live:IFACE or dpdk:DEVICE to send from an interface
+    #[arg(long, value_name = "FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE", value_parser = target)]
     to: Target,
 
     /// DPDK's own arguments for a dpdk: device, in quotes [default: --in-memory]
@@ -75,6 +80,8 @@ pub(crate) struct Generate {
 pub(crate) enum Target {
     File(PathBuf),
     Interface(String),
+    /// An interface, as live frames.
+    Live(String),
     /// A device of DPDK's.
     Device(String),
 }
@@ -87,6 +94,8 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
     match text.split_once(':') {
         Some(("af_xdp", "")) => Err("name an interface, such as af_xdp:eth1".to_owned()),
         Some(("af_xdp", interface)) => Ok(Target::Interface(interface.to_owned())),
+        Some(("live", "")) => Err("name an interface, such as live:eth1".to_owned()),
+        Some(("live", interface)) => Ok(Target::Live(interface.to_owned())),
         Some(("dpdk", device)) => value::dpdk(device).map(Target::Device),
         _ => Ok(Target::File(text.into())),
     }
@@ -98,6 +107,7 @@ impl Target {
         let refused = |port: String, problem: &str| Err(Error::Port { port, problem: problem.to_owned() });
         match self {
             Target::Interface(interface) => Ok(Box::new(FrameSender::new(interface)?)),
+            Target::Live(interface) => Ok(Box::new(LiveSender::new(interface)?)),
             #[cfg(feature = "dpdk")]
             Target::Device(device) => Ok(Box::new(DpdkSender::new(device, eal)?)),
             #[cfg(not(feature = "dpdk"))]
@@ -120,7 +130,10 @@ impl Generate {
             return usage("--eal is for --to dpdk:DEVICE; leave it out");
         }
         match (self.to.clone(), self.profile.clone(), self.pcap.clone()) {
-            (Target::Interface(_) | Target::Device(_), profile, capture) => {
+            (Target::Live(interface), _, Some(_)) => {
+                usage(&format!("live: is for generated packets, which are alike; send a capture with --to af_xdp:{interface}"))
+            }
+            (Target::Interface(_) | Target::Live(_) | Target::Device(_), profile, capture) => {
                 if self.force {
                     return usage("--force replaces files; leave it out with an interface");
                 }
@@ -214,13 +227,16 @@ impl Transmission {
             while self.failure.is_none() && !self.interrupt.is_triggered() {
                 match port.receive(&mut |frame| self.take(&frame)) {
                     Received::Frames => {}
-                    Received::Idle => thread::sleep(PAUSE),
+                    Received::Idle => {
+                        self.flush();
+                        thread::sleep(PAUSE);
+                    }
                     Received::Ended => break,
                 }
-                self.flush();
                 bar.set_position(source.progress().map_or(0, |(done, _)| done));
             }
         }
+        self.flush();
         bar.finish_and_clear();
         if let Some(failure) = self.failure {
             return Err(failure);

@@ -102,6 +102,28 @@ fn what_is_sent_is_counted_to_the_packet() {
 }
 
 #[test]
+fn what_is_sent_as_live_frames_is_counted_to_the_packet() {
+    on_veth(|| {
+        for of in ["-i rx", "--port af_xdp:rx"] {
+            let mut count = Count::start(of);
+            let mut expected = 0;
+            for generate in [
+                "unique,packets=5k --rate 50k",
+                "burst,packets=5k,rate=20k,vlan=7,period=10ms",
+                "zipf,packets=50k,ipv6,size=100 --rate max",
+                "sequential,packets=1 --rate max",
+            ] {
+                expected += sent(&format!("generate {generate} --to live:tx"));
+                count.until(expected);
+                assert_eq!(count.packets + count.drops, expected, "{of} {generate}");
+            }
+            let total = count.end();
+            assert_eq!(number(&total, "packets") + dropped(&total), expected);
+        }
+    });
+}
+
+#[test]
 fn a_capture_is_sent_as_far_as_the_interface_can() {
     on_veth(|| {
         let scratch = Scratch::new("af_xdp-large");
@@ -150,8 +172,11 @@ fn refusals_are_one_line() {
         refused("run --port af_xdp:rx,mode=zero-copy", "use mode=copy");
         refused("run --port af_xdp:rx --cpus 1023", "poll cannot run a worker on CPU 1023");
         refused("generate unique --to af_xdp:nowhere", "nowhere: there is no such interface");
+        refused("generate unique --to live:nowhere", "nowhere: there is no such interface");
+        refused("generate unique --rate max --to live:tx", "takes no live frames");
         ip("link set dev tx down").unwrap();
         refused("generate unique --rate max --to af_xdp:tx", "is it up");
+        refused("generate unique --rate max --to live:tx", "is it up");
     });
 }
 
@@ -170,6 +195,8 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
         ("generate unique --rate max --to x.pcap", "no timestamps"),
         ("generate --pcap x.pcap --to y.pcap", "copy it"),
         ("generate --to af_xdp:eth1", "PROFILE"),
+        ("generate unique --to live:", "name an interface"),
+        ("generate --pcap x.pcap --to live:eth1", "send a capture with --to af_xdp:eth1"),
         ("generate unique --pcap x.pcap --to af_xdp:eth1", "cannot be used with"),
     ] {
         let outcome = run(arguments.split_ascii_whitespace());

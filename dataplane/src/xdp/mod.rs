@@ -9,6 +9,7 @@ pub(crate) mod device;
 mod hook;
 mod inject;
 mod link;
+mod live;
 mod mapped;
 mod object;
 mod pins;
@@ -18,6 +19,7 @@ pub mod veth;
 
 pub use device::DeviceCounters;
 pub use inject::Injector;
+pub use live::LiveSender;
 pub use pins::{DIRECTORY, detach, supported};
 pub use sender::Sender;
 

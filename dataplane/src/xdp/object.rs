@@ -13,6 +13,9 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR")
 /// The same for AF_XDP sockets: kernels without them could not make its map.
 static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/redirect.o"));
 
+/// The same for senders, whose maps counting has no use for.
+static SEND_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/send.o"));
+
 /// Values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -34,6 +37,9 @@ pub(super) const INGRESS: &str = "flowgauge_xdp";
 pub(super) const EGRESS: &str = "flowgauge_tcx";
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const SEND: &str = "flowgauge_send";
+pub(super) const SEND_BATCH: &str = "flowgauge_send_batch";
+pub(super) const STARTS: &str = "STARTS";
+pub(super) const PROGRESS: &str = "PROGRESS";
 pub(super) const REDIRECT: &str = "flowgauge_redirect";
 pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
@@ -64,7 +70,12 @@ pub(super) fn load(globals: &Globals<'_>, cpus: usize) -> Result<Ebpf, EbpfError
 
 /// Loads the sender, whose packets have `sources` different source addresses.
 pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {
-    EbpfLoader::new().override_global("SOURCES", &sources, true).load(OBJECT)
+    EbpfLoader::new().override_global("SOURCES", &sources, true).load(SEND_OBJECT)
+}
+
+/// Loads the sender of batches, each of so many parts.
+pub(super) fn load_batch_sender(parts: u32) -> Result<Ebpf, EbpfError> {
+    EbpfLoader::new().map_max_entries(STARTS, parts).load(SEND_OBJECT)
 }
 
 /// Loads the program that hands packets to sockets.

@@ -85,7 +85,7 @@ impl Redirect {
     }
 }
 
-fn take<M: TryFrom<Map, Error = MapError>>(programs: &mut aya::Ebpf, place: &Place, name: &str) -> Result<M, Error> {
+pub(super) fn take<M: TryFrom<Map, Error = MapError>>(programs: &mut aya::Ebpf, place: &Place, name: &str) -> Result<M, Error> {
     let map = programs.take_map(name).and_then(|map| M::try_from(map).ok());
     map.ok_or_else(|| refused(place, format!("the object has no map {name}; rebuild it with ebpf/build")))
 }

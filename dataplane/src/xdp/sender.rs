@@ -6,7 +6,7 @@ use super::{device, hook};
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::Ebpf;
-use aya::programs::{TestRun, TestRunAttrs, TestRunOptions};
+use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 
 /// Packets that the kernel makes at a time.
 const BATCH: u32 = 64;
@@ -19,7 +19,7 @@ pub struct Sender {
     place: Place,
     programs: Ebpf,
     frame: Vec<u8>,
-    context: [u8; 24],
+    index: u32,
 }
 
 impl Sender {
@@ -33,12 +33,7 @@ impl Sender {
         let mut programs = load_sender(sources.max(1)).map_err(|error| refused(&place, loading(&error)))?;
         let program = ingress(&mut programs, SEND).and_then(|program| program.load());
         program.map_err(|error| refused(&place, loading(&error)))?;
-        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
-        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let mut context = [0; 24];
-        let fields = [0, length, 0, index, 0, 0];
-        context.chunks_exact_mut(4).zip(fields).for_each(|(bytes, field)| bytes.copy_from_slice(&field.to_ne_bytes()));
-        Ok(Sender { place, programs, frame: frame.to_vec(), context })
+        Ok(Sender { place, programs, frame: frame.to_vec(), index })
     }
 
     /// Sends packets; all are on their way once it returns.
@@ -46,14 +41,29 @@ impl Sender {
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn send(&mut self, packets: u32) -> Result<(), Error> {
-        let options = TestRunOptions {
-            data_in: Some(&self.frame),
-            ctx_in: Some(&self.context),
-            repeat: packets,
-            attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
-            ..TestRunOptions::default()
-        };
-        let outcome = ingress(&mut self.programs, SEND).and_then(|program| program.test_run(options));
-        outcome.map(drop).map_err(|error| refused(&self.place, format!("cannot send (live frames take Linux 5.18): {error}")))
+        let outcome = ingress(&mut self.programs, SEND).and_then(|program| send(program, self.index, &self.frame, packets));
+        outcome.map_err(|error| cannot_send(&self.place, &error))
     }
+}
+
+/// Has the kernel make `packets` frames, rounded up to whole [`BATCH`]es if they are more than one, and run a program on each of them as
+/// if the interface `index` had received it.
+pub(super) fn send(program: &mut Xdp, index: u32, frame: &[u8], packets: u32) -> Result<(), ProgramError> {
+    // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+    let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    let mut context = [0; 24];
+    let fields = [0, length, 0, index, 0, 0];
+    context.chunks_exact_mut(4).zip(fields).for_each(|(bytes, field)| bytes.copy_from_slice(&field.to_ne_bytes()));
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        ctx_in: Some(&context),
+        repeat: packets,
+        attrs: TestRunAttrs::new().xdp_live_frames(BATCH),
+        ..TestRunOptions::default()
+    };
+    program.test_run(options).map(drop)
+}
+
+pub(super) fn cannot_send(place: &Place, error: &ProgramError) -> Error {
+    refused(place, format!("cannot send (live frames take Linux 5.18): {error}"))
 }

@@ -171,7 +171,7 @@ pub(crate) fn check(record: &Value) {
     for key in ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets"] {
         number(record, key);
     }
-    assert!(["poll", "tofino"].contains(&text(record, "backend")), "{record}");
+    assert!(["poll", "tofino", "xdp"].contains(&text(record, "backend")), "{record}");
     assert!(!text(record, "interface").is_empty());
     assert!(number(record, "start_ns") <= number(record, "end_ns"), "{record}");
     assert_eq!(record.get("at_ns").is_some(), kind == "sample" && record["at_ns"].is_u64(), "{record}");

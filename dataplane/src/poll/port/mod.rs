@@ -9,6 +9,8 @@ mod memory;
 mod pcap;
 
 #[cfg(target_os = "linux")]
+pub(crate) use af_xdp::Interface;
+#[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};

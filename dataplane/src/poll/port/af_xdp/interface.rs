@@ -33,13 +33,13 @@ struct DriverInfo {
 }
 
 /// A way to ask about an interface of the network namespace that it was opened in.
-pub(super) struct Interface {
+pub(crate) struct Interface {
     name: [libc::c_char; libc::IFNAMSIZ],
     socket: OwnedFd,
 }
 
 impl Interface {
-    pub(super) fn new(interface: &str) -> io::Result<Self> {
+    pub(crate) fn new(interface: &str) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         if interface.len() >= name.len() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -94,7 +94,7 @@ impl Interface {
     }
 
     /// The largest packet without its Ethernet header, in bytes.
-    pub(super) fn mtu(&self) -> io::Result<u32> {
+    pub(crate) fn mtu(&self) -> io::Result<u32> {
         let mut request = self.request();
         // SAFETY: the kernel writes a number into the request.
         unsafe { self.ask(libc::SIOCGIFMTU as libc::c_ulong, &mut request)? };
@@ -103,7 +103,7 @@ impl Interface {
     }
 
     /// Whether it is up and has a carrier; `None` if it is gone.
-    pub(super) fn is_running(&self) -> Option<bool> {
+    pub(crate) fn is_running(&self) -> Option<bool> {
         let mut request = self.request();
         // SAFETY: the kernel writes flags into the request.
         unsafe { self.ask(libc::SIOCGIFFLAGS as libc::c_ulong, &mut request) }.ok()?;

@@ -9,6 +9,7 @@ mod sender;
 mod socket;
 
 pub use description::{AfXdp, Copies};
+pub(crate) use interface::Interface;
 pub use sender::FrameSender;
 
 use super::{Frame, Port, Ports, Received, Source, Waker};
@@ -19,7 +20,6 @@ use crate::xdp::redirect::{self, QUEUES, Redirect};
 use crate::xdp::{DeviceCounters, Mode, device};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use flowgauge_core::Link;
-use interface::Interface;
 use nix::ifaddrs::getifaddrs;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};

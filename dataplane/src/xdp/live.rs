@@ -1,0 +1,196 @@
+//! Sending any packets as live frames: the kernel makes them, a program writes into each how it begins.
+
+use super::hook::{self, ingress, loading, refused};
+use super::object::{PROGRESS, SEND_BATCH, STARTS, load_batch_sender};
+use super::redirect::take;
+use super::sender::{cannot_send, send};
+use super::{DeviceCounters, device};
+use crate::error::Error;
+use crate::poll::port::{Interface, Outlet};
+use crate::snapshot::Place;
+use aya::Ebpf;
+use aya::maps::{Array, MapData, MapError};
+use aya::programs::ProgramError;
+use std::io::ErrorKind;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Packets of a part of a batch, and bytes at the start of each that are its own: as in `ebpf/src/send.rs`. Behind VLAN tag and IPv6 they
+/// hold the TCP header.
+const PART: usize = 1024;
+const START: usize = 80;
+/// Parts of a batch, of 20 MiB together: for each batch the kernel waits for grace periods, some 20 ms.
+const PARTS: u32 = 256;
+const BATCH: usize = PART * PARTS as usize;
+/// Ethernet header with a VLAN tag: what the kernel allows beyond the MTU. It throws longer frames away without a word.
+const LINK_HEADER: u32 = 18;
+/// Bytes of a frame that fit into a page on every kernel, beside what it keeps there.
+const LARGEST: u32 = 2048;
+/// How long a device's counters may take to tell what it sent.
+const SETTLING: Duration = Duration::from_secs(2);
+const GLANCE: Duration = Duration::from_millis(1);
+
+type Part = [[u8; START]; PART];
+
+/// Sends packets of 14 bytes and more from an interface as they are, in batches, at the highest rate that the kernel reaches. Packets
+/// of a batch have one length and differ only in their first 80 bytes, so that it is for generated traffic: others begin a batch each.
+///
+/// A batch is sent when it is full, at 262,144 packets, or [flushed](Outlet::flush), which takes some 20 ms however few they are.
+///
+/// They pass no queueing discipline, no firewall and no egress hook. A veth device takes them only while its peer runs an XDP program
+/// natively or merges packets (GRO).
+pub struct LiveSender {
+    place: Place,
+    index: u32,
+    programs: Ebpf,
+    starts: Array<MapData, Part>,
+    progress: Array<MapData, [u32; 2]>,
+    largest: usize,
+    /// A packet of the batch.
+    frame: Vec<u8>,
+    /// The last part of the batch.
+    part: Box<Part>,
+    /// Packets of the batch.
+    waiting: usize,
+    /// Packets handed to the interface.
+    sent: u64,
+    before: DeviceCounters,
+    /// Packets that the interface took no notice of.
+    ignored: u64,
+}
+
+impl LiveSender {
+    /// Sends from an interface of this thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if there is no such interface, or it is down, or the kernel refuses the program.
+    pub fn new(interface: &str) -> Result<Self, Error> {
+        let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
+        let there = device::index(interface).zip(DeviceCounters::read(interface)).zip(Interface::new(interface).ok());
+        let ((index, before), device) = there.ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
+        let mtu = device.mtu().map_err(|error| refused(&place, format!("cannot read its MTU: {error}")))?;
+        if device.is_running() != Some(true) {
+            return Err(refused(&place, "cannot send: is it up (`ip link set … up`)?".to_owned()));
+        }
+        let mut programs = load_batch_sender(PARTS).map_err(|error| refused(&place, loading(&error)))?;
+        let program = ingress(&mut programs, SEND_BATCH).and_then(|program| program.load());
+        program.map_err(|error| refused(&place, loading(&error)))?;
+        let (starts, progress) = (take(&mut programs, &place, STARTS)?, take(&mut programs, &place, PROGRESS)?);
+        Ok(LiveSender {
+            place,
+            index,
+            programs,
+            starts,
+            progress,
+            largest: (mtu + LINK_HEADER).min(LARGEST) as usize,
+            frame: Vec::new(),
+            part: Box::new([[0; START]; PART]),
+            waiting: 0,
+            sent: 0,
+            before,
+            ignored: 0,
+        })
+    }
+
+    fn failed(&self, error: &MapError) -> Error {
+        refused(&self.place, format!("cannot hand packets to the kernel: {error}"))
+    }
+
+    /// Hands over the part that the last packet of the batch is in.
+    fn store(&mut self) -> Result<(), Error> {
+        let (number, part): (_, &Part) = ((self.waiting - 1) / PART, &self.part);
+        self.starts.set(number as u32, part, 0).map_err(|error| self.failed(&error))
+    }
+
+    /// Has the kernel send the batch. A signal interrupts it.
+    fn run(&mut self) -> Result<(), Error> {
+        let packets = self.waiting as u32;
+        self.progress.set(0, [0, packets], 0).map_err(|error| self.failed(&error))?;
+        let mut left = packets;
+        while left > 0 {
+            let program = ingress(&mut self.programs, SEND_BATCH);
+            match program.and_then(|program| send(program, self.index, &self.frame, left)) {
+                Ok(()) => break,
+                Err(ProgramError::SyscallError(error)) if error.io_error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(cannot_send(&self.place, &error)),
+            }
+            let [sent, _] = self.progress.get(&0, 0).map_err(|error| self.failed(&error))?;
+            left = packets - sent;
+        }
+        Ok(())
+    }
+
+    /// Packets that the interface has neither sent nor dropped, once its counters have come to rest.
+    fn unaccounted(&self) -> u64 {
+        let started = Instant::now();
+        loop {
+            let taken = DeviceCounters::read(&self.place.interface).map_or(0, |now| {
+                let (taken, before) = (now.sent + now.send_dropped, self.before.sent + self.before.send_dropped);
+                taken.saturating_sub(before)
+            });
+            if taken >= self.sent || started.elapsed() > SETTLING {
+                return self.sent.saturating_sub(taken);
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+}
+
+impl Outlet for LiveSender {
+    fn interface(&self) -> &str {
+        &self.place.interface
+    }
+
+    fn largest(&self) -> usize {
+        self.largest
+    }
+
+    fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
+        if packet.len() > self.largest {
+            let problem = format!("cannot send a packet of {} bytes: {} at the most", packet.len(), self.largest);
+            return Err(refused(&self.place, problem));
+        }
+        // The program writes whole words.
+        let own = (packet.len() / 4 * 4).min(START);
+        if packet.len() != self.frame.len() || packet[own..] != self.frame[own..] {
+            self.flush()?;
+            self.frame = packet.to_vec();
+        }
+        self.part[self.waiting % PART][..own].copy_from_slice(&packet[..own]);
+        self.waiting += 1;
+        match self.waiting {
+            BATCH => self.flush(),
+            packets if packets.is_multiple_of(PART) => self.store(),
+            _ => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.waiting == 0 {
+            return Ok(());
+        }
+        self.store()?;
+        self.run()?;
+        let first = self.sent == 0;
+        self.sent += self.waiting as u64;
+        self.waiting = 0;
+        // The kernel does not say so: better now than after hours.
+        if first && self.unaccounted() == self.sent {
+            let problem = "takes no live frames; a veth device takes them while its peer runs XDP natively (`flowgauge run -i`) or \
+                           merges packets (`ethtool -K … gro on`); or send to af_xdp:";
+            return Err(refused(&self.place, format!("{problem}{}", self.place.interface)));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.ignored = self.unaccounted();
+        Ok(())
+    }
+
+    fn dropped(&self) -> u64 {
+        let dropped = |now: DeviceCounters| now.send_dropped.saturating_sub(self.before.send_dropped);
+        self.ignored + DeviceCounters::read(&self.place.interface).map_or(0, dropped)
+    }
+}
