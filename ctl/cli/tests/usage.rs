@@ -52,6 +52,17 @@ fn options_that_make_no_sense_are_refused_with_advice() {
 }
 
 #[test]
+fn benchmarks_that_make_no_sense_are_refused_with_advice() {
+    refused("bench frobnicate", "line-rate");
+    refused("bench packet --format csv", "json");
+    refused("bench line-rate af_xdp:eth1", "--from");
+    refused("bench line-rate --from af_xdp:eth1", "PORT");
+    refused("bench line-rate memory:unique --from af_xdp:eth1", "af_xdp: or dpdk:");
+    refused("bench line-rate --sizes 63", "64");
+    refused("bench line-rate --trial 0s", "at least 1us");
+}
+
+#[test]
 fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
     refused("run --port tap0", "pcap:FILE, memory:PROFILE or dpdk:DEVICE");
     refused("run --port dpdk:", "name a device");
