@@ -100,17 +100,7 @@ impl Scripted {
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
-        Snapshot {
-            bank,
-            staggered: None,
-            packets_before: packets,
-            packets_after: packets,
-            hash,
-            truth: None,
-            complete: true,
-            parts: Vec::new(),
-            cpu_ns: None,
-        }
+        Snapshot::of(bank, hash)
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {

@@ -31,6 +31,25 @@ pub struct Snapshot {
     pub cpu_ns: Option<u64>,
 }
 
+impl Snapshot {
+    /// A bank as it was at one instant, and nothing beside it.
+    #[must_use]
+    pub fn of(bank: Box<Bank>, hash: HashIdentity) -> Self {
+        let packets = bank.counters.packets();
+        Snapshot {
+            bank,
+            staggered: None,
+            packets_before: packets,
+            packets_after: packets,
+            hash,
+            truth: None,
+            complete: true,
+            parts: Vec::new(),
+            cpu_ns: None,
+        }
+    }
+}
+
 /// What was counted at one of several places.
 #[derive(Clone)]
 pub struct Part {

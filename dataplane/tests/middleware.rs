@@ -28,17 +28,7 @@ fn snapshot(packets: u64) -> Snapshot {
     let mut bank = Box::new(Bank::new());
     bank.counters.ipv4 = packets;
     let hash = HashIdentity::new(HashMode::Crc32, 0);
-    Snapshot {
-        bank,
-        staggered: None,
-        packets_before: packets,
-        packets_after: packets,
-        hash,
-        truth: None,
-        complete: true,
-        parts: Vec::new(),
-        cpu_ns: None,
-    }
+    Snapshot::of(bank, hash)
 }
 
 impl Dataplane for Numbered {

@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::generate::{self, Target};
-use crate::value::{self, PortSpec};
+use crate::value::{self, Cpus, PortSpec};
 use clap::{Args, Subcommand, ValueEnum};
 use flowgauge_bench::findings::Findings;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
@@ -50,9 +50,9 @@ struct Common {
     #[arg(long)]
     check: bool,
 
-    /// What to print [default: table]
-    #[arg(long, value_name = "FORMAT", value_enum, hide_possible_values = false)]
-    format: Option<Format>,
+    /// What to print
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    format: Format,
 
     /// Write a page with plots (NAME.html) and the numbers (NAME.json) to this directory; files of the same names are replaced
     #[arg(long, value_name = "DIR")]
@@ -95,12 +95,12 @@ struct LineRate {
     trial: Option<Duration>,
 
     /// Workers that count, each on queues of its own [default: one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    workers: Option<u16>,
+    #[arg(long, value_name = "N", value_parser = value::workers)]
+    workers: Option<usize>,
 
-    /// Pin workers to these CPUs, in turn
-    #[arg(long, value_name = "CPU", value_delimiter = ',')]
-    cpus: Vec<usize>,
+    /// Keep workers on these CPUs, in turn, such as 2 or 0,4-7 [default: wherever they may run]
+    #[arg(long, value_name = "CPUS", value_parser = value::cpus)]
+    cpus: Option<Cpus>,
 
     /// DPDK's own arguments for dpdk: devices, in quotes [default: --in-memory]
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
@@ -120,8 +120,9 @@ impl LineRate {
         };
         let trial = self.trial.unwrap_or(Duration::from_millis(if quick { 500 } else { 2000 }));
         let resolution = if quick { 0.05 } else { 0.01 };
-        let options = line_rate::Options { sizes, trial, resolution, cpus: self.cpus, settings: Settings::default() };
-        let workers = usize::from(self.workers.unwrap_or(1));
+        let cpus = self.cpus.map(|Cpus(cpus)| cpus).unwrap_or_default();
+        let options = line_rate::Options { sizes, trial, resolution, cpus, settings: Settings::default() };
+        let workers = self.workers.unwrap_or(1);
         let Some((port, from)) = self.port.zip(self.from) else {
             let found = isolated(move || {
                 let receiver = || af_xdp(&AfXdp::new(RECEIVER.0), Some(workers));
@@ -209,19 +210,15 @@ impl Bench {
 impl Common {
     /// Prints and writes what was found, and holds it to what was promised.
     fn conclude(&self, findings: &Findings) -> Result<(), Failure> {
-        let mut text = match self.format.unwrap_or_default() {
+        let page = self.out.as_deref().map(|directory| findings.write(directory)).transpose()?;
+        let text = match self.format {
             Format::Json => serde_json::to_string(findings).map_err(io::Error::from).map_err(Failure::output)?,
             Format::Table => {
                 let tables: Vec<String> = findings.tables().iter().map(ToString::to_string).collect();
-                format!("{}\nMeasured on: {}", tables.join("\n"), findings.machine.line())
+                let report = page.map(|page| format!("\nReport: {}", page.display())).unwrap_or_default();
+                format!("{}\nMeasured on: {}{report}", tables.join("\n"), findings.machine.line())
             }
         };
-        if let Some(directory) = &self.out {
-            let page = findings.write(directory)?;
-            if self.format.is_none() {
-                text += &format!("\nReport: {}", page.display());
-            }
-        }
         writeln!(io::stdout(), "{text}").map_err(Failure::output)?;
         if !findings.machine.optimized {
             tracing::warn!("this flowgauge was not compiled for speed (cargo build --release): its figures mean nothing");

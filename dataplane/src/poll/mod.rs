@@ -192,20 +192,9 @@ impl Poll {
     }
 
     fn snapshot(&self, hash: HashIdentity, bank: Box<Bank>, staggered: Option<Box<Staggered>>, window: Option<u64>) -> Snapshot {
-        let packets = bank.counters.packets();
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let truth = window.map(|window| Truth { window, total });
-        Snapshot {
-            bank,
-            staggered,
-            packets_before: packets,
-            packets_after: packets,
-            hash,
-            truth,
-            complete: true,
-            parts: Vec::new(),
-            cpu_ns: None,
-        }
+        Snapshot { staggered, truth, ..Snapshot::of(bank, hash) }
     }
 }
 

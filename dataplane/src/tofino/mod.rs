@@ -481,22 +481,11 @@ impl Switch {
 
 impl Counting {
     fn snapshot(&self, mut bank: Box<Bank>, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
-        let hash = self.tables.hash;
         // The program always counts them.
         if self.off {
             bank.cardinality = Cardinality::new();
         }
-        Snapshot {
-            bank,
-            staggered: None,
-            packets_before,
-            packets_after,
-            hash,
-            truth: None,
-            complete,
-            parts: Vec::new(),
-            cpu_ns: None,
-        }
+        Snapshot { packets_before, packets_after, complete, ..Snapshot::of(bank, self.tables.hash) }
     }
 }
 

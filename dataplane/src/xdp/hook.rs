@@ -274,17 +274,7 @@ impl Hook {
         }
         let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
         let packets_after = self.packets();
-        Snapshot {
-            bank,
-            staggered,
-            packets_before,
-            packets_after,
-            hash: tables.hash,
-            truth: None,
-            complete: true,
-            parts: Vec::new(),
-            cpu_ns: None,
-        }
+        Snapshot { staggered, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
     }
 
     fn staggered(&self, settings: &Settings) -> Box<Staggered> {
@@ -300,19 +290,7 @@ impl Hook {
         let idle = self.active() ^ 1;
         let mut bank = Box::new(Bank::new());
         self.cores.closed(idle).for_each(|part| bank.merge(part, settings));
-        let packets = bank.counters.packets();
-        let hash = tables.hash;
-        Snapshot {
-            bank,
-            staggered: None,
-            packets_before: packets,
-            packets_after: packets,
-            hash,
-            truth: None,
-            complete: true,
-            parts: Vec::new(),
-            cpu_ns: None,
-        }
+        Snapshot::of(bank, tables.hash)
     }
 
     /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.

@@ -341,5 +341,5 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { bank, staggered, packets_before, packets_after, hash: tables.hash, truth: None, complete: true, parts, cpu_ns: None }
+    Snapshot { staggered, packets_before, packets_after, parts, ..Snapshot::of(bank, tables.hash) }
 }
