@@ -5,6 +5,8 @@
 #![no_std]
 #![no_main]
 
+mod required;
+
 use aya_ebpf::bindings::{tcx_action_base, xdp_action};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, xdp};
@@ -131,13 +133,3 @@ pub fn flowgauge_empty(_ctx: XdpContext) -> u32 {
     // SAFETY: as above.
     unsafe { (&raw const VERDICT).read_volatile() }
 }
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
-}
-
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 11] = *b"Apache-2.0\0";

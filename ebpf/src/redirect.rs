@@ -2,6 +2,8 @@
 #![no_std]
 #![no_main]
 
+mod required;
+
 use aya_ebpf::bindings::xdp_action::XDP_PASS;
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::{PerCpuArray, XskMap};
@@ -37,13 +39,3 @@ pub fn flowgauge_redirect(ctx: XdpContext) -> u32 {
 pub fn flowgauge_redirect_frags(ctx: XdpContext) -> u32 {
     redirect(&ctx)
 }
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
-}
-
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 11] = *b"Apache-2.0\0";

@@ -2,6 +2,8 @@
 #![no_std]
 #![no_main]
 
+mod required;
+
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_TX};
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::{Array, PerCpuArray};
@@ -71,13 +73,3 @@ pub fn flowgauge_send_batch(ctx: XdpContext) -> u32 {
     }
     XDP_TX
 }
-
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
-}
-
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 11] = *b"Apache-2.0\0";
