@@ -6,6 +6,7 @@
 
 #include "headers.p4"
 
+#if FLOWGAUGE_CARDINALITY
 control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
     action set_level(bit<8> level) {
         md.flowgauge.level = level;
@@ -34,5 +35,6 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         }
     }
 }
+#endif
 
 #endif

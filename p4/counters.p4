@@ -105,7 +105,14 @@ control FlowgaugeCounters(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA 
 
     apply {
         classify.apply();
+#if FLOWGAUGE_HEAVY
+        // In its second pass a packet is counted already.
+        if (!md.flowgauge.admitted.isValid()) {
+            frames.count(md.flowgauge.bank ++ md.flowgauge.class);
+        }
+#else
         frames.count(md.flowgauge.bank ++ md.flowgauge.class);
+#endif
     }
 }
 

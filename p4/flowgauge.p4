@@ -15,7 +15,27 @@ parser IngressParser(packet_in packet, out FLOWGAUGE_HEADERS hdr, out FLOWGAUGE_
 
     state start {
         packet.extract(intrinsic);
+#if FLOWGAUGE_HEAVY
+        transition select(intrinsic.resubmit_flag) {
+            1: again;
+            default: port;
+        }
+    }
+
+    state again {
+        packet.extract(md.flowgauge.admitted);
+        transition frame_behind;
+    }
+
+    state port {
         packet.advance(PORT_METADATA_SIZE);
+        transition frame_behind;
+    }
+
+    state frame_behind {
+#else
+        packet.advance(PORT_METADATA_SIZE);
+#endif
         frame.apply(packet, hdr, md);
         transition accept;
     }
@@ -31,13 +51,26 @@ control Ingress(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     apply {
         forward.apply(intrinsic, for_tm, for_deparser);
+#if FLOWGAUGE_HEAVY
+        flowgauge.apply(hdr, md, from_parser, for_deparser);
+#else
         flowgauge.apply(hdr, md, from_parser);
+#endif
     }
 }
 
 control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWGAUGE_METADATA md,
                         in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+#if FLOWGAUGE_HEAVY
+    Resubmit() resubmit;
+#endif
+
     apply {
+#if FLOWGAUGE_HEAVY
+        if (for_deparser.resubmit_type == 1) {
+            resubmit.emit(md.flowgauge.admission);
+        }
+#endif
         packet.emit(hdr);
     }
 }

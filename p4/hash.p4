@@ -1,4 +1,4 @@
-// Flow hash: 32 bits from a flow key.
+// Hashes of flow keys.
 //
 // The CRC is that of the W-HLL thesis (section 3.3.2). It is linear, so structured address plans fill structured registers and
 // the estimate fails on them; simple tabulation of its four bytes breaks the linearity. The words are the controller's, drawn
@@ -13,36 +13,129 @@
     CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) name
 
 // Key bytes are in network order, fields in the order named.
-#if FLOWGAUGE_KEY == FLOWGAUGE_KEY_SRC
-#define FLOWGAUGE_IPV4_KEY { hdr.ipv4.src_addr }
-#define FLOWGAUGE_IPV6_KEY { hdr.ipv6.src_addr }
-#elif FLOWGAUGE_KEY == FLOWGAUGE_KEY_DST
-#define FLOWGAUGE_IPV4_KEY { hdr.ipv4.dst_addr }
-#define FLOWGAUGE_IPV6_KEY { hdr.ipv6.dst_addr }
-#elif FLOWGAUGE_KEY == FLOWGAUGE_KEY_SRC_DST
-#define FLOWGAUGE_IPV4_KEY { hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
-#define FLOWGAUGE_IPV6_KEY { hdr.ipv6.src_addr, hdr.ipv6.dst_addr }
-#else
-#define FLOWGAUGE_IPV4_KEY { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, md.flowgauge.ports, hdr.ipv4.protocol }
-#define FLOWGAUGE_IPV6_KEY { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, md.flowgauge.ports, md.flowgauge.protocol }
+#define FLOWGAUGE_IPV4_src { hdr.ipv4.src_addr }
+#define FLOWGAUGE_IPV6_src { hdr.ipv6.src_addr }
+#define FLOWGAUGE_IPV4_dst { hdr.ipv4.dst_addr }
+#define FLOWGAUGE_IPV6_dst { hdr.ipv6.dst_addr }
+#define FLOWGAUGE_IPV4_src_dst { hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
+#define FLOWGAUGE_IPV6_src_dst { hdr.ipv6.src_addr, hdr.ipv6.dst_addr }
+#define FLOWGAUGE_IPV4_five_tuple { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, md.flowgauge.ports, hdr.ipv4.protocol }
+#define FLOWGAUGE_IPV6_five_tuple { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, md.flowgauge.ports, md.flowgauge.protocol }
+
+// The CRC of one key. A hash unit has one input, so every key length needs one of its own.
+#define FLOWGAUGE_CRC_CONTROL(control_name, key) \
+    control control_name(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) { \
+        FLOWGAUGE_POLYNOMIAL(ipv4_polynomial); \
+        Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc; \
+        FLOWGAUGE_POLYNOMIAL(ipv6_polynomial); \
+        Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc; \
+        action hash_ipv4() { \
+            md.flowgauge.key.crc = ipv4_crc.get(FLOWGAUGE_IPV4_##key); \
+        } \
+        action hash_ipv6() { \
+            md.flowgauge.key.crc = ipv6_crc.get(FLOWGAUGE_IPV6_##key); \
+        } \
+        apply { \
+            if (hdr.ipv4.isValid()) { \
+                hash_ipv4(); \
+            } else if (hdr.ipv6.isValid()) { \
+                hash_ipv6(); \
+            } \
+        } \
+    }
+
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
+FLOWGAUGE_CRC_CONTROL(FlowgaugeSrcCrc, src)
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)
+FLOWGAUGE_CRC_CONTROL(FlowgaugeDstCrc, dst)
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)
+FLOWGAUGE_CRC_CONTROL(FlowgaugeSrcDstCrc, src_dst)
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+FLOWGAUGE_CRC_CONTROL(FlowgaugeFiveTupleCrc, five_tuple)
 #endif
 
-control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
-    // A hash unit has one input, so every key length needs one of its own.
-    FLOWGAUGE_POLYNOMIAL(ipv4_polynomial);
-    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv4_polynomial) ipv4_crc;
-    FLOWGAUGE_POLYNOMIAL(ipv6_polynomial);
-    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, ipv6_polynomial) ipv6_crc;
+// The hashes of four rows, by tabulation of a CRC with words of 64 bits.
+control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
+    bit<32> low0;
+    bit<32> low1;
+    bit<32> low2;
+    bit<32> low3;
+    bit<32> high0;
+    bit<32> high1;
+    bit<32> high2;
+    bit<32> high3;
 
-    action hash_ipv4() {
-        md.flowgauge.crc = ipv4_crc.get(FLOWGAUGE_IPV4_KEY);
+    action set_words0(bit<32> rows01, bit<32> rows23) {
+        low0 = rows01;
+        high0 = rows23;
     }
 
-    action hash_ipv6() {
-        md.flowgauge.crc = ipv6_crc.get(FLOWGAUGE_IPV6_KEY);
+    action set_words1(bit<32> rows01, bit<32> rows23) {
+        low1 = rows01;
+        high1 = rows23;
     }
 
-#if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+    action set_words2(bit<32> rows01, bit<32> rows23) {
+        low2 = rows01;
+        high2 = rows23;
+    }
+
+    action set_words3(bit<32> rows01, bit<32> rows23) {
+        low3 = rows01;
+        high3 = rows23;
+    }
+
+    table words0 {
+        key = { hashes.crc[31:24] : exact @name("byte"); }
+        actions = { set_words0; }
+        size = 256;
+    }
+
+    table words1 {
+        key = { hashes.crc[23:16] : exact @name("byte"); }
+        actions = { set_words1; }
+        size = 256;
+    }
+
+    table words2 {
+        key = { hashes.crc[15:8] : exact @name("byte"); }
+        actions = { set_words2; }
+        size = 256;
+    }
+
+    table words3 {
+        key = { hashes.crc[7:0] : exact @name("byte"); }
+        actions = { set_words3; }
+        size = 256;
+    }
+
+    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_rows01;
+    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_rows23;
+
+    action fold01() {
+        hashes.rows01 = xor_rows01.get({ low0, low1, low2, low3 });
+    }
+
+    action fold23() {
+        hashes.rows23 = xor_rows23.get({ high0, high1, high2, high3 });
+    }
+
+    apply {
+        words0.apply();
+        words1.apply();
+        words2.apply();
+        words3.apply();
+        fold01();
+        fold23();
+    }
+}
+
+#if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+// The hash of registers, by tabulation of a CRC with words of 32 bits.
+control FlowgaugeTabulation(inout FLOWGAUGE_METADATA md) {
     action set_word0(bit<32> word) {
         md.flowgauge.word0 = word;
     }
@@ -59,26 +152,26 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
         md.flowgauge.word3 = word;
     }
 
-    table tabulation0 {
-        key = { md.flowgauge.crc[31:24] : exact @name("byte"); }
+    table words0 {
+        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[31:24] : exact @name("byte"); }
         actions = { set_word0; }
         size = 256;
     }
 
-    table tabulation1 {
-        key = { md.flowgauge.crc[23:16] : exact @name("byte"); }
+    table words1 {
+        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[23:16] : exact @name("byte"); }
         actions = { set_word1; }
         size = 256;
     }
 
-    table tabulation2 {
-        key = { md.flowgauge.crc[15:8] : exact @name("byte"); }
+    table words2 {
+        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[15:8] : exact @name("byte"); }
         actions = { set_word2; }
         size = 256;
     }
 
-    table tabulation3 {
-        key = { md.flowgauge.crc[7:0] : exact @name("byte"); }
+    table words3 {
+        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[7:0] : exact @name("byte"); }
         actions = { set_word3; }
         size = 256;
     }
@@ -90,21 +183,75 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
         md.flowgauge.tabulated =
             xor_words.get({ md.flowgauge.word0, md.flowgauge.word1, md.flowgauge.word2, md.flowgauge.word3 });
     }
+
+    apply {
+        words0.apply();
+        words1.apply();
+        words2.apply();
+        words3.apply();
+        fold();
+    }
+}
+#endif
+
+// For every packet, and not only for sound ones: Tofino 1 lays the branches of a long condition one after another. What several
+// measurements need of one key is computed once.
+control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
+    FlowgaugeSrcCrc() src;
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)
+    FlowgaugeDstCrc() dst;
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)
+    FlowgaugeSrcDstCrc() src_dst;
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+    FlowgaugeFiveTupleCrc() five_tuple;
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC)
+    FlowgaugeRows() src_rows;
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_DST)
+    FlowgaugeRows() dst_rows;
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC_DST)
+    FlowgaugeRows() src_dst_rows;
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_FIVE_TUPLE)
+    FlowgaugeRows() five_tuple_rows;
+#endif
+#if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+    FlowgaugeTabulation() tabulation;
 #endif
 
     apply {
-        if (hdr.ipv4.isValid()) {
-            hash_ipv4();
-        } else if (hdr.ipv6.isValid()) {
-            hash_ipv6();
-        }
-#if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
-        // For every packet, and not only for sound ones: Tofino 1 lays the branches of a long condition one after another.
-        tabulation0.apply();
-        tabulation1.apply();
-        tabulation2.apply();
-        tabulation3.apply();
-        fold();
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC)
+        src.apply(hdr, md);
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_DST)
+        dst.apply(hdr, md);
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_SRC_DST)
+        src_dst.apply(hdr, md);
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+        five_tuple.apply(hdr, md);
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC)
+        src_rows.apply(md.flowgauge.src);
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_DST)
+        dst_rows.apply(md.flowgauge.dst);
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_SRC_DST)
+        src_dst_rows.apply(md.flowgauge.src_dst);
+#endif
+#if FLOWGAUGE_ROWS_BY(FLOWGAUGE_KEY_FIVE_TUPLE)
+        five_tuple_rows.apply(md.flowgauge.five_tuple);
+#endif
+#if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+        tabulation.apply(md);
 #endif
     }
 }

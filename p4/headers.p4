@@ -60,21 +60,45 @@ struct flowgauge_headers_t {
     vlan_tag_h[4]       vlan_tag;
     ipv4_h              ipv4;
     ipv6_h              ipv6;
-#if FLOWGAUGE_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     ipv4_options_h      ipv4_options;
     ipv6_extension_h[4] ipv6_extension;
 #endif
 }
 
+// The hashes of one key: its CRC, and if sketches or filters are by it, 16 bits for each of their rows, those of row 0 lowest.
+struct flowgauge_hashes_t {
+    bit<32> crc;
+    bit<32> rows01;
+    bit<32> rows23;
+}
+
+#if FLOWGAUGE_HEAVY
+// What a packet that makes its flow a heavy hitter carries into its second pass: 8 bytes, as Tofino wants.
+header flowgauge_admission_h {
+    bit<30> padding;
+    bit<1>  bank;
+    bit<1>  stage;
+    bit<32> count;
+}
+#endif
+
 struct flowgauge_metadata_t {
+#if FLOWGAUGE_HEAVY
+    flowgauge_admission_h admission;
+    flowgauge_admission_h admitted;
+#endif
     bit<1>  bank;
     bit<1>  sound;
     bit<3>  class;
-#if FLOWGAUGE_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     bit<32> ports;
     bit<8>  protocol;
 #endif
-    bit<32> crc;
+    flowgauge_hashes_t src;
+    flowgauge_hashes_t dst;
+    flowgauge_hashes_t src_dst;
+    flowgauge_hashes_t five_tuple;
 #if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
     bit<32> word0;
     bit<32> word1;
@@ -89,7 +113,7 @@ struct flowgauge_metadata_t {
 #if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
 #define FLOWGAUGE_FLOW_HASH md.flowgauge.tabulated
 #else
-#define FLOWGAUGE_FLOW_HASH md.flowgauge.crc
+#define FLOWGAUGE_FLOW_HASH FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc
 #endif
 
 // A program with headers and metadata of its own names their types before it includes telemetry.p4. Its headers must have the

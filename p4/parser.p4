@@ -135,7 +135,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     VLAN_TAG_STATE(2, vlan_tag3)
     VLAN_TAG_STATE(3, accept)
 
-#if FLOWGAUGE_KEY != FLOWGAUGE_KEY_FIVE_TUPLE
+#if !FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition accept;

@@ -9,12 +9,40 @@
 #include "counters.p4"
 #include "hash.p4"
 #include "cardinality.p4"
+#include "entropy.p4"
+#include "frequency.p4"
+#include "membership.p4"
+#include "heavy.p4"
 
 control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
-                  in ingress_intrinsic_metadata_from_parser_t from_parser) {
+                  in ingress_intrinsic_metadata_from_parser_t from_parser
+#if FLOWGAUGE_HEAVY
+                  , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
+#endif
+                  ) {
     FlowgaugeCounters() counters;
     FlowgaugeHash() hash;
-    FlowgaugeCardinality() cardinality;
+#if FLOWGAUGE_CARDINALITY
+    FlowgaugeCardinality() FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY);
+#endif
+#if FLOWGAUGE_ENTROPY
+    FlowgaugeEntropy() FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY);
+#endif
+#if FLOWGAUGE_FREQUENCY
+    FlowgaugeFrequency() FLOWGAUGE_BY_KEY(frequency, FLOWGAUGE_FREQUENCY_KEY);
+#endif
+#if FLOWGAUGE_MEMBERSHIP
+    FlowgaugeMembership() FLOWGAUGE_BY_KEY(membership, FLOWGAUGE_MEMBERSHIP_KEY);
+#endif
+#if FLOWGAUGE_HEAVY
+    FlowgaugeHeavy() FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY);
+
+    // A second pass counts nothing, and belongs to the bank of the first.
+    action resume() {
+        md.flowgauge.sound = 0;
+        md.flowgauge.bank = md.flowgauge.admitted.bank;
+    }
+#endif
 
     action set_bank(bit<1> bank) {
         md.flowgauge.bank = bank;
@@ -31,8 +59,27 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     apply {
         bank.apply();
         counters.apply(hdr, md, from_parser);
+#if FLOWGAUGE_HEAVY
+        if (md.flowgauge.admitted.isValid()) {
+            resume();
+        }
+#endif
         hash.apply(hdr, md);
-        cardinality.apply(hdr, md);
+#if FLOWGAUGE_CARDINALITY
+        FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY).apply(hdr, md);
+#endif
+#if FLOWGAUGE_ENTROPY
+        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md);
+#endif
+#if FLOWGAUGE_FREQUENCY
+        FLOWGAUGE_BY_KEY(frequency, FLOWGAUGE_FREQUENCY_KEY).apply(md);
+#endif
+#if FLOWGAUGE_MEMBERSHIP
+        FLOWGAUGE_BY_KEY(membership, FLOWGAUGE_MEMBERSHIP_KEY).apply(md);
+#endif
+#if FLOWGAUGE_HEAVY
+        FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY).apply(hdr, md, for_deparser);
+#endif
     }
 }
 

@@ -4,13 +4,19 @@ use crate::figure::{Figure, Limit, Unit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
-use flowgauge_core::cardinality::{self, Mode, Staggered};
-use flowgauge_core::{Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation, parse, state};
+use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::heavy::{self, Algorithm};
+use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, membership, parse};
+use flowgauge_dataplane::poll::Batch;
+use flowgauge_dataplane::poll::port::Frame;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 
 /// Bytes of a frame.
 const FRAME: usize = 64;
+/// Frames that a port hands over at once, as generated traffic does; AF_XDP has 64.
+const BATCH: usize = 256;
 /// Packets of one turn, where the frames are fewer.
 const PACKETS: usize = 200_000;
 
@@ -94,17 +100,37 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
     add(FiveTuple, Tabulated, counting(frames, || settings(Mode::Windowed, FiveTuple, Tabulated)));
     let staggered = counting(frames, || settings(Mode::Staggered, Src, Tabulated));
     stages.push(("staggered registers of src, tabulated".to_owned(), staggered));
+    let nothing = || settings(Mode::Off, Src, Crc32);
+    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Shape::DEFAULT };
+    let of_pairs = move || [sketch(SketchKind::CountSketch, SrcDst), sketch::Settings::DEFAULT];
+    let of_both = move || [Src, Dst].map(|key| sketch(SketchKind::CountSketch, key));
+    let count_min = move || sketch(SketchKind::CountMin, Src);
+    let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
+    // As workers run them: settings that the compiler does not know.
+    let mut more = |name: &str, settings: Settings| stages.push((name.to_owned(), counting(frames, move || black_box(settings))));
+    more("entropy of src-dst, count sketch 4 x 1024", Settings { entropy: of_pairs(), ..nothing() });
+    more("entropies of src and dst", Settings { entropy: of_both(), ..nothing() });
+    more("frequency of src, count-min 4 x 1024", Settings { frequency: count_min(), ..nothing() });
+    more("membership of src, 4 rows of 65,536 bits", Settings { membership: filter, ..nothing() });
+    let cardinality = settings(Mode::Windowed, Src, Tabulated).cardinality;
+    let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
+    for algorithm in Algorithm::ALL {
+        more(&format!("heavy sources, {}, 1024 slots", algorithm.name()), Settings { heavy: heavy(algorithm), ..nothing() });
+    }
+    let (entropy, frequency, heavy) = (of_pairs(), count_min(), heavy(Algorithm::DWayRap));
+    more(EVERYTHING, Settings { cardinality, entropy, frequency, membership: filter, heavy });
     stages
 }
 
+const EVERYTHING: &str = "all together, heavy by d-way-rap";
 const TOUCH: &str = "touch";
 const COUNTERS: &str = "network header and counters";
 const PARSE: &str = "parse";
 
+// Inlined and written out, so that the compiler is sure to know all of them.
+#[inline(always)]
 fn settings(mode: Mode, key: KeyKind, hash: HashMode) -> Settings {
-    let mut settings = Settings::default();
-    settings.cardinality = cardinality::Settings { mode, key, hash, ..settings.cardinality };
-    settings
+    Settings { cardinality: cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT }, ..Settings::DEFAULT }
 }
 
 /// All that a parser gives: addresses, protocol and ports.
@@ -124,15 +150,32 @@ fn parsing(frames: &Frames) {
     black_box(frames.iter().fold(0, |sum, frame| sum ^ parsed(frame)));
 }
 
+/// Counts as a worker does, with ports that hand over [`BATCH`] frames.
 fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Contestant<'a> {
     let tabulation = Tabulation::from_seed(1);
-    let (mut bank, mut staggered) = (Box::new(Bank::new()), Box::new(Staggered::new()));
+    let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
+    let Some(mut batch) = Batch::new(&settings(), &tabulation) else {
+        return frames.contestant(move |frames| {
+            let mut active = state.active(&shared, 0);
+            for frame in frames.iter() {
+                // In here, where the constants are known, as workers have it.
+                let context = Context { settings: settings(), tabulation: &tabulation, sharing: Sharing::Alone };
+                active.record(&context, Link::Ethernet, frame.as_slice(), FRAME as u32, 0);
+            }
+            black_box(&active.bank.counters);
+        });
+    };
     frames.contestant(move |frames| {
-        let context = Context { settings: settings(), tabulation: &tabulation };
-        for frame in frames.iter() {
-            state::record(&mut bank, &mut staggered, &context, Link::Ethernet, frame.as_slice(), FRAME as u32, 0);
+        for slots in frames.bytes.chunks(BATCH * frames.stride) {
+            let context = Context { settings: settings(), tabulation: &tabulation, sharing: Sharing::Alone };
+            let mut filling = batch.fill(state.active(&shared, 0), &context);
+            for bytes in slots.chunks_exact(frames.stride).filter_map(|slot| slot.first_chunk::<FRAME>()) {
+                let cardinality = settings().cardinality;
+                let frame = Frame { bytes, wire_length: FRAME as u32, timestamp: 0, link: Link::Ethernet };
+                filling.record(cardinality.key, cardinality.hash, &frame);
+            }
         }
-        black_box(&bank.counters);
+        black_box(&state);
     })
 }
 
@@ -170,9 +213,10 @@ pub fn measure(quick: bool) -> Findings {
             _ => {}
         }
     }
-    let dearest = rows.iter().flat_map(|row| &row.values).flatten().copied().fold(0.0, f64::max);
+    let everything = rows.iter().filter(|row| row.name == EVERYTHING);
+    let dearest = everything.flat_map(|row| &row.values).flatten().copied().fold(0.0, f64::max);
     figures.push(Figure {
-        name: "the dearest of all".to_owned(),
+        name: format!("{EVERYTHING}, in the dearest place"),
         value: dearest,
         unit: Unit::Nanoseconds,
         noise: 0.0,

@@ -5,8 +5,8 @@ use crate::figure::{Figure, Limit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
-use flowgauge_core::cardinality::{self, Mode, Precision, Staggered};
-use flowgauge_core::{Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation, state};
+use flowgauge_core::cardinality::{self, Mode, Precision};
+use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation};
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{Port, Ports, memory, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Pace};
@@ -65,22 +65,22 @@ fn contestant(case: Case, work: Work) -> Contestant<'static> {
     }
 }
 
-fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut Bank, &[u8]) {
+fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut State, &[u8]) {
     let tabulation = Tabulation::from_seed(1);
-    let mut staggered = Box::new(Staggered::new());
-    move |bank, frame| {
+    let shared = Box::new(Shared::new());
+    move |state, frame| {
         let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision };
-        let context = Context { settings: Settings { cardinality }, tabulation: &tabulation };
-        state::record(bank, &mut staggered, &context, Link::Ethernet, frame, frame.len() as u32, 0);
+        let context = Context { settings: Settings::only(cardinality), tabulation: &tabulation, sharing: Sharing::Alone };
+        state.active(&shared, 0).record(&context, Link::Ethernet, frame, frame.len() as u32, 0);
     }
 }
 
 /// Writes sources into frames, every flow in turn, and hands them to `work`.
-fn turn(case: Case, mut work: impl FnMut(&mut Bank, &[u8]) + 'static) -> Contestant<'static> {
+fn turn(case: Case, mut work: impl FnMut(&mut State, &[u8]) + 'static) -> Contestant<'static> {
     let Case { flows, packets, window, precision, frame } = case;
     let generator = Generator::new(Profile { size: frame, ..Profile::new(Sources::Unique) });
     let mut frames: Vec<Vec<u8>> = vec![generator.template().to_vec(); FRAMES];
-    let mut bank = Box::new(Bank::new());
+    let mut state = Box::new(State::new());
     let mut settings = Settings::default();
     settings.cardinality.precision = precision;
     Box::new(move || {
@@ -93,16 +93,16 @@ fn turn(case: Case, mut work: impl FnMut(&mut Bank, &[u8]) + 'static) -> Contest
                 if let Some(field) = frame.get_mut(SOURCE..SOURCE + 4) {
                     field.copy_from_slice(&source.to_ne_bytes());
                 }
-                work(&mut bank, frame);
+                work(&mut state, frame);
             }
             black_box(&mut frames);
             left = left.saturating_sub(FRAMES as u64);
             if left == 0 {
                 left = window;
-                bank.clear(&settings);
+                state.banks.iter_mut().for_each(|bank| bank.clear(&settings));
             }
         }
-        bank.clear(&settings);
+        state.banks.iter_mut().for_each(|bank| bank.clear(&settings));
         packets.next_multiple_of(FRAMES as u64)
     })
 }

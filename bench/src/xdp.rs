@@ -7,7 +7,9 @@ use crate::findings::Findings;
 use crate::machine::Machine;
 use crate::turns::{Best, on_one_cpu, thread_time};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{HashMode, KeyKind, Settings};
+use flowgauge_core::heavy::{self, Algorithm};
+use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
 use flowgauge_dataplane::xdp::{DeviceCounters, Injector, Options, Sender, Task, Xdp};
@@ -62,12 +64,9 @@ const LOADS: usize = 5;
 
 /// Programs that are run with injected frames: a name, what to count, and what is promised.
 fn programs() -> Vec<(String, Settings, Option<Limit>)> {
-    let settings = |mode, key, hash| {
-        let mut settings = Settings::default();
-        settings.cardinality = flowgauge_core::cardinality::Settings { mode, key, hash, ..settings.cardinality };
-        settings
-    };
-    let mut programs = vec![("counters alone".to_owned(), settings(Mode::Off, KeyKind::Src, HashMode::Crc32), None)];
+    let settings = |mode, key, hash| Settings::only(cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT });
+    let nothing = settings(Mode::Off, KeyKind::Src, HashMode::Crc32);
+    let mut programs = vec![("counters alone".to_owned(), nothing, None)];
     for key in KeyKind::ALL {
         for hash in [HashMode::Crc32, HashMode::Tabulated] {
             let limit = match (key, hash) {
@@ -84,6 +83,30 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
         settings(Mode::Staggered, KeyKind::Src, HashMode::Tabulated),
         None,
     ));
+    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Shape::DEFAULT };
+    let entropy = |settings: [sketch::Settings; 2]| Settings { entropy: settings, ..nothing };
+    let (count_sketch, count_min) = (SketchKind::CountSketch, SketchKind::CountMin);
+    let of_pairs = sketch(count_sketch, KeyKind::SrcDst);
+    let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
+    let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
+    let everything = Settings {
+        cardinality: cardinality::Settings::DEFAULT,
+        entropy: [of_pairs, sketch::Settings::DEFAULT],
+        frequency: sketch(count_min, KeyKind::Src),
+        membership: filter,
+        heavy: heavy(Algorithm::DWayRap),
+    };
+    let more = [
+        ("entropy of src-dst, count sketch 4 x 1024", entropy([of_pairs, sketch::Settings::DEFAULT]), Some(Limit::AtMost(4.0))),
+        ("entropies of src and dst", entropy([KeyKind::Src, KeyKind::Dst].map(|key| sketch(count_sketch, key))), None),
+        ("frequency of src, count-min 4 x 1024", Settings { frequency: sketch(count_min, KeyKind::Src), ..nothing }, None),
+        ("membership of src, 4 rows of 65,536 bits", Settings { membership: filter, ..nothing }, None),
+        ("heavy sources, d-way-rap, 1024 slots", Settings { heavy: heavy(Algorithm::DWayRap), ..nothing }, None),
+        ("heavy sources, hashpipe, 1024 slots", Settings { heavy: heavy(Algorithm::HashPipe), ..nothing }, None),
+        ("heavy sources, precision, 1024 slots", Settings { heavy: heavy(Algorithm::Precision), ..nothing }, None),
+        ("cardinality, entropy, frequency, membership, d-way-rap", everything, None),
+    ];
+    programs.extend(more.map(|(name, settings, limit)| (name.to_owned(), settings, limit)));
     programs
 }
 
@@ -139,7 +162,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
 /// [`Error::Kernel`] if the kernel refuses the programs; the outer error says what the machine lacks.
 fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     isolated(move || {
-        let programs = programs().into_iter().filter(|(_, _, limit)| limit.is_some());
+        let programs = programs().into_iter().filter(|(_, settings, limit)| limit.is_some() && !settings.beyond_cardinality());
         let programs: Vec<(String, Settings)> = programs.map(|(name, settings, _)| (name, settings)).collect();
         let mut best = vec![(Best::NONE, Best::NONE); programs.len()];
         let frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();

@@ -2,10 +2,12 @@
 
 use crate::clock::{Clock, Woken, nanoseconds};
 use crate::estimate::cardinality::EstimateError;
-use crate::record::{Cardinality, Estimation, Kind, Record};
+use crate::estimate::entropy::alarm;
+use crate::estimate::heavy::{Flow, KeyText};
+use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, Kind, Membership, Record, Report};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Counters, HashIdentity};
+use flowgauge_core::{Bank, Counters, HashIdentity, KeyKind, Settings, Tabulation};
 use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
 use std::time::Duration;
@@ -22,6 +24,8 @@ const EMPTY_READS: u64 = 10_000;
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// How often a failed call is repeated before the controller goes on without it.
 const RETRIES: u32 = 8;
+/// Flows named by an alarm.
+const TALKERS: usize = 5;
 /// How often a waiting live controller looks for events.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -61,7 +65,7 @@ pub enum ControlError {
 }
 
 /// What a controller is to do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// When windows end, reads happen and the run is over. With staggered registers there are no windows.
     pub intervals: Intervals,
@@ -69,6 +73,8 @@ pub struct Plan {
     pub estimation: Estimation,
     /// Seed of hash tables and read times.
     pub seed: u64,
+    /// What to tell of flows.
+    pub report: Report,
 }
 
 /// What a run did.
@@ -86,6 +92,8 @@ pub struct Summary {
     pub late_rotations: u64,
     /// Calls that were repeated.
     pub retries: u64,
+    /// Windows that raised the alarm.
+    pub alarms: u64,
     /// What the dataplane warned of.
     pub warnings: Vec<String>,
     /// Everything together; `None` if nothing was counted.
@@ -99,6 +107,8 @@ pub struct Controller<D, C> {
     dataplane: D,
     clock: C,
     plan: Plan,
+    tabulation: Box<Tabulation>,
+    alarm: Option<alarm::Alarm>,
     schedule: Schedule,
     /// Start of the current window, in nanoseconds: where the one before it really ended.
     window_start: u64,
@@ -121,7 +131,8 @@ struct Total {
     drops: Losses,
     /// Losses when the current window began.
     losses: Losses,
-    levels: Vec<u8>,
+    /// All windows together, entropies and their sketches excepted.
+    bank: Option<Box<Bank>>,
     truth: Option<Truth>,
     hash: Option<HashIdentity>,
     /// Whether a part of a window was lost.
@@ -143,7 +154,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// # Errors
     /// Whatever [`Dataplane::install`] fails with.
     pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
-        let adopted = dataplane.install(&Tables::new(&plan.estimation.settings, plan.seed))?;
+        let tables = Tables::new(&plan.estimation.settings, plan.seed);
+        let adopted = dataplane.install(&tables)?;
         let clock = clock();
         let start = clock.now();
         let Adopted { since_ns, open_windows, next_window } =
@@ -156,8 +168,10 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Ok(Controller {
             dataplane,
             clock,
-            plan,
             schedule: Schedule::new(start, intervals, plan.seed),
+            tabulation: Box::new(tables.tabulation),
+            alarm: plan.report.alarm.map(alarm::Alarm::new),
+            plan,
             window_start: start,
             start: since_ns,
             first_window: next_window + open_windows.len() as u64,
@@ -318,7 +332,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 late_ns,
                 cardinality: cardinality.map_err(|source| self.damaged(source))?,
                 drops: losses.since(&self.total_of(part).losses),
-                ..self.blank(part, snapshot)
+                ..self.measured(part, snapshot)
             });
         }
         Ok(records)
@@ -335,6 +349,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let losses = self.read_losses()?;
         for (part, snapshot, losses) in views(&snapshot, &losses) {
             let cardinality = Cardinality::windowed(snapshot, &self.plan.estimation).map_err(|source| self.damaged(source))?;
+            let measured = self.measured(part, snapshot);
             let record = Record {
                 kind: Kind::Window,
                 window,
@@ -343,14 +358,15 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 complete: complete && snapshot.complete,
                 cardinality,
                 drops: losses.since(&self.total_of(part).losses),
-                ..self.blank(part, snapshot)
+                alarm: if part.is_none() { self.watch(window, &measured) } else { None },
+                ..measured
             };
             let total = match part {
                 Some(index) => self.parts.get_mut(index),
                 None => Some(&mut self.total),
             };
             if let Some(total) = total {
-                total.add(&record, snapshot);
+                total.add(&record, snapshot, &self.plan.estimation.settings);
                 total.losses = losses.clone();
             }
             sink.record(&record)?;
@@ -410,8 +426,15 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let records = self.sample(&snapshot, now, 0, now)?;
         records.iter().try_for_each(|record| sink.record(record))?;
         self.summary.samples += 1;
-        let total =
-            |record| Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, cardinality: None, ..record };
+        let total = |record| Record {
+            kind: Kind::Total,
+            start_ns: self.start,
+            at_ns: None,
+            complete: true,
+            cardinality: None,
+            entropy: Vec::new(),
+            ..record
+        };
         let mut totals: Vec<Record> = records.into_iter().map(total).collect();
         self.summary.total = totals.pop();
         self.summary.parts = totals;
@@ -422,10 +445,12 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let total = self.total_of(part);
         let Some(hash) = total.hash else { return Ok(None) };
         let Estimation { settings, estimator, .. } = self.plan.estimation;
+        let (Plan { report, seed, .. }, bank) = (&self.plan, total.bank.as_deref());
         let cardinality = match settings.cardinality.mode {
             Mode::Windowed => {
                 let truth = total.truth.map(|truth| truth.total);
-                let united = Cardinality::united(total.levels.clone(), settings.cardinality.key, hash, truth, estimator);
+                let levels = bank.map(|bank| bank.cardinality.levels(settings.cardinality.precision).to_vec()).unwrap_or_default();
+                let united = Cardinality::united(levels, settings.cardinality.key, hash, truth, estimator);
                 Some(united.map_err(|source| self.damaged(source))?)
             }
             Mode::Off | Mode::Staggered => None,
@@ -442,13 +467,50 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             drops: total.drops.clone(),
             cpu_ns: total.cpu_ns,
             cardinality,
+            frequency: bank.and_then(|bank| Frequency::of(bank, &settings, report, &self.tabulation, *seed)),
+            membership: bank.and_then(|bank| Membership::of(bank, &settings, report, &self.tabulation, *seed)),
+            heavy: bank.and_then(|bank| Heavy::of(bank, &settings, report)),
             ..self.empty(part)
         }))
     }
 
-    fn blank(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
+    /// What a snapshot holds beside distinct flows.
+    fn measured(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
         let packets_before_after = (snapshot.packets_before, snapshot.packets_after);
-        Record { counters: snapshot.bank.counters, packets_before_after, cpu_ns: snapshot.cpu_ns, ..self.empty(part) }
+        let (Plan { estimation: Estimation { settings, .. }, seed, report, .. }, bank) = (&self.plan, &snapshot.bank);
+        Record {
+            counters: bank.counters,
+            packets_before_after,
+            cpu_ns: snapshot.cpu_ns,
+            entropy: Entropy::of(snapshot, settings, *seed),
+            frequency: Frequency::of(bank, settings, report, &self.tabulation, *seed),
+            membership: Membership::of(bank, settings, report, &self.tabulation, *seed),
+            heavy: Heavy::of(bank, settings, report),
+            ..self.empty(part)
+        }
+    }
+
+    /// Looks for an attack in a window, and tells the operator of one.
+    fn watch(&mut self, window: u64, record: &Record) -> Option<Alarm> {
+        let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
+        let alarm = Alarm::of(self.alarm.as_mut()?, packets, &record.entropy)?;
+        if alarm.raised {
+            self.summary.alarms += 1;
+            let entropies = record.entropy.iter().map(|entropy| {
+                let usual =
+                    alarm.usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
+                format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
+            });
+            let talkers = record.heavy.iter().flat_map(|heavy| {
+                let text =
+                    |flow: &Flow| format!("{} ({} {})", KeyText { kind: heavy.key, key: &flow.key }, flow.count, heavy.unit.name());
+                heavy.top.flows.iter().take(TALKERS).map(text)
+            });
+            let (entropies, talkers): (Vec<String>, Vec<String>) = (entropies.collect(), talkers.collect());
+            let talkers = if talkers.is_empty() { String::new() } else { format!("; top talkers: {}", talkers.join(", ")) };
+            tracing::warn!("window {window}: this looks like a denial of service by many: {}{talkers}", entropies.join(", "));
+        }
+        Some(alarm)
     }
 
     fn empty(&self, part: Option<usize>) -> Record {
@@ -477,6 +539,11 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             drops: Losses::default(),
             cpu_ns: None,
             cardinality: None,
+            entropy: Vec::new(),
+            frequency: None,
+            membership: None,
+            heavy: None,
+            alarm: None,
         }
     }
 
@@ -525,7 +592,7 @@ fn views<'a>(snapshot: &'a Snapshot, losses: &'a Losses) -> impl Iterator<Item =
 }
 
 impl Total {
-    fn add(&mut self, record: &Record, snapshot: &Snapshot) {
+    fn add(&mut self, record: &Record, snapshot: &Snapshot, settings: &Settings) {
         self.counters.merge(&record.counters);
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.truth = snapshot.truth;
@@ -534,9 +601,9 @@ impl Total {
             *self.cpu_ns.get_or_insert(0) += used;
         }
         self.hash = Some(snapshot.hash);
-        if let Some(cardinality) = &record.cardinality {
-            self.levels.resize(cardinality.levels.len(), 0);
-            self.levels.iter_mut().zip(&cardinality.levels).for_each(|(all, one)| *all = (*all).max(*one));
+        match &mut self.bank {
+            Some(bank) => bank.merge(&snapshot.bank, settings),
+            None => self.bank = Some(snapshot.bank.clone()),
         }
     }
 }

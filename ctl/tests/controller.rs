@@ -6,7 +6,7 @@ use flowgauge_core::{Bank, HashIdentity, HashMode, Settings};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::estimate::cardinality::Estimator;
-use flowgauge_ctl::record::{Estimation, Kind, Record};
+use flowgauge_ctl::record::{Estimation, Kind, Record, Report};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::memory;
@@ -200,7 +200,12 @@ fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
 fn plan(intervals: Intervals, mode: Mode) -> Plan {
     let mut settings = Settings::default();
     settings.cardinality.mode = mode;
-    Plan { intervals, estimation: Estimation { settings, estimator: Estimator::Ertl, slot_ns: MILLISECOND }, seed: 3 }
+    Plan {
+        intervals,
+        estimation: Estimation { settings, estimator: Estimator::Ertl, slot_ns: MILLISECOND },
+        seed: 3,
+        report: Report::default(),
+    }
 }
 
 /// Runs a scripted dataplane, without measurements, on the clock it was made with.

@@ -1,7 +1,10 @@
 //! What a dataplane can do.
 
+use crate::error::Error;
 use crate::snapshot::Place;
-use flowgauge_core::{BANKS, HashMode, KeyKind, Precision};
+use flowgauge_core::hash::MAX_ROWS;
+use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, Precision, Settings, cardinality, sketch};
 use std::ops::RangeInclusive;
 
 /// A measurement, by the name it has in every layer.
@@ -10,15 +13,50 @@ use std::ops::RangeInclusive;
 pub enum MeasurementKind {
     /// Distinct flows.
     Cardinality,
+    /// How traffic is spread over flows.
+    Entropy,
+    /// Packets of any flow.
+    Frequency,
+    /// Which flows were seen.
+    Membership,
+    /// The flows with the most packets or bytes.
+    Heavy,
 }
 
 impl MeasurementKind {
+    /// All kinds.
+    pub const ALL: [MeasurementKind; 5] = [
+        MeasurementKind::Cardinality,
+        MeasurementKind::Entropy,
+        MeasurementKind::Frequency,
+        MeasurementKind::Membership,
+        MeasurementKind::Heavy,
+    ];
+
     /// The name used in options and outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             MeasurementKind::Cardinality => "cardinality",
+            MeasurementKind::Entropy => "entropy",
+            MeasurementKind::Frequency => "frequency",
+            MeasurementKind::Membership => "membership",
+            MeasurementKind::Heavy => "heavy",
         }
+    }
+
+    /// The keys that settings measure it by; none if it is off.
+    pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
+        let Settings { cardinality, entropy, frequency, membership, heavy } = *settings;
+        let on = |is_on: bool, key: KeyKind| is_on.then_some(key);
+        let keys = match self {
+            MeasurementKind::Cardinality => [on(cardinality.mode != cardinality::Mode::Off, cardinality.key), None],
+            MeasurementKind::Entropy => entropy.map(|entropy| on(entropy.mode != sketch::Mode::Off, entropy.key)),
+            MeasurementKind::Frequency => [on(frequency.mode != sketch::Mode::Off, frequency.key), None],
+            MeasurementKind::Membership => [on(membership.on, membership.key), None],
+            MeasurementKind::Heavy => [on(heavy.algorithm != Algorithm::Off, heavy.key), None],
+        };
+        keys.into_iter().flatten()
     }
 }
 
@@ -63,6 +101,14 @@ pub struct Capabilities {
     pub hashes: Vec<HashMode>,
     /// Register counts it offers, as powers of two.
     pub precision: RangeInclusive<Precision>,
+    /// Entropies it can measure at once.
+    pub entropies: usize,
+    /// Rows that a sketch can have.
+    pub rows: RangeInclusive<usize>,
+    /// Algorithms of heavy hitters.
+    pub algorithms: Vec<Algorithm>,
+    /// What flows can be heavy by.
+    pub units: Vec<Unit>,
     /// Banks per windowed measurement.
     pub banks: usize,
     /// Whether registers and counters of a sample belong to the same instant.
@@ -83,15 +129,81 @@ impl Capabilities {
             backend,
             places: vec![Place::ingress(&interface)],
             interface,
-            measurements: vec![MeasurementKind::Cardinality],
+            measurements: MeasurementKind::ALL.to_vec(),
             keys: KeyKind::ALL.to_vec(),
             hashes: HashMode::ALL.to_vec(),
             precision: Precision::MIN..=Precision::MAX,
+            entropies: ENTROPIES,
+            rows: 1..=MAX_ROWS,
+            algorithms: Algorithm::ALL.to_vec(),
+            units: Unit::ALL.to_vec(),
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,
             clock_resolution_ns: 1,
             workers,
         }
+    }
+
+    /// Whether it can measure what settings ask for; if not, the first thing that it cannot.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], with what to do instead.
+    pub fn check(&self, settings: &Settings) -> Result<(), Error> {
+        let refuse = |what: String, advice: String| Err(Error::Unsupported { backend: self.backend, what, advice });
+        let names = |names: Vec<&'static str>| format!("it can {}", names.join(", "));
+        for kind in MeasurementKind::ALL {
+            for key in kind.keys(settings) {
+                if !self.measurements.contains(&kind) {
+                    let advice = names(self.measurements.iter().map(|kind| kind.name()).collect());
+                    return refuse(format!("measure {}", kind.name()), advice);
+                }
+                if !self.keys.contains(&key) {
+                    let advice = names(self.keys.iter().map(|key| key.name()).collect());
+                    return refuse(format!("measure {} by {}", kind.name(), key.name()), advice);
+                }
+            }
+        }
+        let Settings { cardinality, entropy, frequency, membership, heavy } = settings;
+        if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
+            return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
+        }
+        if cardinality.mode != cardinality::Mode::Off {
+            if !self.hashes.contains(&cardinality.hash) {
+                return refuse(
+                    format!("hash by {}", cardinality.hash.name()),
+                    names(self.hashes.iter().map(|hash| hash.name()).collect()),
+                );
+            }
+            if !self.precision.contains(&cardinality.precision) {
+                let (least, most) = (self.precision.start().registers(), self.precision.end().registers());
+                let advice = if least == most { format!("it has {least}") } else { format!("it has {least} to {most}") };
+                return refuse(format!("use {} registers", cardinality.precision.registers()), advice);
+            }
+        }
+        let entropies = MeasurementKind::Entropy.keys(settings).count();
+        if entropies > self.entropies {
+            return refuse(format!("measure {entropies} entropies"), format!("it can measure {}", self.entropies));
+        }
+        let sketches = entropy.iter().chain([frequency]).filter(|sketch| sketch.mode != sketch::Mode::Off);
+        let rows = sketches.map(|sketch| sketch.shape.rows()).chain(membership.on.then(|| membership.shape.rows()));
+        for rows in rows {
+            if !self.rows.contains(&rows) {
+                let (least, most) = (self.rows.start(), self.rows.end());
+                return refuse(format!("use sketches of {rows} rows"), format!("it can use {least} to {most}"));
+            }
+        }
+        if heavy.algorithm != Algorithm::Off {
+            if !self.algorithms.contains(&heavy.algorithm) {
+                let why = if heavy.algorithm.takes_any_slot() { ", which takes the smallest of all counts" } else { "" };
+                let advice = names(self.algorithms.iter().map(|algorithm| algorithm.name()).collect());
+                return refuse(format!("find heavy hitters by {}{why}", heavy.algorithm.name()), advice);
+            }
+            if !self.units.contains(&heavy.unit) {
+                let advice = names(self.units.iter().map(|unit| unit.name()).collect());
+                return refuse(format!("find the flows with the most {}", heavy.unit.name()), advice);
+            }
+        }
+        Ok(())
     }
 }

@@ -25,6 +25,7 @@ pub mod tofino;
 pub mod traffic;
 #[cfg(target_os = "linux")]
 pub mod xdp;
+mod zeroed;
 
 pub use capabilities::{Capabilities, Direction, MeasurementKind};
 pub use error::Error;

@@ -2,14 +2,17 @@
 
 use crate::capabilities::Direction;
 use crate::losses::Losses;
+use crate::zeroed::Zeroed;
 use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, HashIdentity};
+use flowgauge_core::{Bank, ENTROPIES, HashIdentity, Sketch};
 
 /// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters and registers.
     pub bank: Box<Bank>,
+    /// Sketches of entropies, which cores share. In a sample some packets may be in them that are not in the bank yet.
+    pub sketches: Box<[Sketch; ENTROPIES]>,
     /// Staggered registers, when they are in use; read them in the slot of the time of the sample.
     pub staggered: Option<Box<Staggered>>,
     /// The packet counter read before the registers.
@@ -38,6 +41,7 @@ impl Snapshot {
         let packets = bank.counters.packets();
         Snapshot {
             bank,
+            sketches: <[Sketch; ENTROPIES]>::boxed(),
             staggered: None,
             packets_before: packets,
             packets_after: packets,
@@ -95,11 +99,13 @@ pub struct Adopted {
     pub next_window: u64,
 }
 
-/// Exact numbers of distinct flows, kept beside the registers for comparison. Takes memory for every flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Exact numbers, kept beside registers and sketches for comparison. Takes memory for every flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Truth {
     /// Distinct flows in this window so far; with staggered registers, in the time they cover.
     pub window: u64,
     /// Distinct flows since the start, up to the last closed window; with staggered registers as `window`.
     pub total: u64,
+    /// Exact entropies of this window so far, in bits, of those that are measured.
+    pub entropy: [Option<f64>; ENTROPIES],
 }

@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use flowgauge_core::cardinality::{RankEntry, rank_table};
-use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, Tabulation};
+use flowgauge_core::heavy::{AdmissionEntry, admission_table};
+use flowgauge_core::logarithm::{self, LogarithmEntry};
+use flowgauge_core::{HashIdentity, Settings, Tabulation};
 
 /// Match tables, computed once from settings and seed.
 ///
@@ -10,12 +12,18 @@ use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, Tabulation};
 /// fail everywhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
-    /// Identity of the hash that the tables make.
+    /// Seed of the words.
+    pub seed: u64,
+    /// Identity of the hash of registers that the tables make.
     pub hash: HashIdentity,
-    /// Words of the four tabulation tables.
+    /// Words that hashes of registers and of sketches' rows are made of.
     pub tabulation: Tabulation,
     /// Longest-prefix-match entries from rank bits to level.
     pub rank: Vec<RankEntry>,
+    /// Longest-prefix-match entries from a flow's count to its logarithm.
+    pub logarithm: Vec<LogarithmEntry>,
+    /// Ternary entries from the smaller count and a coin to whether a flow becomes a heavy hitter.
+    pub admission: Vec<AdmissionEntry>,
 }
 
 impl Tables {
@@ -23,9 +31,12 @@ impl Tables {
     #[must_use]
     pub fn new(settings: &Settings, seed: u64) -> Self {
         Tables {
+            seed,
             hash: HashIdentity::new(settings.cardinality.hash, seed),
             tabulation: Tabulation::from_seed(seed),
             rank: rank_table(settings.cardinality.precision).collect(),
+            logarithm: logarithm::PER_PACKET.table().collect(),
+            admission: admission_table().collect(),
         }
     }
 
@@ -41,25 +52,29 @@ impl Tables {
             return Err(misfit("tabulation", problem));
         }
         // Whoever merges sketches goes by the identity, so it must be that of the hash that will be computed.
-        let hash = HashIdentity::new(cardinality.hash, self.hash.seed);
+        let hash = HashIdentity::new(cardinality.hash, self.seed);
         if self.hash != hash {
             return Err(misfit("tabulation", format!("tables are for {:?}, {hash:?} is computed", self.hash)));
         }
-        if cardinality.hash == HashMode::Tabulated && self.tabulation != Tabulation::from_seed(hash.seed) {
-            return Err(misfit("tabulation", format!("words are not those of seed {}", hash.seed)));
+        if self.tabulation != Tabulation::from_seed(self.seed) {
+            return Err(misfit("tabulation", format!("words are not those of seed {}", self.seed)));
         }
-        self.check_rank(cardinality.precision).map_err(|problem| misfit("rank", problem))
+        let rank: Vec<RankEntry> = rank_table(cardinality.precision).collect();
+        same(&self.rank, &rank).map_err(|problem| misfit("rank", problem))?;
+        let logarithm: Vec<LogarithmEntry> = logarithm::PER_PACKET.table().collect();
+        same(&self.logarithm, &logarithm).map_err(|problem| misfit("logarithm", problem))?;
+        let admission: Vec<AdmissionEntry> = admission_table().collect();
+        same(&self.admission, &admission).map_err(|problem| misfit("admission", problem))
     }
+}
 
-    fn check_rank(&self, precision: Precision) -> Result<(), String> {
-        let expected: Vec<RankEntry> = rank_table(precision).collect();
-        if self.rank.len() != expected.len() {
-            let (given, wanted) = (self.rank.len(), expected.len());
-            return Err(format!("{given} entries given, {wanted} needed for {} registers", precision.registers()));
-        }
-        match self.rank.iter().zip(&expected).find(|(given, wanted)| given != wanted) {
-            Some((given, wanted)) => Err(format!("entry {given:?} given, {wanted:?} needed")),
-            None => Ok(()),
-        }
+/// Whether the entries of a table are those that are needed.
+fn same<T: PartialEq + std::fmt::Debug>(given: &[T], needed: &[T]) -> Result<(), String> {
+    if given.len() != needed.len() {
+        return Err(format!("{} entries given, {} needed", given.len(), needed.len()));
+    }
+    match given.iter().zip(needed).find(|(given, needed)| given != needed) {
+        Some((given, needed)) => Err(format!("entry {given:?} given, {needed:?} needed")),
+        None => Ok(()),
     }
 }

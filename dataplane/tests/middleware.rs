@@ -145,7 +145,7 @@ impl Write for Full {
 #[test]
 fn a_log_that_is_full_does_not_stop_the_measurement() {
     let full = Full { written: Vec::new(), room: 10_000, refused: 0 };
-    let mut dataplane = Recorder::new(Numbered::new(0), full, Precision::default());
+    let mut dataplane = Recorder::new(Numbered::new(0), full, Settings::default());
     for number in 1..=100 {
         assert_eq!(outcome(dataplane.rotate()), Some(number));
     }
@@ -156,7 +156,9 @@ fn a_log_that_is_full_does_not_stop_the_measurement() {
 
 #[test]
 fn a_record_has_errors_losses_and_events() {
-    let mut dataplane = Recorder::new(Numbered::new(1), Vec::new(), Precision::MIN);
+    let mut settings = Settings::default();
+    settings.cardinality.precision = Precision::MIN;
+    let mut dataplane = Recorder::new(Numbered::new(1), Vec::new(), settings);
     assert!(dataplane.rotate().is_err());
     dataplane.rotate().unwrap();
     dataplane.losses().unwrap();

@@ -14,8 +14,8 @@ use aya_ebpf::maps::Array;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::mem::transmute;
-use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Context, Core, Frame, Link, Settings, Tabulation};
+use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::{Active, BANKS, Context, Core, Frame, Link, SETTINGS_WORDS, Settings, Shared, Sharing, Tabulation};
 
 const MMAPABLE: u32 = 1 << 10;
 
@@ -34,11 +34,15 @@ static VERDICT: u32 = xdp_action::XDP_PASS;
 /// The tables of the tabulated hash. Writable, or the compiler would put its zeros in place of the words that the loader writes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data")]
-static mut TABULATION: Tabulation = Tabulation::from_tables([[0; 256]; 4]);
+static mut TABULATION: Tabulation = Tabulation::ZERO;
 
 /// One element a CPU; user space sets their number.
 #[map]
 static CORES: Array<Core> = Array::with_max_entries(1, MMAPABLE);
+
+/// What all CPUs count in together.
+#[map]
+static SHARED: Array<Shared> = Array::with_max_entries(1, MMAPABLE);
 
 /// The bytes from `data` up to `end`: the verifier follows comparisons of pointers with `end`, not lengths.
 struct Window {
@@ -67,8 +71,9 @@ impl Frame for Window {
     }
 }
 
+/// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
 #[inline(always)]
-fn count(frame: &Window, wire_length: u32) {
+fn count<const EVERYTHING: bool>(frame: &Window, wire_length: u32) {
     // SAFETY: a helper without conditions.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(core) = CORES.get_ptr_mut(cpu) else { return };
@@ -76,16 +81,39 @@ fn count(frame: &Window, wire_length: u32) {
     // touches only the bank that is not active.
     let Core { bank, state } = unsafe { &mut *core };
     // SAFETY: user space stores whole words at any time.
-    let bank = unsafe { (&raw const *bank).read_volatile() };
-    // SAFETY: volatile, because the loader writes other settings into the object. Loaded as one word, which the verifier sees through
-    // and which takes one register.
-    let settings: Settings = unsafe { transmute((&raw const SETTINGS).cast::<u32>().read_volatile()) };
+    let bank = unsafe { (&raw const *bank).read_volatile() } as usize & (BANKS - 1);
+    let settings = settings::<EVERYTHING>();
+    let sketches = if EVERYTHING { SHARED.get(0).map(|shared| &shared.banks[bank]) } else { None };
     // Reading the clock costs as much as all the rest.
     let slot = if settings.cardinality.mode == Mode::Staggered { current_slot() } else { 0 };
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let context = Context { settings, tabulation };
-    state.record(bank as usize, &context, Link::Ethernet, frame, wire_length, slot);
+    let context = Context { settings, tabulation, sharing: Sharing::Shared };
+    let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
+    active.record(&context, Link::Ethernet, frame, wire_length, slot);
+}
+
+/// Each measurement's settings are loaded as one word, which the verifier sees through, and which takes one register.
+#[inline(always)]
+fn settings<const EVERYTHING: bool>() -> Settings {
+    const { assert!(SETTINGS_WORDS == 6) };
+    // SAFETY: volatile, because the loader writes other settings into the object; within it, and aligned.
+    let word = |index: usize| unsafe { (&raw const SETTINGS).cast::<u32>().add(index).read_volatile() };
+    // SAFETY: what the loader wrote are settings, in this order.
+    unsafe {
+        let cardinality = transmute::<u32, cardinality::Settings>(word(0));
+        if EVERYTHING {
+            Settings {
+                cardinality,
+                entropy: [transmute(word(1)), transmute(word(2))],
+                frequency: transmute(word(3)),
+                membership: transmute(word(4)),
+                heavy: transmute(word(5)),
+            }
+        } else {
+            Settings::only(cardinality)
+        }
+    }
 }
 
 #[inline(always)]
@@ -95,11 +123,24 @@ fn current_slot() -> u32 {
     ((boot_ns + now) / slot_ns.max(1)) as u32
 }
 
-/// Ingress.
+/// Ingress: distinct flows.
 #[xdp]
+#[inline(always)]
 pub fn flowgauge_xdp(ctx: XdpContext) -> u32 {
+    arrived::<false>(&ctx)
+}
+
+/// Ingress: every measurement.
+#[xdp]
+#[inline(always)]
+pub fn flowgauge_xdp_all(ctx: XdpContext) -> u32 {
+    arrived::<true>(&ctx)
+}
+
+#[inline(always)]
+fn arrived<const EVERYTHING: bool>(ctx: &XdpContext) -> u32 {
     let frame = Window { data: ctx.data(), end: ctx.data_end() };
-    count(&frame, (frame.end - frame.data) as u32);
+    count::<EVERYTHING>(&frame, (frame.end - frame.data) as u32);
     // SAFETY: as above.
     unsafe { (&raw const VERDICT).read_volatile() }
 }
@@ -107,14 +148,26 @@ pub fn flowgauge_xdp(ctx: XdpContext) -> u32 {
 /// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a few extension headers, ports.
 const HEADERS: u32 = 128;
 
-/// Egress, on a TCX hook. The wire length is that of the packet as the kernel hands it to the device: one with segmentation
-/// offload counts once, and a VLAN tag that the device inserts does not count.
+/// Egress, on a TCX hook: distinct flows. The wire length is that of the packet as the kernel hands it to the device: one with
+/// segmentation offload counts once, and a VLAN tag that the device inserts does not count.
 ///
 /// What `aya_ebpf::macros::classifier` would make of it, but for the argument's type: the linker writes the structures that `__sk_buff`
 /// points to into BTF in an order that differs from run to run.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "classifier")]
 pub fn flowgauge_tcx(ctx: *mut c_void) -> i32 {
+    leaves::<false>(ctx)
+}
+
+/// Egress: every measurement.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "classifier")]
+pub fn flowgauge_tcx_all(ctx: *mut c_void) -> i32 {
+    leaves::<true>(ctx)
+}
+
+#[inline(always)]
+fn leaves<const EVERYTHING: bool>(ctx: *mut c_void) -> i32 {
     let ctx = TcContext::new(ctx.cast());
     let length = ctx.len();
     let wanted = length.min(HEADERS) as usize;
@@ -123,7 +176,7 @@ pub fn flowgauge_tcx(ctx: *mut c_void) -> i32 {
         let _ = ctx.pull_data(wanted as u32);
     }
     let frame = Window { data: ctx.data(), end: ctx.data_end() };
-    count(&frame, length);
+    count::<EVERYTHING>(&frame, length);
     tcx_action_base::TCX_NEXT
 }
 

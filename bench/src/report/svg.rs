@@ -91,6 +91,10 @@ pub enum Tone {
     Second,
     /// Green.
     Third,
+    /// Red.
+    Fourth,
+    /// Violet.
+    Fifth,
     /// Text colour, faint.
     Neutral,
 }
@@ -101,6 +105,8 @@ impl Tone {
             Tone::First => "tone-1",
             Tone::Second => "tone-2",
             Tone::Third => "tone-3",
+            Tone::Fourth => "tone-4",
+            Tone::Fifth => "tone-5",
             Tone::Neutral => "tone-0",
         }
     }

@@ -180,7 +180,7 @@ impl Experiment {
     /// # Errors
     /// Whatever the dataplane fails with.
     pub fn run(&self) -> Result<Run, ReproduceError> {
-        let settings = Settings { cardinality: cardinality::Settings { hash: self.hash, ..cardinality::Settings::default() } };
+        let settings = Settings::only(cardinality::Settings { hash: self.hash, ..cardinality::Settings::default() });
         let truth = self.traffic.needs_exact_count();
         let ports = memory(self.traffic.profile(self.seed), 1, Pace::Trace);
         let options = poll::Options { settings, truth, deadline: DEADLINE, ..poll::Options::default() };

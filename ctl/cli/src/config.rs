@@ -2,8 +2,9 @@
 
 use crate::error::Failure;
 use crate::value::{self, ReadEvery};
-use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{HashMode, KeyKind, Precision};
+use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::membership::FilterShape;
+use flowgauge_core::{FlowKey, HashMode, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
@@ -51,8 +52,11 @@ macro_rules! options {
 options! {
     duration: Duration,
     read_every: ReadEvery,
-    measure: Mode,
-    key: KeyKind,
+    measure: value::Measurements,
+    filter: FilterShape,
+    algorithm: Algorithm,
+    by: Unit,
+    slots: value::Slots,
     hash: HashMode,
     registers: Precision,
     estimator: Estimator,
@@ -79,6 +83,9 @@ macro_rules! lists {
 lists! {
     switch_ports: tofino::Port = value::switch_port,
     port_pairs: value::PortPair = value::port_pair,
+    keys: value::Keyed = value::keyed,
+    sketches: value::SketchSpec = value::sketch,
+    queries: FlowKey = value::query,
 }
 
 /// One text, or a list of them.

@@ -56,7 +56,7 @@ fn conduct<C: Clock>(
     watch: Option<&Watch>,
 ) -> Result<(), Failure> {
     let dataplane: Box<dyn Dataplane> = match &options.record {
-        Some(path) => Box::new(Recorder::new(dataplane, create(path)?, plan.estimation.settings.cardinality.precision)),
+        Some(path) => Box::new(Recorder::new(dataplane, create(path)?, plan.estimation.settings)),
         None => Box::new(dataplane),
     };
     let mut sinks = Tee::default();

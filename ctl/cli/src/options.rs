@@ -3,17 +3,21 @@
 use crate::config;
 use crate::error::Failure;
 use crate::run::Backend;
-use crate::value::{self, Cpus, Directions, PortPair, PortSpec, ReadEvery};
+use crate::value::{self, Cpus, Directions, Keyed, Measurements, PortPair, PortSpec, ReadEvery, SketchSpec, Slots};
 use clap::Args;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::membership::{self, FilterShape};
+use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, Settings};
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::estimate::entropy::alarm;
 use flowgauge_ctl::output::Format;
-use flowgauge_ctl::record::Estimation;
+use flowgauge_ctl::record::{Estimation, Report, can_watch};
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::poll::PollMode;
-use flowgauge_dataplane::{tofino, xdp};
+use flowgauge_dataplane::{MeasurementKind, tofino, xdp};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -92,15 +96,16 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::duration")]
     pub(crate) staggered: Option<Duration>,
 
-    /// Measurements, with commas between: cardinality, none [default: cardinality]
+    /// Measurements, with commas between: cardinality, entropy, frequency, membership, heavy, none [default: cardinality]
     #[arg(long, value_name = "NAMES", value_parser = value::measure, help_heading = "Measurement")]
     #[serde(deserialize_with = "config::measure")]
-    pub(crate) measure: Option<Mode>,
+    pub(crate) measure: Option<Measurements>,
 
-    /// What makes a flow: src, dst, src-dst, five-tuple [default: src]
-    #[arg(long, value_name = "KEY", value_parser = value::key, help_heading = "Measurement")]
-    #[serde(deserialize_with = "config::key")]
-    pub(crate) key: Option<KeyKind>,
+    /// What makes a flow: src, dst, src-dst, five-tuple; for one measurement as in heavy=five-tuple, of entropy also two, as in
+    /// entropy=src+dst [default: src, of entropy src-dst]
+    #[arg(long, value_name = "[NAME=]KEY", value_parser = value::keyed, value_delimiter = ',', help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::keys")]
+    pub(crate) key: Vec<Keyed>,
 
     /// How keys are hashed: tabulated, or crc32 as in the thesis, which fails on structured addresses [default: tabulated]
     #[arg(long, value_name = "HASH", value_parser = value::hash, help_heading = "Measurement")]
@@ -116,6 +121,48 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", value_parser = value::estimator, help_heading = "Measurement")]
     #[serde(deserialize_with = "config::estimator")]
     pub(crate) estimator: Option<Estimator>,
+
+    /// The sketch of entropy or frequency: count-sketch or count-min, rows and columns [default: entropy=count-sketch:4x1024,
+    /// frequency=count-min:4x1024; on a switch 3 rows]
+    #[arg(long, value_name = "NAME=KIND:ROWSxCOLUMNS", value_parser = value::sketch, value_delimiter = ',', help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::sketches")]
+    pub(crate) sketch: Vec<SketchSpec>,
+
+    /// The Bloom filter of membership: rows, and bits in each [default: 4x65536, on a switch 3x65536]
+    #[arg(long, value_name = "ROWSxBITS", value_parser = value::filter, help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::filter")]
+    pub(crate) filter: Option<FilterShape>,
+
+    /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default: rap, in the kernel d-way-rap, on a
+    /// switch precision]
+    #[arg(long, value_name = "NAME", value_parser = value::algorithm, help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::algorithm")]
+    pub(crate) algorithm: Option<Algorithm>,
+
+    /// What flows are heavy by: packets, bytes [default: packets]
+    #[arg(long, value_name = "UNIT", value_parser = value::by, help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::by")]
+    pub(crate) by: Option<Unit>,
+
+    /// Slots for heavy hitters, a power of two from 16 to 4096 [default: 1024]
+    #[arg(long, value_name = "N", value_parser = value::slots, help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::slots")]
+    pub(crate) slots: Option<Slots>,
+
+    /// How many heavy hitters to show [default: 10]
+    #[arg(long, value_name = "N", help_heading = "Measurement")]
+    pub(crate) top: Option<usize>,
+
+    /// Ask for the packets (frequency) and the membership of a flow: '10.0.0.1', '10.0.0.1 > 10.0.0.2' or
+    /// '10.0.0.1:53 > 10.0.0.2:4321 udp', as the measurement's key says; may be repeated
+    #[arg(long, value_name = "FLOW", value_parser = value::query, help_heading = "Measurement")]
+    #[serde(deserialize_with = "config::queries")]
+    pub(crate) query: Vec<FlowKey>,
+
+    /// Watch the entropies of sources and destinations, and raise an alarm when they look like a denial of service by many; measures
+    /// entropy=src+dst, and heavy hitters to name the top talkers
+    #[arg(long, help_heading = "Measurement")]
+    pub(crate) alarm: bool,
 
     /// Count exactly as well and show the truth beside every estimate; takes memory for every flow
     #[arg(long, help_heading = "Measurement")]
@@ -185,7 +232,15 @@ impl Options {
             duration: self.duration.or(file.duration),
             staggered: self.staggered.or(file.staggered),
             measure: self.measure.or(file.measure),
-            key: self.key.or(file.key),
+            key: if self.key.is_empty() { file.key } else { self.key },
+            sketch: if self.sketch.is_empty() { file.sketch } else { self.sketch },
+            filter: self.filter.or(file.filter),
+            algorithm: self.algorithm.or(file.algorithm),
+            by: self.by.or(file.by),
+            slots: self.slots.or(file.slots),
+            top: self.top.or(file.top),
+            query: if self.query.is_empty() { file.query } else { self.query },
+            alarm: self.alarm || file.alarm,
             hash: self.hash.or(file.hash),
             registers: self.registers.or(file.registers),
             estimator: self.estimator.or(file.estimator),
@@ -209,9 +264,51 @@ impl Options {
             }
             Some(_) if self.window.is_some() => "--staggered has no windows; leave out --window",
             Some(covered) if covered < Duration::from_millis(1) => "--staggered must be at least 1ms",
-            _ => return Ok(self),
+            Some(_) if self.settings().beyond_cardinality() => {
+                "--staggered has no windows, which all measurements but cardinality need; leave out one or the other"
+            }
+            _ if self.alarm && !can_watch(&self.settings()) => {
+                "--alarm watches the entropies of sources and destinations; leave out the --key of entropy"
+            }
+            _ => return self.without_idle_options(),
         };
         Err(Failure::Usage(problem.to_owned()))
+    }
+
+    /// Refuses options of measurements that are off: whoever gives them believes otherwise.
+    fn without_idle_options(self) -> Result<Options, Failure> {
+        let measured = self.measurements();
+        let given = [
+            (!self.query.is_empty(), "--query", vec![MeasurementKind::Frequency, MeasurementKind::Membership]),
+            (self.filter.is_some(), "--filter", vec![MeasurementKind::Membership]),
+            (self.algorithm.is_some(), "--algorithm", vec![MeasurementKind::Heavy]),
+            (self.by.is_some(), "--by", vec![MeasurementKind::Heavy]),
+            (self.slots.is_some(), "--slots", vec![MeasurementKind::Heavy]),
+            (self.top.is_some(), "--top", vec![MeasurementKind::Heavy]),
+        ];
+        let own_keys = self.key.iter().filter_map(|keyed| keyed.measurement.map(|kind| (true, "--key", vec![kind])));
+        let sketches = self.sketch.iter().map(|sketch| (true, "--sketch", vec![sketch.measurement]));
+        for (is_given, option, kinds) in given.into_iter().chain(own_keys).chain(sketches) {
+            if is_given && !kinds.iter().any(|kind| measured.contains(kind)) {
+                let names: Vec<&str> = kinds.into_iter().map(MeasurementKind::name).collect();
+                let problem = format!("{option} is for {0}, which is not measured; add it with --measure {0}", names.join(" or "));
+                return Err(Failure::Usage(problem));
+            }
+        }
+        Ok(self)
+    }
+
+    /// What is measured.
+    fn measurements(&self) -> Vec<MeasurementKind> {
+        let asked = self.measure.clone().map_or_else(|| vec![MeasurementKind::Cardinality], |measurements| measurements.0);
+        let watched = [MeasurementKind::Entropy, MeasurementKind::Heavy];
+        asked.into_iter().chain(watched.into_iter().filter(|_| self.alarm)).collect()
+    }
+
+    /// The keys of a measurement.
+    fn keys(&self, measurement: MeasurementKind, usual: &[KeyKind]) -> Vec<KeyKind> {
+        let of = |wanted: Option<MeasurementKind>| self.key.iter().rev().find(|keyed| keyed.measurement == wanted);
+        of(Some(measurement)).or_else(|| of(None)).map_or_else(|| usual.to_vec(), |keyed| keyed.keys.clone())
     }
 
     /// Whether an option was given that only the kernel has a use for.
@@ -228,13 +325,64 @@ impl Options {
 
     /// What the dataplane is to count.
     pub(crate) fn settings(&self) -> Settings {
-        let mode = match (self.measure.unwrap_or_default(), self.staggered) {
-            (Mode::Off, _) => Mode::Off,
-            (_, Some(_)) => Mode::Staggered,
-            (mode, None) => mode,
+        let measured = self.measurements();
+        let key = |kind, usual| self.keys(kind, &[usual]).first().copied().unwrap_or(usual);
+        let mode = match (measured.contains(&MeasurementKind::Cardinality), self.staggered) {
+            (false, _) => Mode::Off,
+            (true, Some(_)) => Mode::Staggered,
+            (true, None) => Mode::Windowed,
         };
-        let (key, hash) = (self.key.unwrap_or_default(), self.hash.unwrap_or_default());
-        Settings { cardinality: cardinality::Settings { mode, key, hash, precision: self.registers.unwrap_or_default() } }
+        let (hash, precision) = (self.hash.unwrap_or_default(), self.registers.unwrap_or_default());
+        let cardinality = cardinality::Settings { mode, key: key(MeasurementKind::Cardinality, KeyKind::Src), hash, precision };
+        let mut settings = Settings::only(cardinality);
+        if measured.contains(&MeasurementKind::Entropy) {
+            let own_key = self.key.iter().any(|keyed| keyed.measurement == Some(MeasurementKind::Entropy));
+            let keys = match self.alarm && !own_key {
+                true => vec![KeyKind::Src, KeyKind::Dst],
+                false => self.keys(MeasurementKind::Entropy, &[KeyKind::SrcDst]),
+            };
+            for (entropy, key) in settings.entropy.iter_mut().zip(keys) {
+                *entropy = self.sketch_settings(MeasurementKind::Entropy, key, SketchKind::CountSketch);
+            }
+        }
+        if measured.contains(&MeasurementKind::Frequency) {
+            let key = key(MeasurementKind::Frequency, KeyKind::Src);
+            settings.frequency = self.sketch_settings(MeasurementKind::Frequency, key, SketchKind::CountMin);
+        }
+        if measured.contains(&MeasurementKind::Membership) {
+            let usual = if self.on_switch() { FilterShape::new(3, 1 << 16) } else { None };
+            let shape = self.filter.or(usual).unwrap_or_default();
+            settings.membership = membership::Settings { on: true, key: key(MeasurementKind::Membership, KeyKind::Src), shape };
+        }
+        if measured.contains(&MeasurementKind::Heavy) {
+            let usual = match self.backend {
+                Some(Backend::Xdp) => Algorithm::DWayRap,
+                Some(Backend::Tofino) => Algorithm::Precision,
+                Some(Backend::Poll) | None => Algorithm::Rap,
+            };
+            settings.heavy = heavy::Settings {
+                algorithm: self.algorithm.unwrap_or(usual),
+                key: key(MeasurementKind::Heavy, KeyKind::Src),
+                unit: self.by.unwrap_or_default(),
+                slots_log2: self.slots.map_or(heavy::Settings::DEFAULT.slots_log2, |slots| slots.0),
+            };
+        }
+        settings
+    }
+
+    fn on_switch(&self) -> bool {
+        matches!(self.backend, Some(Backend::Tofino))
+    }
+
+    fn sketch_settings(&self, measurement: MeasurementKind, key: KeyKind, usual: SketchKind) -> sketch::Settings {
+        let given = |wanted: &SketchSpec| wanted.measurement == measurement;
+        let given = self.sketch.iter().rev().find(|sketch| given(sketch));
+        let usual_shape = if self.on_switch() { Shape::new(3, 1024) } else { None };
+        sketch::Settings {
+            mode: given.and_then(|given| given.kind).unwrap_or(usual).into(),
+            key,
+            shape: given.and_then(|given| given.shape).or(usual_shape).unwrap_or_default(),
+        }
     }
 
     /// Length of a slot of staggered registers: the window of the last `W` takes two rounds of all registers.
@@ -259,6 +407,11 @@ impl Options {
                 slot_ns: self.slot_ns(),
             },
             seed: self.seed.unwrap_or(1),
+            report: Report {
+                top: self.top.unwrap_or(Report::default().top),
+                queries: self.query.clone(),
+                alarm: self.alarm.then(alarm::Options::default),
+            },
         }
     }
 }

@@ -3,7 +3,9 @@
 use crate::error::Failure;
 use crate::{progress, value};
 use clap::{Args, ValueEnum};
-use flowgauge_bench::{ReproduceError, whll};
+use flowgauge_bench::parallel::Progress;
+use flowgauge_bench::report::Table;
+use flowgauge_bench::{ReproduceError, p4entropy, p4exp, p4log, rap, whll};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,25 +14,31 @@ use std::time::Duration;
 ///
 /// Everything runs in trace time on the software itself, generated traffic included, so that results repeat to the bit and 22
 /// minutes of traffic take a fraction of a second. The tables are printed; a page with plots (index.html) and all measurements
-/// (summary.csv, reads.csv) are written to a directory.
+/// (as CSV) are written to a directory each.
 ///
 /// whll is the accuracy of windowed HyperLogLog: Tables 4.3 and 4.4 and Figures 4.4 to 4.19 of the W-HLL thesis, with its hash
-/// and estimator and with ours.
+/// and estimator and with ours. p4log, p4exp and p4entropy are the P4Entropy paper: logarithms and powers in integers (Figures 3 to
+/// 6), and the entropy of a window (Figure 7) with its Algorithm 3 corrected and to the letter, next to the table of Lapolli et al.
+///
+/// rap is how many of the true top flows RAP, SpaceSaving, d-way RAP, HashPipe and PRECISION hold with few slots, and the theorem on RAP of
+/// the data-plane performance dissertation (chapter 4) by simulation.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge reproduce
   flowgauge reproduce whll --quick --out /tmp/whll
-  flowgauge reproduce whll --seeds 100 --read-skew 25ms")]
+  flowgauge reproduce whll --seeds 100 --read-skew 25ms
+  flowgauge reproduce p4entropy --seeds 10")]
 pub(crate) struct Reproduce {
-    /// What to reproduce: whll, or all there is
+    /// What to reproduce: whll, p4log, p4exp, p4entropy, rap, or all there is
     #[arg(value_enum, value_name = "WHAT", default_value_t = What::All, hide_possible_values = true)]
     what: What,
 
-    /// Two runs of every experiment instead of ten, for a first look
+    /// Fewer runs of every experiment, for a first look
     #[arg(long)]
     quick: bool,
 
-    /// Runs of every experiment, with seeds 1 to N; half as many in the place of the campus trace [default: 10, or 2 with --quick]
+    /// Runs of every experiment, with seeds 1 to N; half as many in the place of the campus trace [default: 10, or 2 with --quick; for
+    /// p4entropy 5 or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000), allow_hyphen_values = true)]
     seeds: Option<u64>,
 
@@ -41,7 +49,8 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "TIME", value_parser = read_skew, default_value = "20ms", allow_hyphen_values = true)]
     read_skew: Duration,
 
-    /// Where to write the report; files of the same names are replaced [default: flowgauge-whll]
+    /// Where to write the report; files of the same names are replaced. Of several each has a directory of its own in it [default:
+    /// flowgauge-whll, flowgauge-p4log, …]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -52,6 +61,30 @@ enum What {
     All,
     /// The accuracy of windowed HyperLogLog.
     Whll,
+    /// Logarithms in integers.
+    P4log,
+    /// Powers in integers.
+    P4exp,
+    /// Entropies.
+    P4entropy,
+    /// The true top flows that few slots hold.
+    Rap,
+}
+
+impl What {
+    /// Each by itself.
+    const EACH: [What; 5] = [What::Whll, What::P4log, What::P4exp, What::P4entropy, What::Rap];
+
+    fn name(self) -> &'static str {
+        match self {
+            What::All => "all",
+            What::Whll => "whll",
+            What::P4log => "p4log",
+            What::P4exp => "p4exp",
+            What::P4entropy => "p4entropy",
+            What::Rap => "rap",
+        }
+    }
 }
 
 /// A time, or none.
@@ -62,26 +95,59 @@ fn read_skew(text: &str) -> Result<Duration, String> {
 
 impl Reproduce {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        match self.what {
-            What::All | What::Whll => self.whll(),
+        match (self.what, &self.out) {
+            (What::All, None) => What::EACH.into_iter().try_for_each(|what| self.one(what, &default_directory(what))),
+            (What::All, Some(out)) => What::EACH.into_iter().try_for_each(|what| self.one(what, &out.join(what.name()))),
+            (what, None) => self.one(what, &default_directory(what)),
+            (what, Some(out)) => self.one(what, out),
         }
     }
 
-    fn whll(&self) -> Result<(), Failure> {
-        let seeds = self.seeds.unwrap_or(if self.quick { whll::QUICK_SEEDS } else { whll::SEEDS });
-        let options = whll::Options { seeds, read_skew: self.read_skew };
-        let directory = self.out.as_deref().unwrap_or(Path::new("flowgauge-whll"));
-        let bar = progress::bar(Some(1), "whll".to_owned());
-        let findings = whll::run(&options, &|done, total| {
+    fn one(&self, what: What, directory: &Path) -> Result<(), Failure> {
+        let bar = progress::bar(Some(1), what.name().to_owned());
+        let report = self.report(what, directory, &|done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });
         bar.finish_and_clear();
-        let findings = findings?;
-        let page = findings.write(directory)?;
-        let [synthetic, trace] = findings.tables();
-        writeln!(io::stdout(), "{synthetic}\n{trace}\nreport: {}", page.display()).map_err(Failure::output)
+        let (tables, page) = report?;
+        let mut out = io::stdout().lock();
+        let written = tables.iter().try_for_each(|table| writeln!(out, "{table}"));
+        written.and_then(|()| writeln!(out, "report: {}", page.display())).map_err(Failure::output)
     }
+
+    /// Runs one reproduction and writes its report; its tables and the path of its page.
+    fn report(&self, what: What, directory: &Path, progress: &Progress<'_>) -> Result<(Vec<Table>, PathBuf), ReproduceError> {
+        let seeds = |quick, default| self.seeds.unwrap_or(if self.quick { quick } else { default });
+        match what {
+            What::All | What::Whll => {
+                let options = whll::Options { seeds: seeds(whll::QUICK_SEEDS, whll::SEEDS), read_skew: self.read_skew };
+                let findings = whll::run(&options, progress)?;
+                Ok((findings.tables().into(), findings.write(directory)?))
+            }
+            What::P4log => {
+                let findings = p4log::run(if self.quick { p4log::QUICK_NUMBERS } else { p4log::NUMBERS }, progress)?;
+                Ok((findings.tables(), findings.write(directory)?))
+            }
+            What::P4exp => {
+                let findings = p4exp::run(if self.quick { p4exp::QUICK_NUMBERS } else { p4exp::NUMBERS }, progress)?;
+                Ok((findings.tables(), findings.write(directory)?))
+            }
+            What::P4entropy => {
+                let seeds = seeds(p4entropy::QUICK_SEEDS, p4entropy::SEEDS);
+                let findings = p4entropy::run(&p4entropy::Options { seeds, ..p4entropy::Options::default() }, progress)?;
+                Ok((findings.tables(), findings.write(directory)?))
+            }
+            What::Rap => {
+                let findings = rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress);
+                Ok((findings.tables().into(), findings.write(directory)?))
+            }
+        }
+    }
+}
+
+fn default_directory(what: What) -> PathBuf {
+    PathBuf::from(format!("flowgauge-{}", what.name()))
 }
 
 impl From<ReproduceError> for Failure {

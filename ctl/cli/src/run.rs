@@ -154,6 +154,7 @@ impl Run {
             _ => Backend::Poll,
         };
         let backend = options.backend.unwrap_or(usual);
+        let options = Options { backend: Some(backend), ..options };
         if on_switch && !matches!(backend, Backend::Tofino) {
             let problem = "--address and the options that go with it are for --backend tofino; leave out them, or -i and --backend";
             return Err(Failure::Usage(problem.to_owned()));

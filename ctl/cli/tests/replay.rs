@@ -97,8 +97,8 @@ fn csv_quotes_a_file_name_with_a_comma() {
     let scratch = Scratch::new("quotes");
     let file = scratch.write("a,\"b\".pcap", pcap(&packets(0..3, SECOND)));
     let text = replay(&file, "--format csv --read-every never").quiet();
-    let quoted = format!(",\"{}\",ingress,false", file.replace('"', "\"\""));
-    assert!(text.lines().nth(1).unwrap().ends_with(&quoted), "{text}");
+    let quoted = format!(",\"{}\",ingress,false,", file.replace('"', "\"\""));
+    assert!(text.lines().nth(1).unwrap().contains(&quoted), "{text}");
 }
 
 #[test]

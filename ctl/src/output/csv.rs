@@ -1,14 +1,19 @@
 //! CSV: the four columns of the W-HLL thesis (§4.2.4) first, then the rest.
 
 use crate::controller::Sink;
-use crate::record::{Kind, Record};
+use crate::estimate::heavy::KeyText;
+use crate::record::{Entropy, Kind, Record};
+use flowgauge_core::ENTROPIES;
 use std::io::{self, Write};
 
 const HEADER: &str = "time,window_id,ground_truth,estimate,low,high,record,packets,bytes,ipv4_packets,ipv6_packets,non_ip,truncated,\
-                      bad_header,drops,start_ns,end_ns,key,estimator,hash,registers,interface,direction,part";
+                      bad_header,drops,start_ns,end_ns,key,estimator,hash,registers,interface,direction,part,\
+                      entropy_key,entropy,entropy_low,entropy_high,entropy_truth,\
+                      entropy2_key,entropy2,entropy2_low,entropy2_high,entropy2_truth,heaviest,heaviest_count,alarm";
 
 /// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless
-/// flows were counted exactly. Totals are left out: a column of them would be added to the rest by mistake.
+/// flows were counted exactly. Of heavy hitters there is the first; the JSON lines have all, and the flows that were asked for. Totals are left
+/// out: a column of them would be added to the rest by mistake.
 pub struct Csv<W> {
     writer: W,
     origin: Option<u64>,
@@ -50,7 +55,7 @@ impl<W: Write> Sink for Csv<W> {
                 ("", "", String::new(), String::new())
             }
         };
-        writeln!(
+        write!(
             self.writer,
             ",{},{},{},{},{},{},{},{},{},{},{},{key},{estimator},{hash},{registers},{},{},{}",
             record.kind.name(),
@@ -68,6 +73,21 @@ impl<W: Write> Sink for Csv<W> {
             record.direction,
             record.part,
         )?;
+        for index in 0..ENTROPIES {
+            match record.entropy.get(index) {
+                Some(Entropy { sketch, estimate, truth }) => {
+                    let truth = truth.map(|truth| truth.to_string()).unwrap_or_default();
+                    write!(self.writer, ",{},{},{},{},{truth}", sketch.key.name(), estimate.bits, estimate.low, estimate.high)?;
+                }
+                None => write!(self.writer, ",,,,,")?,
+            }
+        }
+        let heaviest = record.heavy.as_ref().and_then(|heavy| heavy.top.flows.first().map(|flow| (heavy.key, flow)));
+        let heaviest = heaviest.map_or((String::new(), String::new()), |(kind, flow)| {
+            (KeyText { kind, key: &flow.key }.to_string(), flow.count.to_string())
+        });
+        let alarm = record.alarm.map(|alarm| alarm.raised.to_string()).unwrap_or_default();
+        writeln!(self.writer, ",{},{},{alarm}", heaviest.0, heaviest.1)?;
         self.writer.flush()
     }
 }

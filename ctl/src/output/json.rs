@@ -1,7 +1,9 @@
 //! JSON lines. Keys are part of the interface: add, never rename.
 
 use crate::controller::Sink;
-use crate::record::{Cardinality, Kind, Record};
+use crate::estimate::heavy::KeyText;
+use crate::record::{Alarm, Cardinality, Entropy, Frequency, Heavy, Kind, Membership, Record, Sketched};
+use flowgauge_core::{FlowKey, HashIdentity, KeyKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -53,6 +55,16 @@ struct Line<'a> {
     cpu_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cardinality: Option<CardinalityLine>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    entropy: BTreeMap<&'static str, EntropyLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency: Option<FrequencyLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    membership: Option<MembershipLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heavy: Option<HeavyLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alarm: Option<AlarmLine>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +85,93 @@ struct CardinalityLine {
     truth: Option<u64>,
     hash: HashLine,
     registers: usize,
+}
+
+/// The sketch that counts came from.
+#[derive(Serialize)]
+struct SketchLine {
+    sketch: &'static str,
+    rows: usize,
+    columns: usize,
+    hash: HashLine,
+}
+
+#[derive(Serialize)]
+struct EntropyLine {
+    bits: f64,
+    low: f64,
+    high: f64,
+    normalised: f64,
+    in_integers: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truth: Option<f64>,
+    #[serde(flatten)]
+    sketch: SketchLine,
+}
+
+#[derive(Serialize)]
+struct FrequencyLine {
+    key: &'static str,
+    #[serde(flatten)]
+    sketch: SketchLine,
+    flows: Vec<FlowLine>,
+}
+
+#[derive(Serialize)]
+struct FlowLine {
+    flow: String,
+    packets: f64,
+    low: f64,
+    high: f64,
+    confidence: f64,
+}
+
+#[derive(Serialize)]
+struct MembershipLine {
+    key: &'static str,
+    rows: usize,
+    bits: usize,
+    hash: HashLine,
+    false_positive: f64,
+    flows: Vec<SeenLine>,
+}
+
+#[derive(Serialize)]
+struct SeenLine {
+    flow: String,
+    seen: bool,
+}
+
+#[derive(Serialize)]
+struct HeavyLine {
+    key: &'static str,
+    unit: &'static str,
+    algorithm: &'static str,
+    slots: usize,
+    total: u64,
+    absent: u64,
+    flows: Vec<HeavyFlowLine>,
+}
+
+#[derive(Serialize)]
+struct HeavyFlowLine {
+    flow: String,
+    count: u64,
+    low: u64,
+    high: u64,
+}
+
+#[derive(Serialize)]
+struct AlarmLine {
+    raised: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usual: Option<BTreeMap<&'static str, UsualLine>>,
+}
+
+#[derive(Serialize)]
+struct UsualLine {
+    mean: f64,
+    deviation: f64,
 }
 
 #[derive(Serialize)]
@@ -109,6 +208,11 @@ impl<'a> From<&'a Record> for Line<'a> {
             drops: record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect(),
             cpu_ns: record.cpu_ns,
             cardinality: record.cardinality.as_ref().map(CardinalityLine::from),
+            entropy: record.entropy.iter().map(|entropy| (entropy.sketch.key.name(), EntropyLine::from(entropy))).collect(),
+            frequency: record.frequency.as_ref().map(FrequencyLine::from),
+            membership: record.membership.as_ref().map(MembershipLine::from),
+            heavy: record.heavy.as_ref().map(HeavyLine::from),
+            alarm: record.alarm.as_ref().map(AlarmLine::from),
         }
     }
 }
@@ -123,8 +227,88 @@ impl From<&Cardinality> for CardinalityLine {
             high: cardinality.estimate.high,
             estimator: cardinality.estimator,
             truth: cardinality.truth,
-            hash: HashLine { mode: hash.mode.name(), polynomial: format!("{:#010x}", hash.polynomial), seed: hash.seed },
+            hash: HashLine::from(&hash),
             registers: cardinality.levels.len(),
         }
+    }
+}
+
+impl From<&HashIdentity> for HashLine {
+    fn from(hash: &HashIdentity) -> Self {
+        HashLine { mode: hash.mode.name(), polynomial: format!("{:#010x}", hash.polynomial), seed: hash.seed }
+    }
+}
+
+impl From<&Sketched> for SketchLine {
+    fn from(sketch: &Sketched) -> Self {
+        let Sketched { kind, shape, hash, .. } = sketch;
+        SketchLine { sketch: kind.name(), rows: shape.rows(), columns: shape.columns(), hash: HashLine::from(hash) }
+    }
+}
+
+impl From<&Entropy> for EntropyLine {
+    fn from(entropy: &Entropy) -> Self {
+        let crate::estimate::entropy::Entropy { bits, low, high, normalised, in_integers } = entropy.estimate;
+        let (truth, sketch) = (entropy.truth, SketchLine::from(&entropy.sketch));
+        EntropyLine { bits, low, high, normalised, in_integers, truth, sketch }
+    }
+}
+
+fn text(kind: KeyKind, key: &FlowKey) -> String {
+    KeyText { kind, key }.to_string()
+}
+
+impl From<&Frequency> for FrequencyLine {
+    fn from(frequency: &Frequency) -> Self {
+        let kind = frequency.sketch.key;
+        let flows = frequency.flows.iter().map(|(key, estimate)| {
+            let crate::estimate::frequency::Frequency { value, low, high, confidence } = *estimate;
+            FlowLine { flow: text(kind, key), packets: value, low, high, confidence }
+        });
+        FrequencyLine { key: kind.name(), sketch: SketchLine::from(&frequency.sketch), flows: flows.collect() }
+    }
+}
+
+impl From<&Membership> for MembershipLine {
+    fn from(membership: &Membership) -> Self {
+        let Membership { key, shape, hash, false_positive, flows } = membership;
+        let flows = flows.iter().map(|(flow, seen)| SeenLine { flow: text(*key, flow), seen: *seen });
+        MembershipLine {
+            key: key.name(),
+            rows: shape.rows(),
+            bits: 1 << shape.row_bits(),
+            hash: HashLine::from(hash),
+            false_positive: *false_positive,
+            flows: flows.collect(),
+        }
+    }
+}
+
+impl From<&Heavy> for HeavyLine {
+    fn from(heavy: &Heavy) -> Self {
+        let Heavy { key, unit, algorithm, slots, top } = heavy;
+        let flows = top.flows.iter().map(|flow| {
+            let crate::estimate::heavy::Flow { key: flow, count, low, high } = flow;
+            HeavyFlowLine { flow: text(*key, flow), count: *count, low: *low, high: *high }
+        });
+        HeavyLine {
+            key: key.name(),
+            unit: unit.name(),
+            algorithm: algorithm.name(),
+            slots: *slots,
+            total: top.total,
+            absent: top.absent,
+            flows: flows.collect(),
+        }
+    }
+}
+
+impl From<&Alarm> for AlarmLine {
+    fn from(alarm: &Alarm) -> Self {
+        let usual = alarm.usual.map(|usual| {
+            let names = [KeyKind::Src, KeyKind::Dst].map(KeyKind::name);
+            names.into_iter().zip(usual.map(|usual| UsualLine { mean: usual.mean, deviation: usual.deviation })).collect()
+        });
+        AlarmLine { raised: alarm.raised, usual }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::grouped;
 use crate::controller::Sink;
-use crate::record::{Kind, Record};
+use crate::estimate::entropy;
+use crate::estimate::heavy::{Flow, KeyText};
+use crate::record::{Alarm, Entropy, Kind, Record};
 use std::io::{self, Write};
 
 /// Lines between two headers, so that one is always on the screen.
@@ -76,6 +78,7 @@ impl<W: Write> Sink for Table<W> {
         let Some(cardinality) = &record.cardinality else {
             let bytes = grouped(record.counters.bytes);
             writeln!(self.writer, "{time:>8.2}s  {what:<10} {place:<width$}{packets:>13} {bytes:>15} {drops:>8}")?;
+            self.details(record)?;
             return self.writer.flush();
         };
         let estimate = &cardinality.estimate;
@@ -86,11 +89,58 @@ impl<W: Write> Sink for Table<W> {
             self.writer,
             "{time:>8.2}s  {what:<10} {place:<width$}{packets:>13} {value:>16} {interval:>25} {truth:>11} {error:>8} {drops:>8}"
         )?;
+        self.details(record)?;
         self.writer.flush()
     }
 }
 
 impl<W: Write> Table<W> {
+    /// What has no column: a line for every entropy, and of windows and totals for every flow that is named.
+    fn details(&mut self, record: &Record) -> io::Result<()> {
+        let indent = if record.kind == Kind::Total { 0 } else { 11 };
+        for Entropy { sketch, estimate, truth } in &record.entropy {
+            let entropy::Entropy { bits, low, high, normalised, .. } = estimate;
+            let truth = truth.map(|truth| format!(", truth {truth:.3} (error {:+.2} %)", (bits / truth - 1.0) * 100.0));
+            let (key, truth) = (sketch.key.name(), truth.unwrap_or_default());
+            writeln!(
+                self.writer,
+                "{:indent$}entropy of {key}: {bits:.3} bits ({low:.3} … {high:.3}), {normalised:.2} of the most{truth}",
+                ""
+            )?;
+        }
+        if let Some(Alarm { raised: true, .. }) = record.alarm {
+            writeln!(self.writer, "{:indent$}ALARM: the entropies of src and dst are far off what is usual", "")?;
+        }
+        if record.kind == Kind::Sample {
+            return Ok(());
+        }
+        if let Some(heavy) = &record.heavy {
+            for Flow { key, count, low, high } in &heavy.top.flows {
+                let (key, unit) = (KeyText { kind: heavy.key, key }, heavy.unit.name());
+                let share = *count as f64 / heavy.top.total.max(1) as f64 * 100.0;
+                let (count, low, high) = (grouped(*count), grouped(*low), grouped(*high));
+                writeln!(self.writer, "{:indent$}{key:<40} {count:>15} {unit} {share:>5.1} % ({low} … {high})", "")?;
+            }
+        }
+        if let Some(frequency) = &record.frequency {
+            for (key, packets) in &frequency.flows {
+                let key = KeyText { kind: frequency.sketch.key, key };
+                let [value, low, high] = [packets.value, packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
+                writeln!(self.writer, "{:indent$}{key}: {value} packets ({low} … {high})", "")?;
+            }
+        }
+        if let Some(membership) = &record.membership {
+            for (key, seen) in &membership.flows {
+                let key = KeyText { kind: membership.key, key };
+                let probability = membership.false_positive;
+                let answer =
+                    if *seen { format!("seen (by mistake with probability {probability:.2e})") } else { "not seen".to_owned() };
+                writeln!(self.writer, "{:indent$}{key}: {answer}", "")?;
+            }
+        }
+        Ok(())
+    }
+
     fn total(&mut self, record: &Record) -> io::Result<()> {
         let counters = &record.counters;
         let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
@@ -133,6 +183,7 @@ impl<W: Write> Table<W> {
                 hash.mode.name(),
             )?;
         }
+        self.details(record)?;
         self.writer.flush()
     }
 }

@@ -34,6 +34,16 @@ impl KeyKind {
         }
     }
 
+    /// Bytes of a key over IPv4 and over IPv6.
+    #[must_use]
+    pub const fn lengths(self) -> [usize; 2] {
+        match self {
+            KeyKind::Src | KeyKind::Dst => [4, 16],
+            KeyKind::SrcDst => [8, 32],
+            KeyKind::FiveTuple => [13, 37],
+        }
+    }
+
     /// The CRC of a packet's key.
     #[inline(always)]
     pub fn crc32<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> u32 {
@@ -57,54 +67,86 @@ impl KeyKind {
         crc.finish()
     }
 
-    /// The key itself, for exact counting.
+    /// The key itself. Every byte has a place that the compiler knows, as the kernel's verifier wants it on a program's stack.
+    #[inline(always)]
     pub fn extract<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> FlowKey {
-        let mut key = FlowKey::default();
         match (self, packet) {
-            (KeyKind::Src, Packet::V4(ip)) => key.push(&ip.src()),
-            (KeyKind::Dst, Packet::V4(ip)) => key.push(&ip.dst()),
-            (_, Packet::V4(ip)) => {
-                key.push(&ip.src());
-                key.push(&ip.dst());
+            (KeyKind::Src, Packet::V4(ip)) => FlowKey::words([ip.src()]),
+            (KeyKind::Dst, Packet::V4(ip)) => FlowKey::words([ip.dst()]),
+            (KeyKind::SrcDst, Packet::V4(ip)) => FlowKey::words([ip.src(), ip.dst()]),
+            (KeyKind::FiveTuple, Packet::V4(ip)) => {
+                let Transport { protocol, ports } = transport(frame, packet);
+                FlowKey::words([ip.src(), ip.dst(), ports]).byte(protocol)
             }
-            (KeyKind::Src, Packet::V6(ip)) => key.push(ip.src().as_flattened()),
-            (KeyKind::Dst, Packet::V6(ip)) => key.push(ip.dst().as_flattened()),
-            (_, Packet::V6(ip)) => {
-                key.push(ip.src().as_flattened());
-                key.push(ip.dst().as_flattened());
+            (KeyKind::Src, Packet::V6(ip)) => FlowKey::words(ip.src()),
+            (KeyKind::Dst, Packet::V6(ip)) => FlowKey::words(ip.dst()),
+            (KeyKind::SrcDst, Packet::V6(ip)) => {
+                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                FlowKey::words([s0, s1, s2, s3, d0, d1, d2, d3])
+            }
+            (KeyKind::FiveTuple, Packet::V6(ip)) => {
+                let Transport { protocol, ports } = transport(frame, packet);
+                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                FlowKey::words([s0, s1, s2, s3, d0, d1, d2, d3, ports]).byte(protocol)
             }
         }
-        if self == KeyKind::FiveTuple {
-            let Transport { protocol, ports } = transport(frame, packet);
-            key.push(&ports);
-            key.push(&[protocol]);
-        }
-        key
     }
 }
 
 /// Length of the longest key: an IPv6 five-tuple.
 pub const MAX_KEY_BYTES: usize = 37;
 
-/// The bytes of one flow key.
+/// What makes a key with its length a multiple of eight bytes.
+const ROOM: usize = 39;
+
+/// The bytes of one flow key. Aligned, and without padding, because the kernel's verifier takes neither misaligned writes to a
+/// program's stack nor reads of what was not written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(C, align(8))]
 pub struct FlowKey {
+    bytes: [u8; ROOM],
     length: u8,
-    bytes: [u8; MAX_KEY_BYTES],
 }
 
 impl Default for FlowKey {
     fn default() -> Self {
-        FlowKey { length: 0, bytes: [0; MAX_KEY_BYTES] }
+        Self::EMPTY
     }
 }
 
 impl FlowKey {
-    fn push(&mut self, field: &[u8]) {
-        for (slot, byte) in self.bytes.iter_mut().skip(usize::from(self.length)).zip(field) {
+    /// The key of no bytes.
+    pub(crate) const EMPTY: FlowKey = FlowKey { bytes: [0; ROOM], length: 0 };
+
+    /// A key with these bytes, fields in the order of [`KeyKind`]; what is beyond [`MAX_KEY_BYTES`] is left out.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut key = Self::EMPTY;
+        for (slot, byte) in key.bytes.iter_mut().zip(bytes).take(MAX_KEY_BYTES) {
             *slot = *byte;
-            self.length = self.length.wrapping_add(1);
+            key.length = key.length.wrapping_add(1);
         }
+        key
+    }
+
+    #[inline(always)]
+    fn words<const N: usize>(words: [[u8; 4]; N]) -> Self {
+        const { assert!(4 * N < MAX_KEY_BYTES) };
+        let mut key = Self::EMPTY;
+        for (slot, word) in key.bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *slot = word;
+        }
+        key.length = const { (4 * N) as u8 };
+        key
+    }
+
+    #[inline(always)]
+    fn byte(mut self, byte: u8) -> Self {
+        if let Some(slot) = self.bytes.get_mut(usize::from(self.length)) {
+            *slot = byte;
+        }
+        self.length = self.length.wrapping_add(1);
+        self
     }
 
     /// The key's bytes in network order.

@@ -5,31 +5,44 @@
 //! that turn registers into numbers live in the controller.
 //!
 //! ```
-//! use flowgauge_core::{Context, Link, Settings, State, Tabulation};
+//! use flowgauge_core::sketch::Sharing;
+//! use flowgauge_core::{Context, Link, Settings, Shared, State, Tabulation};
 //!
 //! let tabulation = Tabulation::from_seed(1);
-//! let context = Context { settings: Settings::default(), tabulation: &tabulation };
-//! let mut state = Box::new(State::new());
+//! let context = Context { settings: Settings::default(), tabulation: &tabulation, sharing: Sharing::Alone };
+//! let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
 //! let frame: &[u8] = &[0; 60];
-//! state.record(0, &context, Link::Ethernet, frame, 60, 0);
+//! state.active(&shared, 0).record(&context, Link::Ethernet, frame, 60, 0);
 //! assert_eq!(state.banks[0].counters.non_ip, 1);
 //! ```
 #![no_std]
+#![cfg_attr(target_arch = "bpf", allow(internal_features, reason = "see counter.rs"), feature(core_intrinsics))]
 #![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic, clippy::arithmetic_side_effects)]
 
 pub mod cardinality;
+pub mod counter;
 pub mod counters;
+pub mod entropy;
 pub mod frame;
+pub mod frequency;
 pub mod hash;
+pub mod heavy;
 pub mod key;
 pub mod link;
+pub mod logarithm;
+pub mod membership;
 pub mod parse;
+pub mod sketch;
 pub mod state;
 
 pub use cardinality::{Cardinality, Precision};
 pub use counters::Counters;
+pub use entropy::{ENTROPIES, Entropy};
 pub use frame::Frame;
 pub use hash::{HashIdentity, HashMode, Tabulation};
+pub use heavy::Heavy;
 pub use key::{FlowKey, KeyKind};
 pub use link::Link;
-pub use state::{BANKS, Bank, Context, Core, Settings, State};
+pub use membership::Membership;
+pub use sketch::{Shape, SharedSketch, Sharing, Sketch, SketchKind};
+pub use state::{Active, BANKS, Bank, Context, Core, SETTINGS_WORDS, Settings, Shared, State};

@@ -2,46 +2,90 @@
 
 use crate::cardinality::{self, Cardinality, Mode, Staggered};
 use crate::counters::Counters;
+use crate::entropy::{self, ENTROPIES, Entropy};
 use crate::frame::Frame;
+use crate::frequency::{self, Frequency};
 use crate::hash::{HashMode, Tabulation};
-use crate::key::KeyKind;
+use crate::heavy::{self, Algorithm, Heavy, Item};
+use crate::key::{FlowKey, KeyKind};
 use crate::link::Link;
+use crate::membership::{self, Membership};
 use crate::parse::{Packet, network};
+#[cfg(not(target_arch = "bpf"))]
+use crate::sketch::Sketch;
+use crate::sketch::{SharedSketch, Sharing};
+use core::mem::offset_of;
+use core::ops::Range;
 
 /// Banks of every windowed measurement: one is written while the other is read and cleared.
 pub const BANKS: usize = 2;
 
-/// What to measure and how, one field a measurement. Constant while a dataplane runs.
+/// What to measure and how, one field a measurement. Constant while a dataplane runs. Bytes without padding, and words, as which
+/// programs in the kernel load them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct Settings {
     /// Distinct flows.
     pub cardinality: cardinality::Settings,
+    /// How traffic is spread over flows, each over a key of its own.
+    pub entropy: [entropy::Settings; ENTROPIES],
+    /// Packets of any flow.
+    pub frequency: frequency::Settings,
+    /// Which flows were seen.
+    pub membership: membership::Settings,
+    /// The flows with the most packets or bytes.
+    pub heavy: heavy::Settings,
 }
+
+/// Words of 32 bits in [`Settings`], which have no padding.
+pub const SETTINGS_WORDS: usize = size_of::<Settings>() / size_of::<u32>();
 
 /// Settings and installed tables, as every update needs them.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// What to measure and how.
     pub settings: Settings,
-    /// The tables of [`HashMode::Tabulated`].
+    /// The words that hashes are made of.
     pub tabulation: &'a Tabulation,
+    /// Whether other cores count in the same sketches.
+    pub sharing: Sharing,
 }
 
 impl Settings {
     /// As [`Default`], for statics.
-    pub const DEFAULT: Settings = Settings { cardinality: cardinality::Settings::DEFAULT };
-}
+    pub const DEFAULT: Settings = Settings {
+        cardinality: cardinality::Settings::DEFAULT,
+        entropy: [entropy::Settings::DEFAULT; ENTROPIES],
+        frequency: frequency::Settings::DEFAULT,
+        membership: membership::Settings::DEFAULT,
+        heavy: heavy::Settings::DEFAULT,
+    };
 
-impl Context<'_> {
-    /// The hash of a packet's key.
+    /// Nothing but distinct flows.
+    #[must_use]
+    pub const fn only(cardinality: cardinality::Settings) -> Settings {
+        Settings { cardinality, ..Settings::DEFAULT }
+    }
+
+    /// Whether a measurement that is on is by this key.
     #[inline(always)]
-    pub fn hash<F: Frame + ?Sized>(&self, mode: HashMode, key: KeyKind, frame: &F, packet: &Packet<'_>) -> u32 {
-        let crc = key.crc32(frame, packet);
-        match mode {
-            HashMode::Crc32 => crc,
-            HashMode::Tabulated => self.tabulation.hash(crc),
-        }
+    #[must_use]
+    pub fn uses(&self, key: KeyKind) -> bool {
+        // Without a loop, so that the compiler can follow constants, and the eBPF verifier words.
+        let [first, second] = self.entropy;
+        (self.cardinality.mode != Mode::Off && self.cardinality.key == key)
+            || first.uses(key)
+            || second.uses(key)
+            || self.frequency.uses(key)
+            || (self.membership.on && self.membership.key == key)
+            || (self.heavy.algorithm != Algorithm::Off && self.heavy.key == key)
+    }
+
+    /// Whether anything is on beside distinct flows.
+    #[must_use]
+    pub fn beyond_cardinality(&self) -> bool {
+        let rest = Settings { cardinality: cardinality::Settings { mode: Mode::Off, ..self.cardinality }, ..*self };
+        KeyKind::ALL.iter().any(|&key| rest.uses(key))
     }
 }
 
@@ -51,8 +95,16 @@ impl Context<'_> {
 pub struct Bank {
     /// Packets and bytes.
     pub counters: Counters,
+    /// Sums of entropies; their sketches are [shared](Shared).
+    pub entropy: [Entropy; ENTROPIES],
     /// Distinct flows.
     pub cardinality: Cardinality,
+    /// Packets of any flow.
+    pub frequency: Frequency,
+    /// Which flows were seen.
+    pub membership: Membership,
+    /// The flows with the most packets or bytes.
+    pub heavy: Heavy,
 }
 
 impl Bank {
@@ -61,20 +113,103 @@ impl Bank {
     pub const fn new() -> Self {
         Bank {
             counters: Counters { bytes: 0, ipv4: 0, ipv6: 0, non_ip: 0, truncated: 0, bad_header: 0 },
+            entropy: [Entropy { sum: 0 }; ENTROPIES],
             cardinality: Cardinality::new(),
+            frequency: Frequency::new(),
+            membership: Membership::new(),
+            heavy: Heavy::new(),
         }
     }
 
     /// Adds what another core counted in the same window.
     pub fn merge(&mut self, other: &Bank, settings: &Settings) {
         self.counters.merge(&other.counters);
-        self.cardinality.merge(&other.cardinality, settings.cardinality.precision);
+        self.entropy.iter_mut().zip(&other.entropy).for_each(|(mine, theirs)| mine.merge(theirs));
+        if settings.cardinality.mode == Mode::Windowed {
+            self.cardinality.merge(&other.cardinality, settings.cardinality.precision);
+        }
+        if settings.frequency.mode != frequency::Mode::Off {
+            self.frequency.merge(&other.frequency, settings.frequency.shape);
+        }
+        if settings.membership.on {
+            self.membership.merge(&other.membership, settings.membership.shape);
+        }
+        self.heavy.merge(&other.heavy, &settings.heavy);
+    }
+
+    /// The parts of a bank that are in use, as ranges of its bytes, all of them whole words of 64 bits.
+    pub fn used(settings: &Settings) -> impl Iterator<Item = Range<usize>> {
+        let part = |on: bool, start: usize, bytes: usize| on.then(|| start..start.wrapping_add(bytes));
+        let Settings { cardinality, frequency, membership, heavy, .. } = settings;
+        let (windowed, frequencies) = (cardinality.mode == Mode::Windowed, frequency.mode != frequency::Mode::Off);
+        let parts = [
+            part(true, offset_of!(Bank, counters), size_of::<Counters>()),
+            part(true, offset_of!(Bank, entropy), size_of::<[Entropy; ENTROPIES]>()),
+            part(windowed, offset_of!(Bank, cardinality), cardinality.precision.registers()),
+            part(frequencies, offset_of!(Bank, frequency), frequency.shape.cells().wrapping_mul(size_of::<i32>())),
+            part(membership.on, offset_of!(Bank, membership), membership.shape.bits() >> 3),
+            part(heavy.algorithm != Algorithm::Off, offset_of!(Bank, heavy), size_of::<Heavy>()),
+        ];
+        parts.into_iter().flatten()
     }
 
     /// Makes the bank empty again.
     pub fn clear(&mut self, settings: &Settings) {
         self.counters = Counters::default();
-        self.cardinality.clear(settings.cardinality.precision);
+        self.entropy = [Entropy::default(); ENTROPIES];
+        if settings.cardinality.mode == Mode::Windowed {
+            self.cardinality.clear(settings.cardinality.precision);
+        }
+        if settings.frequency.mode != frequency::Mode::Off {
+            self.frequency.clear(settings.frequency.shape);
+        }
+        if settings.membership.on {
+            self.membership.clear(settings.membership.shape);
+        }
+        if settings.heavy.algorithm != Algorithm::Off {
+            self.heavy.clear(&settings.heavy);
+        }
+    }
+}
+
+/// What all cores count in together, by bank and entropy.
+#[derive(Default)]
+#[repr(C)]
+pub struct Shared {
+    /// The sketches of a bank.
+    pub banks: [[SharedSketch; ENTROPIES]; BANKS],
+}
+
+impl Shared {
+    /// Zeros.
+    #[must_use]
+    pub const fn new() -> Self {
+        Shared { banks: [const { [const { SharedSketch::new() }; ENTROPIES] }; BANKS] }
+    }
+
+    /// Adds the sketches of a bank to others.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn merge_into(&self, bank: usize, settings: &Settings, sketches: &mut [Sketch; ENTROPIES]) {
+        for ((shared, entropy), sketch) in self.bank(bank).zip(&settings.entropy).zip(sketches) {
+            if entropy.mode != entropy::Mode::Off {
+                shared.merge_into(sketch, entropy.shape);
+            }
+        }
+    }
+
+    /// Empties the sketches of a bank.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn clear(&self, bank: usize, settings: &Settings) {
+        for (shared, entropy) in self.bank(bank).zip(&settings.entropy) {
+            if entropy.mode != entropy::Mode::Off {
+                shared.clear(entropy.shape);
+            }
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn bank(&self, bank: usize) -> impl Iterator<Item = &SharedSketch> {
+        self.banks.get(bank & (BANKS - 1)).into_iter().flatten()
     }
 }
 
@@ -95,23 +230,12 @@ impl State {
         State { banks: [Bank::new(), Bank::new()], staggered: Staggered::new() }
     }
 
-    /// Counts one frame in a bank.
-    ///
-    /// `wire_length` is the frame's length on the wire, which a capture may have cut; `slot` is the current slot of staggered
-    /// registers (see [`Staggered`]) and ignored otherwise.
+    /// What a bank's packets are counted in.
     #[inline(always)]
-    pub fn record<F: Frame + ?Sized>(
-        &mut self,
-        bank: usize,
-        context: &Context<'_>,
-        link: Link,
-        frame: &F,
-        wire_length: u32,
-        slot: u32,
-    ) {
+    pub fn active<'a>(&'a mut self, shared: &'a Shared, bank: usize) -> Active<'a> {
         #[allow(clippy::indexing_slicing, reason = "masked to the number of banks")]
-        let bank = &mut self.banks[bank & (BANKS - 1)];
-        record(bank, &mut self.staggered, context, link, frame, wire_length, slot);
+        let (bank, sketches) = (&mut self.banks[bank & (BANKS - 1)], &shared.banks[bank & (BANKS - 1)]);
+        Active { bank, staggered: &mut self.staggered, sketches: Some(sketches) }
     }
 }
 
@@ -126,48 +250,112 @@ pub struct Core {
     pub state: State,
 }
 
-/// Counts one frame in a bank that is not held together with the rest of its state.
-#[inline(always)]
-pub fn record<F: Frame + ?Sized>(
-    bank: &mut Bank,
-    staggered: &mut Staggered,
-    context: &Context<'_>,
-    link: Link,
-    frame: &F,
-    wire_length: u32,
-    slot: u32,
-) {
-    bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
-    let packet = match network(frame, link) {
-        Ok(packet) => packet,
-        Err(reject) => return bank.counters.reject(reject),
-    };
-    match packet {
-        Packet::V4(_) => {
-            bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(1);
-            measure(bank, staggered, context, frame, &packet, slot);
+/// What packets are counted in.
+pub struct Active<'a> {
+    /// The core's own bank.
+    pub bank: &'a mut Bank,
+    /// The core's staggered registers.
+    pub staggered: &'a mut Staggered,
+    /// The bank's sketches, which all cores share; of no use without entropies.
+    pub sketches: Option<&'a [SharedSketch; ENTROPIES]>,
+}
+
+impl Active<'_> {
+    /// Counts one frame.
+    ///
+    /// `wire_length` is the frame's length on the wire, which a capture may have cut; `slot` is the current slot of staggered
+    /// registers (see [`Staggered`]) and ignored otherwise.
+    #[inline(always)]
+    pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, wire_length: u32, slot: u32) {
+        let counters = &mut self.bank.counters;
+        counters.bytes = counters.bytes.wrapping_add(u64::from(wire_length));
+        let packet = match network(frame, link) {
+            Ok(packet) => packet,
+            Err(reject) => return counters.reject(reject),
+        };
+        // Keys are inlined for each family, so that nothing has to be told apart twice.
+        let keys = match packet {
+            Packet::V4(_) => {
+                counters.ipv4 = counters.ipv4.wrapping_add(1);
+                Keys::of(&context.settings, frame, &packet)
+            }
+            Packet::V6(_) => {
+                counters.ipv6 = counters.ipv6.wrapping_add(1);
+                Keys::of(&context.settings, frame, &packet)
+            }
+        };
+        self.measure(context, &keys, wire_length, slot);
+    }
+
+    /// Every measurement of one packet.
+    #[inline(always)]
+    fn measure(&mut self, context: &Context<'_>, keys: &Keys, wire_length: u32, slot: u32) {
+        let Context { settings, tabulation, sharing } = context;
+        let Settings { cardinality, entropy, frequency, membership, heavy } = settings;
+        let hash = |crc| match cardinality.hash {
+            HashMode::Crc32 => crc,
+            HashMode::Tabulated => tabulation.hash(crc),
+        };
+        match cardinality.mode {
+            Mode::Off => {}
+            Mode::Windowed => self.bank.cardinality.update(hash(keys.by(cardinality.key)), cardinality.precision),
+            Mode::Staggered => self.staggered.update(hash(keys.by(cardinality.key)), cardinality.precision, slot),
         }
-        Packet::V6(_) => {
-            bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(1);
-            measure(bank, staggered, context, frame, &packet, slot);
+        if let Some([first_sketch, second_sketch]) = self.sketches {
+            let ([first, second], [first_sum, second_sum]) = (entropy, &mut self.bank.entropy);
+            if let Some(kind) = first.mode.sketch() {
+                first_sum.update(first_sketch, *sharing, kind, first.shape, keys.by(first.key), tabulation);
+            }
+            if let Some(kind) = second.mode.sketch() {
+                second_sum.update(second_sketch, *sharing, kind, second.shape, keys.by(second.key), tabulation);
+            }
+        }
+        if let Some(kind) = frequency.mode.sketch() {
+            self.bank.frequency.update(kind, frequency.shape, keys.by(frequency.key), tabulation);
+        }
+        if membership.on {
+            self.bank.membership.update(membership.shape, keys.by(membership.key), tabulation);
+        }
+        // By value: a reference to what may be constants would keep the compiler from seeing them.
+        let heavy = *heavy;
+        if heavy.algorithm != Algorithm::Off {
+            let item = Item { signature: keys.by(heavy.key), bytes: wire_length, key: &keys.heavy };
+            self.bank.heavy.update(&heavy, item);
         }
     }
 }
 
-/// Every measurement of one packet. Inlined for each family, so that nothing has to be told apart twice.
-#[inline(always)]
-fn measure<F: Frame + ?Sized>(
-    bank: &mut Bank,
-    staggered: &mut Staggered,
-    context: &Context<'_>,
-    frame: &F,
-    packet: &Packet<'_>,
-    slot: u32,
-) {
-    let cardinality::Settings { mode, key, hash, precision } = context.settings.cardinality;
-    match mode {
-        Mode::Off => {}
-        Mode::Windowed => bank.cardinality.update(context.hash(hash, key, frame, packet), precision),
-        Mode::Staggered => staggered.update(context.hash(hash, key, frame, packet), precision, slot),
+/// The CRCs of a packet's keys, of those that are used: each is computed once, however many measurements are by it.
+struct Keys {
+    src: u32,
+    dst: u32,
+    src_dst: u32,
+    five_tuple: u32,
+    /// The key of heavy hitters itself.
+    heavy: FlowKey,
+}
+
+impl Keys {
+    #[inline(always)]
+    fn of<F: Frame + ?Sized>(settings: &Settings, frame: &F, packet: &Packet<'_>) -> Self {
+        let crc = |key: KeyKind| if settings.uses(key) { key.crc32(frame, packet) } else { 0 };
+        let heavy = &settings.heavy;
+        Keys {
+            src: crc(KeyKind::Src),
+            dst: crc(KeyKind::Dst),
+            src_dst: crc(KeyKind::SrcDst),
+            five_tuple: crc(KeyKind::FiveTuple),
+            heavy: if heavy.algorithm == Algorithm::Off { FlowKey::EMPTY } else { heavy.key.extract(frame, packet) },
+        }
+    }
+
+    #[inline(always)]
+    fn by(&self, key: KeyKind) -> u32 {
+        match key {
+            KeyKind::Src => self.src,
+            KeyKind::Dst => self.dst,
+            KeyKind::SrcDst => self.src_dst,
+            KeyKind::FiveTuple => self.five_tuple,
+        }
     }
 }

@@ -1,8 +1,18 @@
 //! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
 
 use flowgauge_core::parse::{Packet, Reject, Transport, network, transport};
-use flowgauge_core::{Context, Frame, KeyKind, Link, Settings, State, Tabulation, hash};
+use flowgauge_core::{Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash};
 use proptest::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Too large for a stack.
+static COUNTING: Mutex<(State, Shared)> = Mutex::new((State::new(), Shared::new()));
+
+fn nothing_counted(settings: &Settings) -> MutexGuard<'static, (State, Shared)> {
+    let mut counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    counting.0.banks.iter_mut().for_each(|bank| bank.clear(settings));
+    counting
+}
 
 const SRC4: [u8; 4] = [10, 0, 0, 1];
 const DST4: [u8; 4] = [192, 0, 2, 7];
@@ -196,10 +206,11 @@ fn keys_hold_their_fields_in_order() {
 #[test]
 fn one_frame_raises_one_counter_and_one_register() {
     let tabulation = Tabulation::from_seed(1);
-    let context = Context { settings: Settings::default(), tabulation: &tabulation };
-    let mut state = Box::new(State::new());
+    let context = Context { settings: Settings::default(), tabulation: &tabulation, sharing: Sharing::Alone };
+    let mut counting = nothing_counted(&context.settings);
+    let (state, shared) = &mut *counting;
     let frame: &[u8] = &ethernet(&[], 0x0800, &ipv4(0, 0, 6));
-    state.record(1, &context, Link::Ethernet, frame, 1514, 0);
+    state.active(shared, 1).record(&context, Link::Ethernet, frame, 1514, 0);
     let bank = &state.banks[1];
     assert_eq!((bank.counters.ipv4, bank.counters.packets(), bank.counters.bytes), (1, 1, 1514));
     let (index, level) = context.settings.cardinality.precision.split(tabulation.hash(0xa757_b578));
@@ -262,9 +273,10 @@ proptest! {
         let tabulation = Tabulation::from_seed(7);
         let mut settings = Settings::default();
         settings.cardinality.key = key;
-        let context = Context { settings, tabulation: &tabulation };
-        let mut state = Box::new(State::new());
-        state.record(0, &context, link, &frame, 60, 0);
+        let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+        let mut counting = nothing_counted(&settings);
+        let (state, shared) = &mut *counting;
+        state.active(shared, 0).record(&context, link, &frame, 60, 0);
         let counters = state.banks[0].counters;
         prop_assert_eq!((counters.packets(), counters.bytes), (1, 60));
         let counted = state.banks[0].cardinality.levels(settings.cardinality.precision).iter().any(|&level| level > 0);

@@ -1,8 +1,11 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
 use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Part, Snapshot, Tables};
+use flowgauge_core::Settings;
+use flowgauge_core::heavy::{Algorithm, Entry};
+use flowgauge_core::sketch::Mode;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::fmt::{LowerHex, Write as _};
 use std::io::Write;
 
 /// Wraps a dataplane and writes every call with its outcome as one JSON object a line, registers included: what a bug report
@@ -10,15 +13,15 @@ use std::io::Write;
 pub struct Recorder<D, W> {
     inner: D,
     log: W,
-    precision: flowgauge_core::Precision,
+    settings: Settings,
     failed: bool,
 }
 
 impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
-    /// Wraps a dataplane whose cardinality has `precision`; the log goes to `log`.
+    /// Wraps a dataplane that measures so; the log goes to `log`.
     #[must_use]
-    pub fn new(inner: D, log: W, precision: flowgauge_core::Precision) -> Self {
-        Recorder { inner, log, precision, failed: false }
+    pub fn new(inner: D, log: W, settings: Settings) -> Self {
+        Recorder { inner, log, settings, failed: false }
     }
 
     /// The wrapped dataplane and the log.
@@ -39,17 +42,21 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
 
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let counters = &snapshot.bank.counters;
-        let registers = snapshot.bank.cardinality.levels(self.precision).iter().fold(String::new(), |mut hex, level| {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{level:02x}");
-            hex
+        let Settings { cardinality, entropy, frequency, membership, heavy } = &self.settings;
+        let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
+        let staggered = snapshot.staggered.as_ref().map(|staggered| hex(staggered.words(cardinality.precision), 8));
+        let entropies = entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches);
+        let entropies = entropies.filter(|((entropy, _), _)| entropy.mode != Mode::Off);
+        let entropies = entropies.map(|((entropy, of_bank), sketch)| {
+            json!({ "key": entropy.key.name(), "sum": of_bank.sum, "cells": hex(sketch.cells(entropy.shape), 8) })
         });
-        let staggered = snapshot.staggered.as_ref().map(|staggered| {
-            staggered.words(self.precision).iter().fold(String::new(), |mut hex, word| {
-                // As above.
-                let _ = write!(hex, "{word:08x}");
-                hex
-            })
+        let frequencies = (frequency.mode != Mode::Off).then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 8));
+        let filter = membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
+        let table = (heavy.algorithm != Algorithm::Off).then(|| {
+            let slots = snapshot.bank.heavy.slot_entries(heavy).map(|Entry { signature, key, count, inherited }| {
+                json!({ "signature": format!("{signature:08x}"), "key": hex(key.as_bytes(), 2), "count": count, "inherited": inherited })
+            });
+            json!({ "packets": snapshot.bank.heavy.packets(), "total": snapshot.bank.heavy.total(), "slots": slots.collect::<Vec<_>>() })
         });
         json!({
             "packets_before": snapshot.packets_before,
@@ -61,7 +68,11 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             "hash": hash(&snapshot.hash),
             "registers": registers,
             "staggered": staggered,
-            "truth": snapshot.truth.map(|truth| json!({ "window": truth.window, "total": truth.total })),
+            "entropy": entropies.collect::<Vec<_>>(),
+            "frequency": frequencies,
+            "membership": filter,
+            "heavy": table,
+            "truth": snapshot.truth.map(|truth| json!({ "window": truth.window, "total": truth.total, "entropy": truth.entropy })),
             "parts": snapshot.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>(),
         })
     }
@@ -70,6 +81,15 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         let Part { place, snapshot, losses: lost } = part;
         json!({ "place": place.to_string(), "snapshot": self.snapshot(snapshot), "losses": losses(lost) })
     }
+}
+
+/// Numbers of so many hexadecimal digits, one behind the other.
+fn hex<T: LowerHex>(numbers: &[T], digits: usize) -> String {
+    numbers.iter().fold(String::new(), |mut hex, number| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{number:0digits$x}");
+        hex
+    })
 }
 
 fn adoption(adopted: &Adopted) -> Value {

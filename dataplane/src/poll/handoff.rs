@@ -9,8 +9,9 @@
 )]
 
 use super::cpu;
+use crate::zeroed::Zeroed;
 use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{BANKS, Bank, Settings, State};
+use flowgauge_core::{Active, BANKS, Bank, Settings, State};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +23,14 @@ const COPY: Request = 2;
 const SEQUENCE: Request = 4;
 
 struct Shared {
-    state: UnsafeCell<State>,
+    state: Box<UnsafeCell<State>>,
     request: AtomicU64,
     reply: AtomicU64,
     /// CPU time of the worker when it answered last, in nanoseconds.
     cpu_ns: AtomicU64,
     sample: Mutex<Sample>,
+    /// What all workers count in.
+    sketches: Arc<flowgauge_core::Shared>,
     settings: Settings,
 }
 
@@ -38,7 +41,6 @@ struct Shared {
 unsafe impl Sync for Shared {}
 
 /// What a worker copies for the controller.
-#[derive(Default)]
 pub(super) struct Sample {
     pub(super) bank: Box<Bank>,
     pub(super) staggered: Option<Box<Staggered>>,
@@ -46,14 +48,15 @@ pub(super) struct Sample {
 }
 
 /// The two ends of a fresh state.
-pub(super) fn handoff(settings: Settings) -> (Writer, Reader) {
+pub(super) fn handoff(settings: Settings, sketches: Arc<flowgauge_core::Shared>) -> (Writer, Reader) {
     let staggered = settings.cardinality.mode == Mode::Staggered;
     let shared = Arc::new(Shared {
-        state: UnsafeCell::new(State::new()),
+        state: UnsafeCell::boxed(),
         request: AtomicU64::new(0),
         reply: AtomicU64::new(0),
         cpu_ns: AtomicU64::new(0),
-        sample: Mutex::new(Sample { staggered: staggered.then(Box::default), ..Sample::default() }),
+        sample: Mutex::new(Sample { bank: Bank::boxed(), staggered: staggered.then(Staggered::boxed), truth: None }),
+        sketches,
         settings,
     });
     (Writer { shared: Arc::clone(&shared), served: 0 }, Reader { shared, requested: 0, flip: 0 })
@@ -71,14 +74,16 @@ impl Writer {
         (self.served & BANK) as usize
     }
 
-    /// The bank to count in, and the staggered registers.
+    /// What to count in.
     #[inline(always)]
-    pub(super) fn active(&mut self) -> (&mut Bank, &mut Staggered) {
+    pub(super) fn active(&mut self) -> Active<'_> {
         let state = self.shared.state.get();
+        let index = self.bank() % BANKS;
         // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self` keeps these references the
         // only ones it has. The reader holds a reference only to the bank that is not `self.bank()`: it made this one ours
         // by the request that `served` is.
-        unsafe { (&mut (*state).banks[(self.served & BANK) as usize % BANKS], &mut (*state).staggered) }
+        let (bank, staggered) = unsafe { (&mut (*state).banks[index], &mut (*state).staggered) };
+        Active { bank, staggered, sketches: Some(&self.shared.sketches.banks[index]) }
     }
 
     /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to the copy.
@@ -98,7 +103,7 @@ impl Writer {
             let mut sample = shared.sample.lock().unwrap_or_else(PoisonError::into_inner);
             sample.truth = truth(self.bank());
             sample.bank.clear(&shared.settings);
-            let (bank, staggered) = self.active();
+            let Active { bank, staggered, .. } = self.active();
             sample.bank.merge(bank, &shared.settings);
             if let Some(copy) = &mut sample.staggered {
                 copy.clear(shared.settings.cardinality.precision);

@@ -4,13 +4,17 @@
 //! and otherwise never waits for anyone. Rotation is exact because a packet is counted in the bank that is active when its
 //! batch is, and because the controller reads a bank only after every worker has confirmed that it left it.
 
+mod batch;
 mod cpu;
 mod gate;
 mod handoff;
 pub mod port;
 mod truth;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 mod worker;
 
+pub use batch::{Batch, Filling};
 pub use gate::{Advance, Gate, Pace};
 
 use crate::capabilities::Capabilities;
@@ -18,9 +22,10 @@ use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Snapshot, Truth};
 use crate::tables::Tables;
+use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{Bank, HashIdentity, Settings, Tabulation};
+use flowgauge_core::{Bank, HashIdentity, Settings, Sharing, Tabulation};
 use handoff::{Reader, Writer, handoff};
 use port::{Port, Ports, Source, Waker};
 use std::sync::Arc;
@@ -98,6 +103,8 @@ pub struct Poll {
     truth: Option<Arc<ExactFlows>>,
     stop: Arc<AtomicBool>,
     readers: Vec<Reader>,
+    /// What all workers count in.
+    sketches: Arc<flowgauge_core::Shared>,
     /// What the workers will run, until [`install`](Dataplane::install) starts them.
     bodies: Vec<Body>,
     workers: Vec<JoinHandle<()>>,
@@ -116,18 +123,19 @@ impl Poll {
     #[must_use]
     pub fn new<P: Port>(ports: Ports<P>, options: Options) -> Self {
         let Ports { ports, source, gate, interface } = ports;
-        let mode = options.settings.cardinality.mode;
         let covered_ns = options.slot_ns.saturating_mul(options.settings.cardinality.precision.registers() as u64) / 2;
-        let truth = options.truth.then(|| Arc::new(ExactFlows::new(mode, covered_ns)));
+        let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
         let capabilities = Capabilities::of_core("poll", interface, ports.len());
+        let sketches = Arc::from(flowgauge_core::Shared::boxed());
+        let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let mut readers = Vec::new();
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
-            let (writer, reader) = handoff(options.settings);
+            let (writer, reader) = handoff(options.settings, Arc::clone(&sketches));
             readers.push(reader);
-            bodies.push(body(port, writer, &options, &truth, &gate, &stop));
+            bodies.push(body(port, writer, sharing, &options, &truth, &gate, &stop));
         }
         Poll {
             capabilities,
@@ -137,6 +145,7 @@ impl Poll {
             truth,
             stop,
             readers,
+            sketches,
             bodies,
             workers: Vec::new(),
             wakers,
@@ -191,10 +200,21 @@ impl Poll {
         Ok(())
     }
 
-    fn snapshot(&self, hash: HashIdentity, bank: Box<Bank>, staggered: Option<Box<Staggered>>, window: Option<u64>) -> Snapshot {
+    /// `window`: exact number of flows; `index`: of the bank that this one is.
+    fn snapshot(
+        &self,
+        hash: HashIdentity,
+        bank: Box<Bank>,
+        index: usize,
+        staggered: Option<Box<Staggered>>,
+        window: Option<u64>,
+    ) -> Snapshot {
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
-        let truth = window.map(|window| Truth { window, total });
-        Snapshot { staggered, truth, ..Snapshot::of(bank, hash) }
+        let entropy = self.truth.as_ref().map(|truth| truth.entropy(index)).unwrap_or_default();
+        let truth = window.map(|window| Truth { window, total, entropy });
+        let mut snapshot = Snapshot { staggered, truth, ..Snapshot::of(bank, hash) };
+        self.sketches.merge_into(index, &self.options.settings, &mut snapshot.sketches);
+        snapshot
     }
 }
 
@@ -202,6 +222,7 @@ impl Poll {
 fn body<P: Port>(
     port: P,
     writer: Writer,
+    sharing: Sharing,
     options: &Options,
     truth: &Option<Arc<ExactFlows>>,
     gate: &Arc<Gate>,
@@ -210,8 +231,8 @@ fn body<P: Port>(
     let (settings, slots, poll_mode) = (options.settings, Slots::new(options.slot_ns), options.poll_mode);
     let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
     Box::new(move |tabulation| {
-        let keys = Vec::new();
-        Worker { port, poll_mode, writer, settings, tabulation, slots, truth, gate, stop, keys }.run();
+        let (keys, batch) = (Vec::new(), Batch::new(&settings, &tabulation));
+        Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch }.run();
     })
 }
 
@@ -224,6 +245,7 @@ impl Dataplane for Poll {
         if self.hash.is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
+        self.capabilities.check(&self.options.settings)?;
         tables.check(&self.options.settings, &self.capabilities.interface)?;
         cpu::check(&self.options.cpus)?;
         let tabulation = Arc::new(tables.tabulation.clone());
@@ -252,8 +274,8 @@ impl Dataplane for Poll {
         self.readers.iter_mut().for_each(Reader::request_sample);
         self.wait("sample")?;
         let settings = &self.options.settings;
-        let mut bank = Box::new(Bank::new());
-        let mut staggered = (settings.cardinality.mode == Mode::Staggered).then(Box::<Staggered>::default);
+        let mut bank = Bank::boxed();
+        let mut staggered = (settings.cardinality.mode == Mode::Staggered).then(Staggered::boxed);
         let mut truth = None;
         for reader in &self.readers {
             let sample = reader.sample();
@@ -264,7 +286,8 @@ impl Dataplane for Poll {
             // Workers share the exact sets, so whoever answered last knows most.
             truth = truth.max(sample.truth);
         }
-        Ok(self.snapshot(hash, bank, staggered, truth))
+        let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
+        Ok(self.snapshot(hash, bank, active, staggered, truth))
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -275,7 +298,7 @@ impl Dataplane for Poll {
         }
         self.wait("rotate")?;
         let settings = &self.options.settings;
-        let mut bank = Box::new(Bank::new());
+        let mut bank = Bank::boxed();
         for (index, reader) in self.readers.iter_mut().enumerate() {
             let Some(closed) = reader.closed() else {
                 let (operation, target) = ("rotate", self.capabilities.interface.clone());
@@ -287,14 +310,17 @@ impl Dataplane for Poll {
         self.rotating = false;
         let closed = self.readers.first().map_or(0, Reader::closed_index);
         let window = self.truth.as_ref().map(|truth| truth.count(closed, None));
-        if let Some(truth) = &self.truth {
-            truth.close(closed);
+        let mut snapshot = self.snapshot(hash, bank, closed, None, window);
+        if let (Some(exact), Some(truth)) = (&self.truth, &mut snapshot.truth) {
+            exact.close(closed);
+            truth.total = exact.total();
         }
+        self.sketches.clear(closed, settings);
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // A replay gives the same result every time, which CPU time does not.
         let told = cpu::MEASURED && self.gate.pace() != Pace::Trace;
-        Ok(Snapshot { cpu_ns: told.then_some(used), ..self.snapshot(hash, bank, None, window) })
+        Ok(Snapshot { cpu_ns: told.then_some(used), ..snapshot })
     }
 
     /// Nothing outlives this process.

@@ -1,7 +1,7 @@
-//! Exact distinct counts beside the registers, for comparison.
+//! Exact counts beside registers and sketches, for comparison.
 
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{BANKS, FlowKey};
+use flowgauge_core::{BANKS, ENTROPIES, FlowKey, KeyKind, Settings, sketch};
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,34 +9,64 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct ExactFlows {
     covered_ns: u64,
+    settings: Settings,
     flows: Mutex<Flows>,
 }
 
 #[derive(Debug)]
 enum Flows {
-    Windowed { banks: [HashSet<FlowKey>; BANKS], total: HashSet<FlowKey> },
-    Staggered { last_seen: HashMap<FlowKey, u64>, now: u64 },
+    /// Packets of every flow, by bank and kind of key.
+    Windowed {
+        banks: Box<[[HashMap<FlowKey, u64>; KEYS]; BANKS]>,
+        total: HashSet<FlowKey>,
+    },
+    Staggered {
+        last_seen: HashMap<FlowKey, u64>,
+        now: u64,
+    },
+}
+
+const KEYS: usize = KeyKind::ALL.len();
+
+/// A packet's flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) kind: KeyKind,
+    pub(super) key: FlowKey,
+    pub(super) timestamp: u64,
 }
 
 impl ExactFlows {
     /// `covered_ns`: the time that staggered registers cover.
-    pub(super) fn new(mode: Mode, covered_ns: u64) -> Self {
-        let flows = match mode {
+    pub(super) fn new(settings: Settings, covered_ns: u64) -> Self {
+        let flows = match settings.cardinality.mode {
             Mode::Staggered => Flows::Staggered { last_seen: HashMap::new(), now: 0 },
             Mode::Windowed | Mode::Off => Flows::Windowed { banks: Default::default(), total: HashSet::new() },
         };
-        ExactFlows { covered_ns, flows: Mutex::new(flows) }
+        ExactFlows { covered_ns, settings, flows: Mutex::new(flows) }
     }
 
-    /// Adds a batch of keys with their timestamps.
-    pub(super) fn add(&self, bank: usize, batch: &mut Vec<(FlowKey, u64)>) {
+    /// The keys that a packet is to be counted by: that of distinct flows, and those of entropies.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = KeyKind> + '_ {
+        KeyKind::ALL.into_iter().filter(|kind| {
+            let entropy = self.settings.entropy.iter().any(|entropy| entropy.mode != sketch::Mode::Off && entropy.key == *kind);
+            entropy || *kind == self.settings.cardinality.key
+        })
+    }
+
+    /// Adds a batch of packets.
+    pub(super) fn add(&self, bank: usize, batch: &mut Vec<Seen>) {
         if batch.is_empty() {
             return;
         }
+        let distinct = self.settings.cardinality.key;
         match &mut *self.flows() {
-            Flows::Windowed { banks, .. } => banks[bank].extend(batch.drain(..).map(|(key, _)| key)),
+            Flows::Windowed { banks, .. } => {
+                let flows = &mut banks[bank];
+                batch.drain(..).for_each(|Seen { kind, key, .. }| *flows[kind as usize].entry(key).or_default() += 1);
+            }
             Flows::Staggered { last_seen, now } => {
-                for (key, timestamp) in batch.drain(..) {
+                for Seen { key, timestamp, .. } in batch.drain(..).filter(|seen| seen.kind == distinct) {
                     *now = (*now).max(timestamp);
                     // Workers are not equally far.
                     let latest = last_seen.entry(key).or_insert(timestamp);
@@ -49,13 +79,20 @@ impl ExactFlows {
     /// Distinct flows in a bank so far, or in the time that ends at `now`.
     pub(super) fn count(&self, bank: usize, at: Option<u64>) -> u64 {
         match &mut *self.flows() {
-            Flows::Windowed { banks, .. } => banks[bank].len() as u64,
+            Flows::Windowed { banks, .. } => banks[bank][self.settings.cardinality.key as usize].len() as u64,
             Flows::Staggered { last_seen, now } => {
                 let start = at.unwrap_or(*now).saturating_sub(self.covered_ns);
                 last_seen.retain(|_, timestamp| *timestamp >= start);
                 last_seen.len() as u64
             }
         }
+    }
+
+    /// The entropies of a bank so far, in bits, of those that are measured.
+    pub(super) fn entropy(&self, bank: usize) -> [Option<f64>; ENTROPIES] {
+        let flows = self.flows();
+        let Flows::Windowed { banks, .. } = &*flows else { return Default::default() };
+        self.settings.entropy.map(|entropy| (entropy.mode != sketch::Mode::Off).then(|| bits(&banks[bank][entropy.key as usize])))
     }
 
     /// Distinct flows since the start, up to the last closed window.
@@ -69,11 +106,24 @@ impl ExactFlows {
     /// Closes a bank: its flows become part of the total.
     pub(super) fn close(&self, bank: usize) {
         if let Flows::Windowed { banks, total } = &mut *self.flows() {
-            total.extend(banks[bank].drain());
+            let distinct = &mut banks[bank][self.settings.cardinality.key as usize];
+            total.extend(distinct.drain().map(|(key, _)| key));
+            banks[bank].iter_mut().for_each(HashMap::clear);
         }
     }
 
     fn flows(&self) -> MutexGuard<'_, Flows> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The Shannon entropy of packets over flows.
+fn bits(flows: &HashMap<FlowKey, u64>) -> f64 {
+    let total: u64 = flows.values().sum();
+    // In the order of counts, which does not change from run to run, as that of the table does.
+    let mut counts: Vec<u64> = flows.values().copied().collect();
+    counts.sort_unstable();
+    let share = |count: u64| count as f64 / total as f64;
+    let sum: f64 = counts.into_iter().map(share).map(|share| -share * share.log2()).sum();
+    sum.max(0.0)
 }

@@ -1,14 +1,14 @@
 //! A run-to-completion worker: one thread, one port, one state.
 
 use super::PollMode;
+use super::batch::Batch;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
 use super::port::{Frame, Port, Received};
-use super::truth::ExactFlows;
-use flowgauge_core::cardinality::{Mode, Staggered};
+use super::truth::{ExactFlows, Seen};
+use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::network;
-use flowgauge_core::state::record;
-use flowgauge_core::{Bank, Context, FlowKey, HashMode, KeyKind, Link, Settings, Tabulation};
+use flowgauge_core::{Active, Context, HashMode, KeyKind, Link, Settings, Sharing, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,13 +24,15 @@ pub(super) struct Worker<P> {
     pub(super) port: P,
     pub(super) poll_mode: PollMode,
     pub(super) writer: Writer,
+    pub(super) sharing: Sharing,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,
     pub(super) slots: Slots,
     pub(super) truth: Option<Arc<ExactFlows>>,
     pub(super) gate: Arc<Gate>,
     pub(super) stop: Arc<AtomicBool>,
-    pub(super) keys: Vec<(FlowKey, u64)>,
+    pub(super) keys: Vec<Seen>,
+    pub(super) batch: Option<Box<Batch>>,
 }
 
 /// What the compiler makes code of its own for: a windowed count with this key and hash. The last entry is everything else.
@@ -80,49 +82,70 @@ impl<P: Port> Worker<P> {
     /// Chooses the code for these settings once, so that no packet has to.
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
-        if cardinality.mode != Mode::Windowed || self.truth.is_some() {
+        if cardinality.mode != Mode::Windowed || self.settings.beyond_cardinality() || self.truth.is_some() {
             return Self::receive::<GENERAL>;
         }
         match SPECIAL.iter().position(|special| *special == Some((cardinality.key, cardinality.hash))) {
-            Some(0) => Self::receive::<0>,
-            Some(1) => Self::receive::<1>,
-            Some(2) => Self::receive::<2>,
-            Some(3) => Self::receive::<3>,
-            Some(4) => Self::receive::<4>,
-            Some(5) => Self::receive::<5>,
-            Some(6) => Self::receive::<6>,
-            Some(7) => Self::receive::<7>,
+            Some(0) => self.special::<0>(),
+            Some(1) => self.special::<1>(),
+            Some(2) => self.special::<2>(),
+            Some(3) => self.special::<3>(),
+            Some(4) => self.special::<4>(),
+            Some(5) => self.special::<5>(),
+            Some(6) => self.special::<6>(),
+            Some(7) => self.special::<7>(),
             _ => Self::receive::<GENERAL>,
         }
     }
 
+    fn special<const SPECIALISED: usize>(&self) -> fn(&mut Self) -> Received {
+        if self.batch.is_some() { Self::receive_batch::<SPECIALISED> } else { Self::receive::<SPECIALISED> }
+    }
+
+    /// Counts one batch of the port, many packets at once. None of them is left for later: the bank may change before the next one.
+    fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
+        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
+        let Some(batch) = &mut self.batch else { return Received::Idle };
+        let context = Context { settings, tabulation, sharing };
+        let mut filling = batch.fill(self.writer.active(), &context);
+        self.port.receive(&mut |frame: Frame<'_>| {
+            // In here, so that both are constants.
+            let cardinality = specialised::<SPECIALISED>(settings).cardinality;
+            filling.record(cardinality.key, cardinality.hash, &frame);
+        })
+    }
+
     /// Counts one batch. `SPECIALISED` is an index into [`SPECIAL`].
     fn receive<const SPECIALISED: usize>(&mut self) -> Received {
-        let (settings, tabulation) = (self.settings, &*self.tabulation);
+        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let live = (self.gate.pace() != Pace::Trace && SPECIALISED == GENERAL).then(unix_time);
+        let truth = self.truth.as_deref();
         let exact = SPECIALISED == GENERAL && self.truth.is_some();
         let bank_index = self.writer.bank();
-        let (bank, staggered) = self.writer.active();
+        let mut active = self.writer.active();
         let (slots, keys) = (&mut self.slots, &mut self.keys);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
             // In here, where the constant is known, and not outside, where the closure would only keep a copy.
-            let context = Context { settings: specialised::<SPECIALISED>(settings), tabulation };
+            let context = Context { settings: specialised::<SPECIALISED>(settings), tabulation, sharing };
             let mut slot = 0;
             if SPECIALISED == GENERAL {
                 let timestamp = live.unwrap_or(frame.timestamp);
                 slot = slots.slot(timestamp);
-                if exact && let Ok(packet) = network(frame.bytes, frame.link) {
-                    keys.push((settings.cardinality.key.extract(frame.bytes, &packet), timestamp));
+                if let Some(truth) = truth.filter(|_| exact)
+                    && let Ok(packet) = network(frame.bytes, frame.link)
+                {
+                    let seen = |kind: KeyKind| Seen { kind, key: kind.extract(frame.bytes, &packet), timestamp };
+                    keys.extend(truth.kinds().map(seen));
                 }
             }
             // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
             if frame.link == Link::Ethernet {
-                record(bank, staggered, &context, Link::Ethernet, frame.bytes, frame.wire_length, slot);
+                active.record(&context, Link::Ethernet, frame.bytes, frame.wire_length, slot);
             } else {
-                record_other_link(bank, staggered, &context, &frame, slot);
+                record_unlikely(&mut active, &context, &frame, slot);
             }
             if exact && keys.len() >= KEYS {
-                flush(bank_index, self.truth.as_deref(), keys);
+                flush(bank_index, truth, keys);
             }
         });
         flush(bank_index, self.truth.as_deref(), &mut self.keys);
@@ -132,24 +155,22 @@ impl<P: Port> Worker<P> {
 
 /// The settings, with what `SPECIALISED` stands for as constants.
 #[inline(always)]
-fn specialised<const SPECIALISED: usize>(mut settings: Settings) -> Settings {
-    if let Some((key, hash)) = const { SPECIAL[SPECIALISED] } {
-        settings.cardinality.mode = Mode::Windowed;
-        settings.cardinality.key = key;
-        settings.cardinality.hash = hash;
+fn specialised<const SPECIALISED: usize>(settings: Settings) -> Settings {
+    match const { SPECIAL[SPECIALISED] } {
+        Some((key, hash)) => Settings::only(cardinality::Settings { mode: Mode::Windowed, key, hash, ..settings.cardinality }),
+        None => settings,
     }
-    settings
 }
 
 #[cold]
 #[inline(never)]
-fn record_other_link(bank: &mut Bank, staggered: &mut Staggered, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
-    record(bank, staggered, context, frame.link, frame.bytes, frame.wire_length, slot);
+pub(super) fn record_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
+    active.record(context, frame.link, frame.bytes, frame.wire_length, slot);
 }
 
 const KEYS: usize = 1024;
 
-fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<(FlowKey, u64)>) {
+fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<Seen>) {
     if let Some(truth) = truth {
         truth.add(bank, keys);
     }

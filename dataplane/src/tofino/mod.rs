@@ -13,12 +13,17 @@
 //! tables are installed again, counting goes on in the same window, and its [`Snapshot`] is not
 //! [complete](Snapshot::complete).
 
+mod arrays;
+mod definitions;
 mod failure;
+mod heavy;
+mod measurements;
 mod names;
 mod options;
 mod program;
 mod session;
 
+pub use definitions::{Build, builds, definitions};
 pub use failure::Failure;
 pub use options::{Fec, Options, Port, Speed, Tls};
 
@@ -28,10 +33,10 @@ use crate::losses::Losses;
 use crate::snapshot::Snapshot;
 use crate::tables::Tables;
 use crate::{Adopted, Dataplane, Event};
+use arrays::{Array, Reading};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::{Entry, Place};
-use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Bank, Cardinality, Counters, Precision, Settings};
+use flowgauge_core::{Counters, Settings};
 use program::{Content, Program};
 use session::Session;
 use std::time::{Duration, Instant};
@@ -49,6 +54,8 @@ pub struct Tofino {
 struct Switch {
     options: Options,
     settings: Settings,
+    /// What is read of the switch, and cleared.
+    arrays: Vec<Array>,
     capabilities: Capabilities,
     program: Program,
     session: Option<Session>,
@@ -76,8 +83,6 @@ struct Counting {
     damaged: bool,
     /// Pipes that answer.
     pipes: usize,
-    /// Nobody wants the registers.
-    off: bool,
 }
 
 /// How far a rotation is.
@@ -95,7 +100,7 @@ enum Rotation {
 }
 
 struct Closed {
-    bank: Box<Bank>,
+    reading: Reading,
     complete: bool,
 }
 
@@ -117,6 +122,7 @@ impl Tofino {
             capabilities: program.capabilities(&options.address),
             options,
             settings,
+            arrays: arrays::of(&settings),
             program,
             session: Some(session),
             back_off: BackOff::default(),
@@ -290,7 +296,8 @@ impl Switch {
             return Ok(());
         }
         let (tables, damaged, forward) = (counting.tables.clone(), counting.damaged, self.options.forward.clone());
-        if !damaged && self.with_any(async |session, program| holds(session, program, &tables, &forward).await).await? {
+        let settings = self.settings;
+        if !damaged && self.with_any(async |session, program| holds(session, program, &settings, &tables, &forward).await).await? {
             self.verified();
             self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());
@@ -330,11 +337,12 @@ impl Switch {
     /// Fills the tables, empties both banks, and starts to count in bank 0. Gives the number of pipes.
     async fn begin(&mut self, tables: &Tables) -> Result<usize, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
+        let (settings, arrays) = (self.settings, self.arrays.clone());
         self.with_any(async |session, program| {
             for port in &ports {
                 session.configure_port(program, port).await?;
             }
-            for content in program.contents(tables, &forward)? {
+            for content in program.contents(&settings, tables, &forward)? {
                 // Frames would be dropped while this table is empty.
                 if content.table == names::FORWARD && holds_content(session, program, &content).await? {
                     continue;
@@ -342,27 +350,24 @@ impl Switch {
                 fill(session, program, content, batch).await?;
             }
             // Whatever counts now is not ours: empty the bank to begin with while the other one counts, and then the other.
-            let mut pipes = None;
             for idle in [0, 1] {
                 flip(session, program, idle ^ 1, transit).await?;
-                let mut bank = Bank::new();
-                let answer = session.read_all(program.table(names::REGISTERS)?).await?;
-                let answered = program.registers(idle, &answer, &mut bank);
-                // Someone may have left what no hash gives; then everything is written.
-                let (all, raised) = (0..program.precision.registers(), raised(&bank, program.precision));
-                let updates = match answered {
-                    Ok(_) => program.clear(idle, raised.into_iter())?,
-                    Err(_) => program.clear(idle, all)?,
-                };
-                session.write("clearing a bank", updates, batch).await?;
-                pipes = answered.ok();
+                let mut raised = Vec::new();
+                for array in &arrays {
+                    let answer = session.read_all(program.table(&array.table)?).await?;
+                    let mut reading = Reading::new();
+                    // Someone may have left what no hash gives; then everything is written.
+                    raised.extend(match array.read(program, &settings, idle, &answer, &mut reading) {
+                        Ok(_) => reading.raised,
+                        Err(_) => vec![(0..array.per_bank).collect()],
+                    });
+                }
+                session.write("clearing a bank", program.clear(idle, &arrays, &raised)?, batch).await?;
             }
             // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
-            if let Some(pipes) = pipes {
-                return Ok(pipes);
-            }
-            let answer = session.read_all(program.table(names::REGISTERS)?).await?;
-            program.registers(0, &answer, &mut Bank::new())
+            let Some(array) = arrays.first() else { return Ok(0) };
+            let answer = session.read_all(program.table(&array.table)?).await?;
+            array.read(program, &settings, 0, &answer, &mut Reading::new())
         })
         .await
     }
@@ -380,15 +385,8 @@ impl Switch {
             }
         };
         self.verified();
-        self.counting = Some(Counting {
-            tables: tables.clone(),
-            active: 0,
-            rotation: Rotation::None,
-            gap: false,
-            damaged: false,
-            pipes,
-            off: self.settings.cardinality.mode == Mode::Off,
-        });
+        self.counting =
+            Some(Counting { tables: tables.clone(), active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes });
         Ok(())
     }
 
@@ -418,17 +416,20 @@ impl Switch {
         self.restored().await?;
         let bank_number = self.checked_bank().await?;
         let pipes = self.counting()?.pipes;
-        let (before, bank, after) =
-            self.with(async |session, program| read_bank(session, program, bank_number, pipes).await).await?;
+        let (settings, arrays) = (self.settings, self.arrays.clone());
+        let read = async |session: &mut Session, program: &Program| {
+            read_bank(session, program, &settings, &arrays, bank_number, pipes).await
+        };
+        let (before, reading, after) = self.with(read).await?;
         let counting = self.counting()?;
-        Ok(counting.snapshot(bank, before.packets(), after.packets(), !counting.gap))
+        Ok(counting.snapshot(reading, before.packets(), after.packets(), !counting.gap))
     }
 
     async fn rotate(&mut self) -> Result<Snapshot, Failure> {
         self.restored().await?;
         self.checked_bank().await?;
         let (batch, transit) = (self.options.batch, self.options.transit);
-        let precision = self.settings.cardinality.precision;
+        let (settings, arrays) = (self.settings, self.arrays.clone());
         loop {
             let counting = self.counting()?;
             let (closed, pipes) = (counting.active, counting.pipes);
@@ -439,17 +440,19 @@ impl Switch {
                     self.counting()?.rotation = Rotation::Flipped;
                 }
                 Rotation::Flipped => {
-                    let bank =
-                        self.with(async |session, program| read_closed(session, program, closed, pipes, transit).await).await?;
+                    let read = async |session: &mut Session, program: &Program| {
+                        read_closed(session, program, &settings, &arrays, closed, pipes, transit).await
+                    };
+                    let reading = self.with(read).await?;
                     let counting = self.counting()?;
                     // What is missing is missing in the window that ends here.
                     let complete = !std::mem::take(&mut counting.gap);
-                    counting.rotation = Rotation::Read(Box::new(Closed { bank, complete }));
+                    counting.rotation = Rotation::Read(Box::new(Closed { reading, complete }));
                 }
                 Rotation::Read(read) => {
-                    // What has no level in any pipe is zero already.
-                    let raised = raised(&read.bank, precision);
-                    let updates = self.program.clear(closed, raised.into_iter())?;
+                    // What holds nothing in any pipe is zero already.
+                    let raised = read.reading.raised.clone();
+                    let updates = self.program.clear(closed, &arrays, &raised)?;
                     self.with(async |session, _| session.write("clearing a bank", updates, batch).await).await?;
                     let counting = self.counting()?;
                     counting.active = closed ^ 1;
@@ -460,8 +463,8 @@ impl Switch {
                 }
                 Rotation::Cleared(_) => {
                     if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
-                        let packets = closed.bank.counters.packets();
-                        return Ok(counting.snapshot(closed.bank, packets, packets, closed.complete));
+                        let packets = closed.reading.bank.counters.packets();
+                        return Ok(counting.snapshot(closed.reading, packets, packets, closed.complete));
                     }
                 }
             }
@@ -480,24 +483,15 @@ impl Switch {
 }
 
 impl Counting {
-    fn snapshot(&self, mut bank: Box<Bank>, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
-        // The program always counts them.
-        if self.off {
-            bank.cardinality = Cardinality::new();
-        }
-        Snapshot { packets_before, packets_after, complete, ..Snapshot::of(bank, self.tables.hash) }
+    fn snapshot(&self, reading: Reading, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
+        let Reading { bank, sketches, .. } = reading;
+        Snapshot { sketches, packets_before, packets_after, complete, ..Snapshot::of(bank, self.tables.hash) }
     }
-}
-
-/// The registers that have a level.
-fn raised(bank: &Bank, precision: Precision) -> Vec<usize> {
-    let levels = bank.cardinality.levels(precision).iter().enumerate();
-    levels.filter(|(_, level)| **level > 0).map(|(index, _)| index).collect()
 }
 
 /// Gives a table this content and no other.
 async fn fill(session: &mut Session, program: &Program, content: Content, batch: usize) -> Result<(), Failure> {
-    let table = program.table(content.table)?;
+    let table = program.table(&content.table)?;
     let clear = proto::TableEntry { table_id: table.id, ..Default::default() };
     let clear = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(clear)) };
     session.write(&format!("emptying {}", table.name), vec![clear], 1).await?;
@@ -512,8 +506,14 @@ async fn fill(session: &mut Session, program: &Program, content: Content, batch:
 }
 
 /// Whether the switch holds what these tables ask for: whether it is the one that was told.
-async fn holds(session: &mut Session, program: &Program, tables: &Tables, forward: &[(u32, u32)]) -> Result<bool, Failure> {
-    for content in program.contents(tables, forward)? {
+async fn holds(
+    session: &mut Session,
+    program: &Program,
+    settings: &Settings,
+    tables: &Tables,
+    forward: &[(u32, u32)],
+) -> Result<bool, Failure> {
+    for content in program.contents(settings, tables, forward)? {
         if !holds_content(session, program, &content).await? {
             return Ok(false);
         }
@@ -523,7 +523,7 @@ async fn holds(session: &mut Session, program: &Program, tables: &Tables, forwar
 
 /// Whether a table has these entries and no other.
 async fn holds_content(session: &mut Session, program: &Program, content: &Content) -> Result<bool, Failure> {
-    let table = program.table(content.table)?;
+    let table = program.table(&content.table)?;
     let mut expected: Vec<&Entry> = content.entries.iter().collect();
     expected.sort_by_key(|entry| entry.place.key().cloned());
     // An answer that has lost entries looks like a table that has. What follows a no empties the counters, so it is asked for twice.
@@ -559,33 +559,40 @@ async fn read_counters(session: &mut Session, program: &Program, bank: usize) ->
 async fn read_bank(
     session: &mut Session,
     program: &Program,
+    settings: &Settings,
+    arrays: &[Array],
     number: usize,
     pipes: usize,
-) -> Result<(Counters, Box<Bank>, Counters), Failure> {
+) -> Result<(Counters, Reading, Counters), Failure> {
     let before = read_counters(session, program, number).await?;
-    let answer = session.read_all(program.table(names::REGISTERS)?).await?;
-    let mut bank = Box::new(Bank::new());
-    let answered = program.registers(number, &answer, &mut bank)?;
-    if answered != pipes {
-        return Err(Failure::answer(format!("registers of {answered} pipes, of {pipes} before")));
+    let mut reading = Reading::new();
+    for array in arrays {
+        let answer = session.read_all(program.table(&array.table)?).await?;
+        let answered = array.read(program, settings, number, &answer, &mut reading)?;
+        if answered != pipes {
+            return Err(Failure::answer(format!("registers of {answered} pipes, of {pipes} before")));
+        }
     }
     let after = read_counters(session, program, number).await?;
-    bank.counters = after;
-    Ok((before, bank, after))
+    reading.merge_heavy(settings, &after);
+    reading.bank.counters = after;
+    Ok((before, reading, after))
 }
 
 /// A bank in which nothing is counted any more.
 async fn read_closed(
     session: &mut Session,
     program: &Program,
+    settings: &Settings,
+    arrays: &[Array],
     number: usize,
     pipes: usize,
     transit: Duration,
-) -> Result<Box<Bank>, Failure> {
+) -> Result<Reading, Failure> {
     for _ in 0..STANDSTILL_TRIES {
-        let (before, bank, after) = read_bank(session, program, number, pipes).await?;
-        if before == after {
-            return Ok(bank);
+        let (before, reading, after) = read_bank(session, program, settings, arrays, number, pipes).await?;
+        if before == after && reading.changed == 0 {
+            return Ok(reading);
         }
         tokio::time::sleep(transit).await;
     }

@@ -1,28 +1,30 @@
 //! The program on a switch, by its schema: what it can do, and the numbers of what is read and written.
 
+use super::arrays::{self, Array};
+use super::definitions::{self, ROWS};
 use super::failure::Failure;
-use super::names;
+use super::{measurements, names};
 use crate::capabilities::{Capabilities, MeasurementKind};
 use crate::snapshot::Place as Counted;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{BANKS, Bank, Counters, HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::{BANKS, Counters, KeyKind, Settings};
 use std::collections::BTreeMap;
 
 /// A program whose schema was understood.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Program {
     schema: Schema,
-    pub(super) precision: Precision,
-    pub(super) key: KeyKind,
-    pub(super) hash: HashMode,
+    /// What it measures.
+    pub(super) settings: Settings,
 }
 
 /// Entries that a table must have, and nothing else.
 pub(super) struct Content {
-    pub(super) table: &'static str,
+    pub(super) table: String,
     pub(super) entries: Vec<Entry>,
     pub(super) default: Option<Data>,
 }
@@ -31,69 +33,13 @@ impl Program {
     /// Finds in a schema all that is needed.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
-        let registers = schema.table(names::REGISTERS).map_err(find)?;
-        let hash = match schema.table(names::TABULATION[0]) {
-            Ok(_) => HashMode::Tabulated,
-            Err(SchemaError::Missing { .. }) => HashMode::Crc32,
-            Err(error) => return Err(find(error)),
-        };
-        let per_bank = usize::try_from(registers.size).ok().map(|size| size / BANKS).and_then(Precision::from_registers);
-        let precision = per_bank.filter(|precision| precision.registers() * BANKS == registers.size as usize);
-        let precision = precision.ok_or_else(|| {
-            Failure::program(format!(
-                "{} has {} registers, which are not two banks of a power of two",
-                registers.name, registers.size
-            ))
-        })?;
-        let key = key(&schema)?;
-        let program = Program { schema, precision, key, hash };
-        program.check().map_err(find)?;
-        program.check_widths()?;
-        Ok(program)
-    }
-
-    /// Looks everything up once, so that nothing can be missing later.
-    fn check(&self) -> Result<(), SchemaError> {
-        let bank = self.schema.table(names::BANK)?;
-        bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER)?;
-        let rank = self.schema.table(names::RANK)?;
-        rank.key(names::RANK_KEY)?;
-        rank.action(names::SET_LEVEL)?.field(names::LEVEL_PARAMETER)?;
-        let registers = self.schema.table(names::REGISTERS)?;
-        registers.key(names::REGISTER_INDEX)?;
-        registers.field(names::REGISTER_VALUE)?;
-        let frames = self.schema.table(names::FRAMES)?;
-        frames.key(names::COUNTER_INDEX)?;
-        frames.field(names::PACKETS)?;
-        frames.field(names::BYTES)?;
-        if self.hash == HashMode::Tabulated {
-            for (table, action) in names::TABULATION.iter().zip(names::SET_WORD) {
-                let table = self.schema.table(table)?;
-                table.key(names::TABULATION_KEY)?;
-                table.action(action)?.field(names::WORD_PARAMETER)?;
-            }
+        check(&schema).map_err(find)?;
+        check_counters(&schema)?;
+        let settings = measurements::find(&schema)?;
+        for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
+            check_key(&schema, key)?;
         }
-        Ok(())
-    }
-
-    fn check_widths(&self) -> Result<(), Failure> {
-        let wrong = |item: &str, is: String, must: String| Failure::program(format!("{item} is {is} and must be {must}"));
-        let rank = self.table(names::RANK)?;
-        let bits = rank.key(names::RANK_KEY).map_err(Failure::program)?.kind.bits().map_err(Failure::program)?;
-        if bits != self.precision.rank_bits() {
-            return Err(wrong(&rank.name, format!("{bits} bits wide"), format!("{}", self.precision.rank_bits())));
-        }
-        let frames = self.table(names::FRAMES)?;
-        let size = BANKS * names::CLASSES;
-        if (&frames.kind, frames.size) != (&TableKind::Counter, size as u64) {
-            return Err(wrong(&frames.name, format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}")));
-        }
-        let registers = self.table(names::REGISTERS)?;
-        let bits = self.register_value()?.kind.bits().map_err(Failure::program)?;
-        if registers.kind != TableKind::Register || bits != 8 {
-            return Err(wrong(&registers.name, format!("{:?} of {bits} bits", registers.kind), "a register of 8 bits".to_owned()));
-        }
-        Ok(())
+        Ok(Program { schema, settings })
     }
 
     /// Checks that frames can be forwarded so.
@@ -120,21 +66,18 @@ impl Program {
         Ok(())
     }
 
-    /// Checks that the program counts as these settings ask.
-    pub(super) fn check_settings(&self, settings: &Settings) -> Result<(), Failure> {
-        let wanted = settings.cardinality;
-        let differences = [
-            (wanted.mode == Mode::Staggered).then(|| "it has no staggered registers".to_owned()),
-            (wanted.precision != self.precision).then(|| {
-                let (has, wanted) = (self.precision.registers(), wanted.precision);
-                format!("it has {has} registers, {} are wanted (-DFLOWGAUGE_PRECISION={})", wanted.registers(), wanted.bits())
-            }),
-            (wanted.key != self.key)
-                .then(|| format!("its flows are by {}, wanted by {} (-DFLOWGAUGE_KEY)", self.key.name(), wanted.key.name())),
-            (wanted.hash != self.hash)
-                .then(|| format!("its hash is {}, wanted {} (-DFLOWGAUGE_HASH)", self.hash.name(), wanted.hash.name())),
-        ];
-        let differences: Vec<String> = differences.into_iter().flatten().collect();
+    /// Checks that the program measures what these settings ask for; it may measure more.
+    pub(super) fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
+        let mut differences = Vec::new();
+        for (wanted, own) in definitions::builds(wanted)?.into_iter().zip(definitions::builds(&self.settings)?) {
+            let Some(description) = &wanted.description else { continue };
+            let missing = wanted.definitions.iter().filter(|definition| !own.definitions.contains(definition));
+            let missing: Vec<String> = missing.map(|(name, value)| format!("-D{name}={value}")).collect();
+            if !missing.is_empty() {
+                let (name, own) = (wanted.kind.name(), own.description.as_deref().unwrap_or("not at all"));
+                differences.push(format!("it measures {name} {own}, wanted {description} ({})", missing.join(" ")));
+            }
+        }
         if differences.is_empty() {
             return Ok(());
         }
@@ -142,14 +85,22 @@ impl Program {
     }
 
     pub(super) fn capabilities(&self, address: &str) -> Capabilities {
+        let Settings { cardinality, .. } = self.settings;
+        let kinds = MeasurementKind::ALL.into_iter();
+        let finds_heavy = self.settings.heavy.algorithm != Algorithm::Off;
+        let measures = |kind: &MeasurementKind| kind.keys(&self.settings).next().is_some();
         Capabilities {
             backend: "tofino",
             interface: address.to_owned(),
-            measurements: vec![MeasurementKind::Cardinality],
-            keys: vec![self.key],
-            hashes: vec![self.hash],
+            measurements: kinds.filter(measures).collect(),
+            keys: KeyKind::ALL.into_iter().filter(|key| self.settings.uses(*key)).collect(),
+            hashes: (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect(),
             places: vec![Counted::ingress(address)],
-            precision: self.precision..=self.precision,
+            precision: cardinality.precision..=cardinality.precision,
+            entropies: MeasurementKind::Entropy.keys(&self.settings).count(),
+            rows: ROWS..=ROWS,
+            algorithms: finds_heavy.then_some(Algorithm::Precision).into_iter().collect(),
+            units: finds_heavy.then_some(Unit::Packets).into_iter().collect(),
             banks: BANKS,
             atomic_snapshots: false,
             staggered: false,
@@ -163,45 +114,18 @@ impl Program {
         self.schema.table(name).map_err(Failure::program)
     }
 
-    fn register_value(&self) -> Result<&Field, Failure> {
-        self.table(names::REGISTERS)?.field(names::REGISTER_VALUE).map_err(Failure::program)
-    }
-
-    /// What the match tables must hold.
-    pub(super) fn contents(&self, tables: &Tables, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
-        let bytes = |value: u32, bits: u32| value.to_be_bytes()[(4 - bits.div_ceil(8) as usize)..].to_vec();
-        let entry = |table: &'static str, key: (&str, Match), action: &'static str, parameter: &'static str, value: Vec<u8>| {
-            let table = self.table(table)?;
-            let key: Key = [(table.key(key.0).map_err(Failure::program)?.name.clone(), key.1)].into();
-            Ok::<_, Failure>(Entry { place: Place::Key(key), data: action_data(table, action, parameter, value)? })
-        };
-        let rank = tables.rank.iter().map(|rank| {
-            let key = Match::Lpm { value: bytes(rank.value, self.precision.rank_bits()), prefix_length: rank.prefix_length };
-            entry(names::RANK, (names::RANK_KEY, key), names::SET_LEVEL, names::LEVEL_PARAMETER, vec![rank.level])
-        });
-        let rank_table = self.table(names::RANK)?;
-        let highest = vec![self.precision.max_level()];
-        let mut contents = vec![Content {
-            table: names::RANK,
-            entries: rank.collect::<Result<_, _>>()?,
-            default: Some(action_data(rank_table, names::SET_LEVEL, names::LEVEL_PARAMETER, highest)?),
-        }];
-        if self.hash == HashMode::Tabulated {
-            for ((table, action), words) in names::TABULATION.iter().zip(names::SET_WORD).zip(tables.tabulation.tables()) {
-                let entries = (0..=u8::MAX).zip(words).map(|(byte, word)| {
-                    let key = (names::TABULATION_KEY, Match::Exact(vec![byte]));
-                    entry(table, key, action, names::WORD_PARAMETER, word.to_be_bytes().to_vec())
-                });
-                contents.push(Content { table, entries: entries.collect::<Result<_, _>>()?, default: None });
-            }
-        }
+    /// What the match tables must hold to measure what is wanted.
+    pub(super) fn contents(&self, wanted: &Settings, tables: &Tables, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
+        let mut contents = measurements::contents(self, wanted, tables)?;
         if !forward.is_empty() {
             let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
+            let table = self.table(names::FORWARD)?;
             let entries = ways.map(|(from, to)| {
                 let key = (names::FORWARD_KEY, Match::Exact(bytes(from, names::PORT_BITS)));
-                entry(names::FORWARD, key, names::SEND, names::SEND_PARAMETER, bytes(to, names::PORT_BITS))
+                entry(table, key, names::SEND, &[(names::SEND_PARAMETER, bytes(to, names::PORT_BITS))])
             });
-            contents.push(Content { table: names::FORWARD, entries: entries.collect::<Result<_, _>>()?, default: None });
+            let entries = entries.collect::<Result<_, _>>()?;
+            contents.push(Content { table: names::FORWARD.to_owned(), entries, default: None });
         }
         Ok(contents)
     }
@@ -209,7 +133,7 @@ impl Program {
     /// The update that makes a bank the one that counts.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;
-        let data = action_data(table, names::SET_BANK, names::BANK_PARAMETER, vec![(bank & 1) as u8])?;
+        let data = action_data(table, names::SET_BANK, &[(names::BANK_PARAMETER, vec![(bank & 1) as u8])])?;
         update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })
     }
 
@@ -233,40 +157,6 @@ impl Program {
         }
         let (_, entry) = codec::decode_entry(&self.schema, message).map_err(|error| Failure::answer(error.to_string()))?;
         Ok(entry)
-    }
-
-    /// The registers of a bank, united over all pipes, out of an answer with those of both banks.
-    ///
-    /// Gives the number of pipes. Whatever does not hold each register of each pipe once, in its width and with a level that a
-    /// hash can give, is refused.
-    pub(super) fn registers(&self, bank: usize, answer: &[proto::TableEntry], into: &mut Bank) -> Result<usize, Failure> {
-        let table = self.table(names::REGISTERS)?;
-        let value = self.register_value()?;
-        let count = self.precision.registers();
-        let highest = u64::from(self.precision.max_level());
-        let levels = into.cardinality.levels_mut(self.precision);
-        let mut pipes = None;
-        let indexed = self.indexed(table, names::REGISTER_INDEX, answer)?;
-        for (index, message) in indexed.iter().enumerate() {
-            let name = || format!("{}[{index}]", table.name);
-            let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
-            let mut level = 0;
-            for field in fields {
-                let bytes = number(field, value.id).ok_or_else(|| Failure::answer(format!("{} has another field", name())))?;
-                level = level.max(value.kind.decode(bytes).map_err(|error| Failure::answer(format!("{}: {error}", name())))?);
-            }
-            if fields.is_empty() || *pipes.get_or_insert(fields.len()) != fields.len() {
-                let (some, others) = (fields.len(), pipes.unwrap_or_default());
-                return Err(Failure::answer(format!("{} has values of {some} pipes, others of {others}", name())));
-            }
-            if level > highest {
-                return Err(Failure::answer(format!("{} is {level}, no hash gives more than {highest}", name())));
-            }
-            if let Some(register) = index.checked_sub(bank * count).and_then(|index| levels.get_mut(index)) {
-                *register = level as u8;
-            }
-        }
-        Ok(pipes.unwrap_or_default())
     }
 
     /// The counters of a bank, out of an answer with those of both.
@@ -304,7 +194,7 @@ impl Program {
     }
 
     /// The entries of an indexed table in order: each once, and all there.
-    fn indexed<'a>(
+    pub(super) fn indexed<'a>(
         &self,
         table: &Table,
         key: &str,
@@ -340,27 +230,32 @@ impl Program {
         complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", table.size)))
     }
 
-    /// Updates that zero a bank, of whose registers these may have a level.
-    pub(super) fn clear(&self, bank: usize, registers: impl Iterator<Item = usize>) -> Result<Vec<proto::Update>, Failure> {
-        let first = bank * self.precision.registers();
-        let value = &self.register_value()?.name;
-        let of_registers =
-            self.zeroes(names::REGISTERS, names::REGISTER_INDEX, registers.map(|index| first + index), &[(value, 1)])?;
+    /// Updates that zero the counters of a bank, and empty those elements of its arrays that may hold something.
+    pub(super) fn clear(&self, bank: usize, arrays: &[Array], raised: &[Vec<usize>]) -> Result<Vec<proto::Update>, Failure> {
         let classes = bank * names::CLASSES..(bank + 1) * names::CLASSES;
-        let counters = [(names::PACKETS, 8), (names::BYTES, 8)];
-        let of_counters = self.zeroes(names::FRAMES, names::COUNTER_INDEX, classes, &counters)?;
-        Ok(of_registers.into_iter().chain(of_counters).collect())
+        let zero = [names::PACKETS, names::BYTES].map(|name| (name, vec![0; 8]));
+        let mut updates = self.set_all(names::FRAMES, names::COUNTER_INDEX, classes, zero)?;
+        for (array, raised) in arrays.iter().zip(raised) {
+            let indices = raised.iter().map(|index| bank * array.per_bank + index);
+            let fields = array.fields.iter().zip(array.empty).map(|(field, value)| (*field, bytes(value, array.bits)));
+            updates.extend(self.set_all(&array.table, names::REGISTER_INDEX, indices, fields)?);
+        }
+        Ok(updates)
     }
 
-    fn zeroes(
+    fn set_all<'a>(
         &self,
         table: &str,
         key: &str,
         indices: impl Iterator<Item = usize>,
-        fields: &[(&str, usize)],
+        fields: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
     ) -> Result<Vec<proto::Update>, Failure> {
         let table = self.table(table)?;
-        let data = Data::fields(fields.iter().map(|(name, bytes)| (*name, vec![0; *bytes])));
+        let mut values = Vec::new();
+        for (name, value) in fields {
+            values.push((&*self.field(table, name)?.name, value));
+        }
+        let data = Data::fields(values);
         let one = |index: usize| {
             let key: Key = BTreeMap::from([(key.to_owned(), Match::Exact((index as u32).to_be_bytes().to_vec()))]);
             update(table, proto::update::Type::Modify, &Entry { place: Place::Key(key), data: data.clone() })
@@ -382,11 +277,57 @@ impl Program {
     }
 }
 
-fn action_data(table: &Table, action: &str, parameter: &str, value: Vec<u8>) -> Result<Data, Failure> {
+/// Looks up once what every program has, so that nothing can be missing later.
+fn check(schema: &Schema) -> Result<(), SchemaError> {
+    let bank = schema.table(names::BANK)?;
+    bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER)?;
+    let frames = schema.table(names::FRAMES)?;
+    frames.key(names::COUNTER_INDEX)?;
+    frames.field(names::PACKETS)?;
+    frames.field(names::BYTES)?;
+    Ok(())
+}
+
+fn check_counters(schema: &Schema) -> Result<(), Failure> {
+    let frames = schema.table(names::FRAMES).map_err(Failure::program)?;
+    let size = BANKS * names::CLASSES;
+    if (&frames.kind, frames.size) != (&TableKind::Counter, size as u64) {
+        let (is, must) = (format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}"));
+        return Err(arrays::wrong(&frames.name, is, must));
+    }
+    Ok(())
+}
+
+/// As many big-endian bytes as these bits take.
+pub(super) fn bytes(value: u32, bits: u32) -> Vec<u8> {
+    value.to_be_bytes().into_iter().skip(4 - bits.div_ceil(8) as usize).collect()
+}
+
+pub(super) fn entry(table: &Table, key: (&str, Match), action: &str, data: &[(&str, Vec<u8>)]) -> Result<Entry, Failure> {
+    entry_of(table, [key], action, data)
+}
+
+/// An entry with a key of several fields.
+pub(super) fn entry_of<'a>(
+    table: &Table,
+    keys: impl IntoIterator<Item = (&'a str, Match)>,
+    action: &str,
+    data: &[(&str, Vec<u8>)],
+) -> Result<Entry, Failure> {
+    let mut key = Key::new();
+    for (field, matched) in keys {
+        key.insert(table.key(field).map_err(Failure::program)?.name.clone(), matched);
+    }
+    Ok(Entry { place: Place::Key(key), data: action_data(table, action, data)? })
+}
+
+pub(super) fn action_data(table: &Table, action: &str, values: &[(&str, Vec<u8>)]) -> Result<Data, Failure> {
     let action = table.action(action).map_err(Failure::program)?;
-    let parameter = action.field(parameter).map_err(Failure::program)?;
-    let data = Data::fields([(&*parameter.name, value)]);
-    Ok(Data { action: Some(action.name.clone()), ..data })
+    let mut data = Vec::new();
+    for (parameter, value) in values {
+        data.push((&*action.field(parameter).map_err(Failure::program)?.name, value.clone()));
+    }
+    Ok(Data { action: Some(action.name.clone()), ..Data::fields(data) })
 }
 
 /// An update of an entry. That it fits the schema follows from the schema having been checked.
@@ -400,38 +341,37 @@ pub(super) fn entity(entry: proto::TableEntry) -> proto::Entity {
 }
 
 /// The number in a field, if it is this field.
-fn number(field: &proto::DataField, id: u32) -> Option<&[u8]> {
+pub(super) fn number(field: &proto::DataField, id: u32) -> Option<&[u8]> {
     match &field.value {
         Some(proto::data_field::Value::Stream(bytes)) if field.field_id == id => Some(bytes),
         _ => None,
     }
 }
 
-/// Which flow key the program's hash units take.
-fn key(schema: &Schema) -> Result<KeyKind, Failure> {
-    let mut keys = names::KEY_FIELDS.iter().map(|table| {
-        let table = schema.table(table).map_err(|error| Failure::program(format!("{error}; is it p4/flowgauge.p4?")))?;
+/// Checks that what is said to be by this key is: by what the program's hash units take.
+fn check_key(schema: &Schema, key: KeyKind) -> Result<(), Failure> {
+    for table in names::crcs(key) {
+        let table = schema.table(&table).map_err(|error| Failure::program(format!("{error}; is it p4/flowgauge.p4?")))?;
         let ends = |name: &str, end: &str| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         let fields: Vec<&str> = table.keys.iter().map(|key| &*key.name).collect();
-        match fields[..] {
-            [src] if ends(src, names::SRC) => Ok(KeyKind::Src),
-            [dst] if ends(dst, names::DST) => Ok(KeyKind::Dst),
-            [src, dst] if ends(src, names::SRC) && ends(dst, names::DST) => Ok(KeyKind::SrcDst),
+        let found = match fields[..] {
+            [src] if ends(src, names::SRC) => Some(KeyKind::Src),
+            [dst] if ends(dst, names::DST) => Some(KeyKind::Dst),
+            [src, dst] if ends(src, names::SRC) && ends(dst, names::DST) => Some(KeyKind::SrcDst),
             [src, dst, ports, protocol]
                 if ends(src, names::SRC)
                     && ends(dst, names::DST)
                     && ends(ports, names::PORTS)
                     && names::PROTOCOL.iter().any(|name| ends(protocol, name)) =>
             {
-                Ok(KeyKind::FiveTuple)
+                Some(KeyKind::FiveTuple)
             }
-            _ => Err(Failure::program(format!("{} hashes {}, which is no flow key", table.name, fields.join(", ")))),
+            _ => None,
+        };
+        if found != Some(key) {
+            let fields = fields.join(", ");
+            return Err(Failure::program(format!("{} hashes {fields}, which is not the key {}", table.name, key.name())));
         }
-    });
-    let (Some(ipv4), Some(ipv6)) = (keys.next(), keys.next()) else { return Err(Failure::program("no hash units")) };
-    let (ipv4, ipv6) = (ipv4?, ipv6?);
-    if ipv4 != ipv6 {
-        return Err(Failure::program(format!("IPv4 flows are by {}, IPv6 flows by {}", ipv4.name(), ipv6.name())));
     }
-    Ok(ipv4)
+    Ok(())
 }

@@ -1,15 +1,16 @@
 //! One program at one place, with the memory it counts in.
 
 use super::device::{self, DeviceCounters};
-use super::mapped::Cores;
+use super::mapped::{Cores, Sketches};
 use super::object::{self, Globals, NoteArray, Plain};
 use super::pins::{Identity, Note, Pins};
-use super::{Mode, Options, Task, now_ns};
+use super::{Mode, Options, now_ns};
 use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Place, Snapshot};
 use crate::tables::Tables;
+use crate::zeroed::Zeroed;
 use aya::maps::{Map, MapData};
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
@@ -32,7 +33,15 @@ pub(super) struct Hook {
     /// Keeps the program attached if it is not pinned. Before the pins, so that no packet is counted once those are gone.
     _link: Option<FdLink>,
     pins: Option<(Pins, NoteArray)>,
+    memory: Memory,
+    /// What samples are copied to, core by core.
+    scratch: Box<Bank>,
+}
+
+/// What a program counts in.
+struct Memory {
     cores: Cores,
+    sketches: Sketches,
 }
 
 /// A hook, and the programs behind it if they are needed further.
@@ -46,10 +55,19 @@ pub(super) struct Hooked {
 pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
     let identity = identity(options, tables);
     let mut programs = load(place, options, &identity, tables)?;
-    verify(place, options.task, &mut programs).map_err(|error| refused(place, loading(&error)))?;
-    let cores = map(place, &programs)?;
+    verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
+    let memory = map(place, &programs)?;
     let note = Note::new(&identity, 0, now_ns());
-    let hook = Hook { place: place.clone(), note, gone: false, losses_before: Losses::default(), _link: None, pins: None, cores };
+    let hook = Hook {
+        place: place.clone(),
+        note,
+        gone: false,
+        losses_before: Losses::default(),
+        _link: None,
+        pins: None,
+        memory,
+        scratch: Bank::boxed(),
+    };
     Ok(Hooked { hook, adopted: false, programs: Some(programs) })
 }
 
@@ -63,14 +81,15 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     let identity = identity(options, tables);
     let note = Note::new(&identity, index, now_ns());
     let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place)).transpose()?;
-    let blank = |note, pins, cores, link| Hook {
+    let blank = |note, pins, memory, link| Hook {
         place: place.clone(),
         note,
         gone: false,
         losses_before: counters.losses(),
         _link: link,
         pins,
-        cores,
+        memory,
+        scratch: Bank::boxed(),
     };
     if let Some(mut pins) = pins {
         if pins.is_counting() {
@@ -82,25 +101,25 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
                 return Err(refused(place, problem.to_owned()));
             }
             let found = pins.adopt(place, &note)?;
-            let cores = map_cores(place, &found.cores)?;
+            let memory = map_all(place, &found.cores, &found.shared)?;
             pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-            return Ok(Hooked { hook: blank(found.note, Some((pins, found.notes)), cores, None), adopted: true, programs: None });
+            return Ok(Hooked { hook: blank(found.note, Some((pins, found.notes)), memory, None), adopted: true, programs: None });
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, options, &identity, tables)?;
-        let cores = map(place, &programs)?;
-        let data = cores_of(place, &programs)?;
-        let array = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
-        let array = pins.keep(data, array)?;
+        let memory = map(place, &programs)?;
+        let (cores, shared) = (array(place, &programs, object::CORES)?, array(place, &programs, object::SHARED)?);
+        let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
+        let notes = pins.keep(cores, shared, notes)?;
         let link = attach(place, options, &mut programs)?;
         link.pin(pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        return Ok(Hooked { hook: blank(note, Some((pins, array)), cores, None), adopted: false, programs: None });
+        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, None), adopted: false, programs: None });
     }
     let mut programs = load(place, options, &identity, tables)?;
-    let cores = map(place, &programs)?;
+    let memory = map(place, &programs)?;
     let link = attach(place, options, &mut programs)?;
-    Ok(Hooked { hook: blank(note, None, cores, Some(link)), adopted: false, programs: None })
+    Ok(Hooked { hook: blank(note, None, memory, Some(link)), adopted: false, programs: None })
 }
 
 fn identity(options: &Options, tables: &Tables) -> Identity {
@@ -109,7 +128,7 @@ fn identity(options: &Options, tables: &Tables) -> Identity {
         seconds * 1_000_000_000 + nanoseconds
     });
     let Options { settings, slot_ns, .. } = *options;
-    Identity { settings, hash: tables.hash, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
+    Identity { settings, seed: tables.seed, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
 }
 
 fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables) -> Result<Ebpf, Error> {
@@ -118,19 +137,22 @@ fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables) 
     object::load(&globals, super::cpus()).map_err(|error| refused(place, loading(&error)))
 }
 
-fn cores_of<'a>(place: &Place, programs: &'a Ebpf) -> Result<&'a MapData, Error> {
-    match programs.map(object::CORES) {
+fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
+    match programs.map(name) {
         Some(Map::Array(data)) => Ok(data),
-        _ => Err(refused(place, "the object has no array CORES; rebuild it with ebpf/build".to_owned())),
+        _ => Err(refused(place, format!("the object has no array {name}; rebuild it with ebpf/build"))),
     }
 }
 
-fn map(place: &Place, programs: &Ebpf) -> Result<Cores, Error> {
-    map_cores(place, cores_of(place, programs)?)
+fn map(place: &Place, programs: &Ebpf) -> Result<Memory, Error> {
+    map_all(place, array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?)
 }
 
-fn map_cores(place: &Place, data: &MapData) -> Result<Cores, Error> {
-    Cores::new(data, super::cpus()).map_err(|error| refused(place, format!("cannot map the array of cores: {error}")))
+fn map_all(place: &Place, cores: &MapData, shared: &MapData) -> Result<Memory, Error> {
+    let failed = |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
+    let cores = Cores::new(cores, super::cpus()).map_err(|error| failed("the array of cores", &error))?;
+    let sketches = Sketches::new(shared).map_err(|error| failed("the shared sketches", &error))?;
+    Ok(Memory { cores, sketches })
 }
 
 /// The ingress program, loaded or not.
@@ -139,30 +161,31 @@ pub(super) fn ingress<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut 
 }
 
 /// The egress program, loaded or not.
-pub(super) fn egress(programs: &mut Ebpf) -> Result<&mut SchedClassifier, ProgramError> {
-    programs.program_mut(object::EGRESS).ok_or(ProgramError::NotLoaded)?.try_into()
+pub(super) fn egress<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, ProgramError> {
+    programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
-fn verify(place: &Place, task: Task, programs: &mut Ebpf) -> Result<(), ProgramError> {
+fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), ProgramError> {
+    let name = options.program(place.direction);
     match place.direction {
-        Direction::Ingress => ingress(programs, task.program())?.load(),
-        Direction::Egress => egress(programs)?.load(),
+        Direction::Ingress => ingress(programs, name)?.load(),
+        Direction::Egress => egress(programs, name)?.load(),
     }
 }
 
 fn attach(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<FdLink, Error> {
-    let Options { mode, task, .. } = *options;
+    let (mode, name) = (options.mode, options.program(place.direction));
     let too_old = |_| refused(place, "this kernel has no links for it; it takes Linux 5.9, and 6.6 for egress".to_owned());
-    verify(place, task, programs).map_err(|error| refused(place, loading(&error)))?;
+    verify(place, options, programs).map_err(|error| refused(place, loading(&error)))?;
     let failed = |error: ProgramError| refused(place, attaching(&error, mode, place.direction, "--xdp-mode skb"));
     match place.direction {
         Direction::Ingress => {
-            let program = ingress(programs, task.program()).map_err(failed)?;
+            let program = ingress(programs, name).map_err(failed)?;
             let link = program.attach(&place.interface, mode.into()).map_err(failed)?;
             FdLink::try_from(program.take_link(link).map_err(failed)?).map_err(too_old)
         }
         Direction::Egress => {
-            let program = egress(programs).map_err(failed)?;
+            let program = egress(programs, name).map_err(failed)?;
             let order = TcAttachOptions::TcxOrder(LinkOrder::default());
             let link = program.attach_with_options(&place.interface, TcAttachType::Egress, order).map_err(failed)?;
             FdLink::try_from(program.take_link(link).map_err(failed)?).map_err(too_old)
@@ -185,7 +208,14 @@ pub(super) fn refused(place: &Place, problem: String) -> Error {
 }
 
 pub(super) fn loading<E: Loading>(error: &E) -> String {
-    format!("cannot load the programs: {error}{}", advice(io_error(error)))
+    let (error, cause) = (error.to_string(), io_error(error));
+    // The verifier's refusal has the same number as a lack of rights.
+    if error.contains("processed") && error.contains("insns") {
+        return format!(
+            "cannot load the programs: the kernel's verifier refuses them; report this as a bug with what it says: {error}"
+        );
+    }
+    format!("cannot load the programs: {error}{}", advice(cause))
 }
 
 /// Errors of loading maps and of loading programs.
@@ -245,13 +275,14 @@ impl Hook {
 
     /// Tells every CPU which bank is active.
     pub(super) fn tell(&mut self) {
-        self.cores.set_bank(self.note.active);
+        self.memory.cores.set_bank(self.note.active);
     }
 
     /// Empties the bank that is not active. No CPU may be counting in it.
     pub(super) fn clear(&mut self, settings: &Settings) {
         let idle = self.active() ^ 1;
-        self.cores.closed(idle).for_each(|bank| bank.clear(settings));
+        self.memory.cores.closed(idle).for_each(|bank| bank.clear(settings));
+        self.memory.sketches.shared().clear(idle, settings);
     }
 
     /// Notes that the closed window was published.
@@ -262,25 +293,28 @@ impl Hook {
     }
 
     fn packets(&self) -> u64 {
-        (0..self.cores.count()).map(|cpu| self.cores.counters(cpu, self.active()).packets()).sum()
+        let cores = &self.memory.cores;
+        (0..cores.count()).map(|cpu| cores.counters(cpu, self.active()).packets()).sum()
     }
 
     /// The active bank as it stands.
-    pub(super) fn sample(&self, settings: &Settings, tables: &Tables) -> Snapshot {
+    pub(super) fn sample(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
         let packets_before = self.packets();
-        let mut bank = Box::new(Bank::new());
-        for cpu in 0..self.cores.count() {
-            self.cores.merge_active(cpu, self.active(), settings, &mut bank);
+        let (mut bank, active) = (Bank::boxed(), self.active());
+        for cpu in 0..self.memory.cores.count() {
+            self.memory.cores.merge_active(cpu, active, settings, &mut bank, &mut self.scratch);
         }
         let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
         let packets_after = self.packets();
-        Snapshot { staggered, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
+        let mut snapshot = Snapshot { staggered, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) };
+        self.memory.sketches.shared().merge_into(self.active(), settings, &mut snapshot.sketches);
+        snapshot
     }
 
     fn staggered(&self, settings: &Settings) -> Box<Staggered> {
-        let (mut registers, mut scratch) = (Box::new(Staggered::new()), Box::new(Staggered::new()));
-        for cpu in 0..self.cores.count() {
-            self.cores.merge_staggered(cpu, settings.cardinality.precision, &mut registers, &mut scratch);
+        let (mut registers, mut scratch) = (Staggered::boxed(), Staggered::boxed());
+        for cpu in 0..self.memory.cores.count() {
+            self.memory.cores.merge_staggered(cpu, settings.cardinality.precision, &mut registers, &mut scratch);
         }
         registers
     }
@@ -288,9 +322,11 @@ impl Hook {
     /// The bank that is not active. No CPU may be counting in it.
     pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
         let idle = self.active() ^ 1;
-        let mut bank = Box::new(Bank::new());
-        self.cores.closed(idle).for_each(|part| bank.merge(part, settings));
-        Snapshot::of(bank, tables.hash)
+        let mut bank = Bank::boxed();
+        self.memory.cores.closed(idle).for_each(|part| bank.merge(part, settings));
+        let mut snapshot = Snapshot::of(bank, tables.hash);
+        self.memory.sketches.shared().merge_into(idle, settings, &mut snapshot.sketches);
+        snapshot
     }
 
     /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.

@@ -1,6 +1,5 @@
 //! Frames run through a program, in the kernel but without an interface (BPF_PROG_TEST_RUN).
 
-use super::Task;
 use super::hook::{egress, ingress, refused};
 use crate::capabilities::Direction;
 use crate::error::Error;
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone)]
 pub struct Injector {
     pub(super) place: Place,
-    pub(super) task: Task,
+    pub(super) program: &'static str,
     pub(super) programs: Programs,
 }
 
@@ -42,8 +41,8 @@ impl Injector {
         let programs = programs.as_mut().ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
         let options = TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() };
         let outcome = match self.place.direction {
-            Direction::Ingress => ingress(programs, self.task.program()).and_then(|program| program.test_run(options)),
-            Direction::Egress => egress(programs).and_then(|program| program.test_run(options)),
+            Direction::Ingress => ingress(programs, self.program).and_then(|program| program.test_run(options)),
+            Direction::Egress => egress(programs, self.program).and_then(|program| program.test_run(options)),
         };
         outcome.map(drop).map_err(|error| refused(&self.place, format!("{} bytes: {error}", frame.len())))
     }

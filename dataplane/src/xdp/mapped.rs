@@ -3,7 +3,7 @@
 
 use aya::maps::MapData;
 use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, Core, Counters, Precision, Settings};
+use flowgauge_core::{Bank, Core, Counters, Precision, Settings, Shared};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: usize = 4096;
 
-/// One [`Core`] a CPU. Programs in the kernel count in the active bank of their CPU's element at any time.
-pub(super) struct Cores {
-    start: NonNull<Core>,
+/// An array of the kernel.
+struct Mapping<T> {
+    start: NonNull<T>,
     count: usize,
     bytes: usize,
 }
 
-// SAFETY: the pages belong to the map and not to a thread, and `&mut self` guards what may not be shared.
-unsafe impl Send for Cores {}
+// SAFETY: the pages belong to the map and not to a thread, and what is made of `T` is left to the owner.
+unsafe impl<T: Send> Send for Mapping<T> {}
 
-impl Cores {
-    /// Maps an array of `count` cores.
-    pub(super) fn new(map: &MapData, count: usize) -> io::Result<Self> {
-        const { assert!(size_of::<Core>().is_multiple_of(8), "the kernel lays elements out at multiples of eight bytes") };
-        let bytes = (count * size_of::<Core>()).next_multiple_of(PAGE);
+impl<T> Mapping<T> {
+    /// Maps an array of `count` elements.
+    fn new(map: &MapData, count: usize) -> io::Result<Self> {
+        const { assert!(size_of::<T>().is_multiple_of(8), "the kernel lays elements out at multiples of eight bytes") };
+        let bytes = (count * size_of::<T>()).next_multiple_of(PAGE);
         let (access, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, map.fd().as_fd().as_raw_fd());
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, descriptor, 0) };
@@ -33,24 +33,61 @@ impl Cores {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Cores { start, count, bytes })
+        Ok(Mapping { start, count, bytes })
+    }
+
+    fn element(&self, index: usize) -> *mut T {
+        assert!(index < self.count, "element {index} of {}", self.count);
+        // SAFETY: within the mapping, as just checked.
+        unsafe { self.start.as_ptr().add(index) }
+    }
+}
+
+impl<T> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The sketches that all CPUs count in.
+pub(super) struct Sketches(Mapping<Shared>);
+
+impl Sketches {
+    /// Maps them.
+    pub(super) fn new(map: &MapData) -> io::Result<Self> {
+        Mapping::new(map, 1).map(Sketches)
+    }
+
+    /// Their counters, which programs in the kernel add to at any time.
+    pub(super) fn shared(&self) -> &Shared {
+        // SAFETY: one element of the mapping, valid for any bits, and atomic on both sides.
+        unsafe { &*self.0.element(0) }
+    }
+}
+
+/// One [`Core`] a CPU. Programs in the kernel count in the active bank of their CPU's element at any time.
+pub(super) struct Cores(Mapping<Core>);
+
+impl Cores {
+    /// Maps an array of `count` cores.
+    pub(super) fn new(map: &MapData, count: usize) -> io::Result<Self> {
+        Mapping::new(map, count).map(Cores)
     }
 
     /// Number of CPUs.
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.0.count
     }
 
     fn core(&self, cpu: usize) -> *mut Core {
-        assert!(cpu < self.count, "CPU {cpu} of {}", self.count);
-        // SAFETY: within the mapping, as just checked.
-        unsafe { self.start.as_ptr().add(cpu) }
+        self.0.element(cpu)
     }
 
     /// Makes every CPU count in `bank` from its next packet on. Packets in flight may still be counted in the other one until
     /// [`wait_for_packets_in_flight`] returns.
     pub(super) fn set_bank(&mut self, bank: u32) {
-        for cpu in 0..self.count {
+        for cpu in 0..self.count() {
             // SAFETY: within a mapped element and aligned; both sides only load and store it whole.
             let word = unsafe { AtomicU32::from_ptr(&raw mut (*self.core(cpu)).bank) };
             word.store(bank, Ordering::Release);
@@ -62,7 +99,7 @@ impl Cores {
     pub(super) fn closed(&mut self, bank: usize) -> impl Iterator<Item = &mut Bank> {
         let cores: &Cores = self;
         // SAFETY: elements do not overlap, and no program touches the closed bank.
-        (0..cores.count).map(move |cpu| unsafe { &mut (*cores.core(cpu)).state.banks[bank] })
+        (0..cores.count()).map(move |cpu| unsafe { &mut (*cores.core(cpu)).state.banks[bank] })
     }
 
     /// The counters of the bank that a CPU is counting in; each is whole.
@@ -72,17 +109,21 @@ impl Cores {
     }
 
     /// Merges the bank that a CPU is counting in into `bank`. Each word is whole, but packets may be counted between two words:
-    /// callers compare the counters before and after.
-    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut Bank) {
-        bank.counters.merge(&self.counters(cpu, active));
+    /// callers compare the counters before and after. `scratch` is overwritten.
+    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut Bank, scratch: &mut Bank) {
         // SAFETY: only the address is computed.
-        let from = unsafe { &raw const (*self.core(cpu)).state.banks[active].cardinality };
-        let levels = bank.cardinality.levels_mut(settings.cardinality.precision);
-        // SAFETY: `from` starts with the registers, behind counters of 64 bits; those in use are a multiple of eight.
-        let words = unsafe { volatile_words(from.cast(), levels.len() / 8) };
-        for (levels, theirs) in levels.chunks_exact_mut(8).zip(words) {
-            levels.iter_mut().zip(theirs.to_ne_bytes()).for_each(|(mine, theirs)| *mine = (*mine).max(theirs));
+        let from = unsafe { &raw const (*self.core(cpu)).state.banks[active] };
+        let to = (&raw mut *scratch).cast::<u64>();
+        for range in Bank::used(settings) {
+            let (first, words) = (range.start / 8, range.len() / 8);
+            // SAFETY: within a bank, and aligned, as a bank and its parts are.
+            let theirs = unsafe { volatile_words(from.cast::<u64>().add(first), words) };
+            for (offset, word) in theirs.enumerate() {
+                // SAFETY: within `scratch`, which is of integers, and valid with any bits.
+                unsafe { to.add(first + offset).write(word) };
+            }
         }
+        bank.merge(scratch, settings);
     }
 
     /// Merges a CPU's staggered registers into `registers`. Each register is whole. `scratch` is overwritten.
@@ -96,13 +137,6 @@ impl Cores {
             words.copy_from_slice(&[theirs as u32, (theirs >> 32) as u32]);
         }
         registers.merge(scratch, precision);
-    }
-}
-
-impl Drop for Cores {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and length, and nothing borrows from it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 

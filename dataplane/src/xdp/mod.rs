@@ -23,14 +23,16 @@ pub use live::LiveSender;
 pub use pins::{DIRECTORY, detach, supported};
 pub use sender::Sender;
 
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Direction};
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Part, Place, Snapshot};
 use crate::tables::Tables;
+use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{self, Staggered};
-use flowgauge_core::{Bank, Settings};
+use flowgauge_core::heavy::Algorithm;
+use flowgauge_core::{Bank, ENTROPIES, Settings, Sketch};
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
 use mapped::{can_wait, wait_for_packets_in_flight};
@@ -98,10 +100,6 @@ impl Task {
         const XDP_PASS: u32 = 2;
         if self == Task::Count { XDP_PASS } else { XDP_DROP }
     }
-
-    fn program(self) -> &'static str {
-        if self == Task::Drop { object::EMPTY } else { object::INGRESS }
-    }
 }
 
 impl Options {
@@ -109,6 +107,17 @@ impl Options {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Options { settings, mode: Mode::default(), slot_ns: 1_000_000, pins: None, task: Task::Count }
+    }
+
+    /// The program that does it.
+    fn program(&self, direction: Direction) -> &'static str {
+        match (direction, self.settings.beyond_cardinality()) {
+            (Direction::Ingress, _) if self.task == Task::Drop => object::EMPTY,
+            (Direction::Ingress, false) => object::INGRESS,
+            (Direction::Ingress, true) => object::INGRESS_ALL,
+            (Direction::Egress, false) => object::EGRESS,
+            (Direction::Egress, true) => object::EGRESS_ALL,
+        }
     }
 }
 
@@ -160,7 +169,7 @@ impl Xdp {
 
     /// A backend without an interface, fed through its [`Injector`]: for tests and benchmarks.
     #[must_use]
-    pub fn detached(direction: crate::Direction, options: Options) -> Self {
+    pub fn detached(direction: Direction, options: Options) -> Self {
         Self::new(vec![Place { interface: "injected frames".to_owned(), direction }], options, false)
     }
 
@@ -168,7 +177,8 @@ impl Xdp {
         let mut interfaces: Vec<&str> = places.iter().map(|place| place.interface.as_str()).collect();
         interfaces.dedup();
         let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus());
-        let capabilities = Capabilities { atomic_snapshots: false, places, ..everything };
+        let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
+        let capabilities = Capabilities { atomic_snapshots: false, places, algorithms, ..everything };
         Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 
@@ -176,7 +186,8 @@ impl Xdp {
     #[must_use]
     pub fn injector(&self) -> Injector {
         let place = self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
-        Injector { place, task: self.options.task, programs: Arc::clone(&self.programs) }
+        let program = self.options.program(place.direction);
+        Injector { place, program, programs: Arc::clone(&self.programs) }
     }
 
     fn running(&mut self, operation: &'static str) -> Result<&mut Running, Error> {
@@ -203,6 +214,7 @@ impl Dataplane for Xdp {
         if self.running.is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });
         }
+        self.capabilities.check(&self.options.settings)?;
         tables.check(&self.options.settings, &self.capabilities.interface)?;
         if !can_wait() {
             let problem = "this kernel cannot wait for packets in flight (membarrier); boot it without the parameter nohz_full";
@@ -235,7 +247,7 @@ impl Dataplane for Xdp {
         let settings = self.options.settings;
         let running = self.running("sample")?;
         let tables = &running.tables;
-        let snapshots = running.hooks.iter().map(|hook| hook.sample(&settings, tables)).collect();
+        let snapshots = running.hooks.iter_mut().map(|hook| hook.sample(&settings, tables)).collect();
         Ok(united(&running.hooks, snapshots, &settings, tables))
     }
 
@@ -328,11 +340,14 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     {
         return only;
     }
-    let mut bank = Box::new(Bank::new());
-    let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Box::<Staggered>::default);
+    let (mut bank, mut sketches) = (Bank::boxed(), <[Sketch; ENTROPIES]>::boxed());
+    let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Staggered::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     for snapshot in &snapshots {
         bank.merge(&snapshot.bank, settings);
+        for ((sketch, theirs), entropy) in sketches.iter_mut().zip(&*snapshot.sketches).zip(&settings.entropy) {
+            sketch.merge(theirs, entropy.shape);
+        }
         if let (Some(all), Some(one)) = (&mut staggered, &snapshot.staggered) {
             all.merge(one, settings.cardinality.precision);
         }
@@ -341,5 +356,5 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { staggered, packets_before, packets_after, parts, ..Snapshot::of(bank, tables.hash) }
+    Snapshot { sketches, staggered, packets_before, packets_after, parts, ..Snapshot::of(bank, tables.hash) }
 }

@@ -5,7 +5,8 @@ use super::pins::Note;
 use super::redirect::QUEUES;
 use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
-use flowgauge_core::{Settings, Tabulation};
+use flowgauge_core::hash::BLOCKS;
+use flowgauge_core::{Settings, Tabulation, sketch};
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge.o"));
@@ -23,8 +24,6 @@ pub(super) struct Plain<T>(pub(super) T);
 
 // SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation, without padding.
 unsafe impl Pod for Plain<Settings> {}
-// SAFETY: as above.
-unsafe impl Pod for Plain<[[u32; 256]; 4]> {}
 // SAFETY: as above; any bits are a valid note.
 unsafe impl Pod for Plain<Note> {}
 
@@ -33,8 +32,11 @@ pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
 
 /// Names in the object.
 pub(super) const CORES: &str = "CORES";
+pub(super) const SHARED: &str = "SHARED";
 pub(super) const INGRESS: &str = "flowgauge_xdp";
+pub(super) const INGRESS_ALL: &str = "flowgauge_xdp_all";
 pub(super) const EGRESS: &str = "flowgauge_tcx";
+pub(super) const EGRESS_ALL: &str = "flowgauge_tcx_all";
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const SEND: &str = "flowgauge_send";
 pub(super) const SEND_BATCH: &str = "flowgauge_send_batch";
@@ -56,11 +58,15 @@ pub(super) struct Globals<'a> {
 
 /// Loads maps and programs; programs are verified when they are loaded one by one.
 pub(super) fn load(globals: &Globals<'_>, cpus: usize) -> Result<Ebpf, EbpfError> {
-    const { assert!(size_of::<Settings>() == 4, "no padding") };
-    let (settings, tables) = (Plain(globals.settings), Plain(*globals.tabulation.tables()));
+    const { assert!(size_of::<Settings>() == 6 * size_of::<sketch::Settings>(), "bytes, without padding") };
+    const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS), "no padding") };
+    let settings = Plain(globals.settings);
+    let start = (&raw const *globals.tabulation).cast::<u8>();
+    // SAFETY: integers without padding, as just checked, which live as long as `globals`.
+    let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
     EbpfLoader::new()
         .override_global("SETTINGS", &settings, true)
-        .override_global("TABULATION", &tables, true)
+        .override_global("TABULATION", tabulation, true)
         .override_global("SLOT_NS", &globals.slot_ns, true)
         .override_global("BOOT_NS", &globals.boot_ns, true)
         .override_global("VERDICT", &globals.verdict, true)

@@ -1,7 +1,7 @@
 //! What stays in the kernel when a controller dies, and how the next one goes on with it.
 //!
 //! Every place that is counted has a directory of pins on the BPF file system: `link` keeps the program attached, `cores` is the
-//! array it counts in, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
+//! array it counts in, `shared` the sketches that all CPUs count in, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
 //! a lock on it, which the kernel lifts when the process dies.
 //!
 //! The note changes as a whole, by one system call. A controller may be killed between any two steps of a rotation:
@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{Core, HashIdentity, HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::{Core, HashMode, KeyKind, Precision, Settings, membership};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -33,10 +33,11 @@ pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 
 const LINK: &str = "link";
 const CORES: &str = "cores";
+const SHARED: &str = "shared";
 const NOTE: &str = "note";
 
 /// Changes whenever `Core`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub(super) struct Note {
     key: u32,
     hash: u32,
     precision: u32,
+    /// Settings of all measurements that are beside distinct flows.
+    others: [u32; OTHERS],
     seed: u64,
     slot_ns: u64,
     /// As in the programs' global of that name.
@@ -68,7 +71,7 @@ pub(super) struct Note {
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
     pub(super) settings: Settings,
-    pub(super) hash: HashIdentity,
+    pub(super) seed: u64,
     pub(super) slot_ns: u64,
     pub(super) boot_ns: u64,
 }
@@ -83,7 +86,8 @@ impl Note {
             key: key as u32,
             hash: hash as u32,
             precision: precision.bits(),
-            seed: identity.hash.seed,
+            others: others(&identity.settings),
+            seed: identity.seed,
             slot_ns: identity.slot_ns,
             boot_ns: identity.boot_ns,
             network_namespace: network_namespace(),
@@ -127,6 +131,9 @@ impl Note {
         if let Some((option, has, wants, name)) = options.into_iter().find(|(_, has, wants, _)| has != wants) {
             return Some(format!("it counts with {option} {}, not {}", name(has), name(wants)));
         }
+        if self.others != wanted.others {
+            return Some("it measures something else, or with other keys or sketches".to_owned());
+        }
         if self.seed != wanted.seed {
             return Some(format!("it counts with --seed {}, not {}", self.seed, wanted.seed));
         }
@@ -140,6 +147,22 @@ impl Note {
         }
         None
     }
+}
+
+/// Room for the settings of measurements; even, so that what follows is aligned.
+const OTHERS: usize = 6;
+
+fn others(settings: &Settings) -> [u32; OTHERS] {
+    let Settings { entropy, frequency, membership, heavy, .. } = settings;
+    let sketches = entropy.iter().chain([frequency]);
+    let sketches =
+        sketches.map(|sketch| [sketch.mode as u8, sketch.key as u8, sketch.shape.rows() as u8, sketch.shape.column_bits() as u8]);
+    let membership::Settings { on, key, shape } = *membership;
+    let filter = [u8::from(on), key as u8, shape.rows() as u8, shape.row_bits() as u8];
+    let table = [heavy.algorithm as u8, heavy.key as u8, heavy.unit as u8, heavy.slots_log2];
+    let mut others = [0; OTHERS];
+    others.iter_mut().zip(sketches.chain([filter, table])).for_each(|(word, bytes)| *word = u32::from_ne_bytes(bytes));
+    others
 }
 
 fn mode(value: u32) -> String {
@@ -199,6 +222,7 @@ pub(super) struct Found {
     pub(super) note: Note,
     pub(super) notes: NoteArray,
     pub(super) cores: MapData,
+    pub(super) shared: MapData,
 }
 
 impl Pins {
@@ -240,7 +264,7 @@ impl Pins {
         {
             tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
         }
-        for name in [LINK, NOTE, CORES] {
+        for name in [LINK, NOTE, CORES, SHARED] {
             match fs::remove_file(self.path(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -254,8 +278,9 @@ impl Pins {
     }
 
     /// Pins all but the link.
-    pub(super) fn keep(&self, cores: &MapData, notes: NoteArray) -> Result<NoteArray, Error> {
+    pub(super) fn keep(&self, cores: &MapData, shared: &MapData, notes: NoteArray) -> Result<NoteArray, Error> {
         cores.pin(self.path(CORES)).map_err(|error| self.failed("pin the array of cores", &error))?;
+        shared.pin(self.path(SHARED)).map_err(|error| self.failed("pin the shared sketches", &error))?;
         notes.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
         self.notes()
     }
@@ -279,7 +304,8 @@ impl Pins {
             return Err(Error::Pins { directory: self.directory.clone(), problem });
         }
         let cores = MapData::from_pin(self.path(CORES)).map_err(|error| self.failed("open the array of cores", &error))?;
-        Ok(Found { note, notes, cores })
+        let shared = MapData::from_pin(self.path(SHARED)).map_err(|error| self.failed("open the shared sketches", &error))?;
+        Ok(Found { note, notes, cores, shared })
     }
 }
 
@@ -370,8 +396,7 @@ mod tests {
 
     fn note(change: impl FnOnce(&mut Identity)) -> Note {
         let settings = Settings::default();
-        let hash = HashIdentity::new(settings.cardinality.hash, 1);
-        let mut identity = Identity { settings, hash, slot_ns: 1000, boot_ns: 5_000 };
+        let mut identity = Identity { settings, seed: 1, slot_ns: 1000, boot_ns: 5_000 };
         change(&mut identity);
         Note::new(&identity, 3, 10)
     }
@@ -382,7 +407,7 @@ mod tests {
         let told = |change: fn(&mut Identity)| kept.difference(&note(change)).unwrap_or_default();
         assert_eq!(told(|_| {}), "");
         assert_eq!(told(|identity| identity.settings.cardinality.key = KeyKind::Dst), "it counts with --key src, not dst");
-        assert_eq!(told(|identity| identity.hash.seed = 7), "it counts with --seed 1, not 7");
+        assert_eq!(told(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
         let other = told(|identity| identity.settings.cardinality.precision = Precision::MIN);
         assert_eq!(other, "it counts with --registers 2048, not 16");
         let other = told(|identity| identity.settings.cardinality.mode = Mode::Staggered);

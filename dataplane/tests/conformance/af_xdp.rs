@@ -49,6 +49,10 @@ impl Backend for OnVeth {
         2000
     }
 
+    fn in_order(&self) -> bool {
+        self.queues == 1
+    }
+
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
         println!("skipped: needs trace time, which an interface has not");
         None

@@ -1,7 +1,6 @@
 //! What a backend brings to the suite.
 
 use crate::model::Model;
-use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
@@ -26,6 +25,26 @@ pub trait Backend {
     /// Of these frames those that can come to this backend, as they would come. Only captures have other link layers than
     /// Ethernet and frames that are shorter than they were on the wire, and most interfaces refuse very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
+
+    /// Whether dataplanes can be opened by the hundred in one process. DPDK's rings cannot: it keeps the memory of closed ones.
+    fn opens_many(&self) -> bool {
+        true
+    }
+
+    /// What is counted of these frames in each sketch of entropies: cores of this machine share one, pipes of a switch have their own.
+    fn sharing(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
+        vec![frames.to_vec()]
+    }
+
+    /// What each core, or pipe, counts of these frames.
+    fn cores(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
+        vec![frames.to_vec()]
+    }
+
+    /// Whether every core counts its frames in the order in which they are fed.
+    fn in_order(&self) -> bool {
+        true
+    }
 
     /// Rotations under traffic that must lose nothing.
     fn rotations(&self) -> u64 {
@@ -102,17 +121,11 @@ pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
 }
 
 fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
-    let cardinality = &settings.cardinality;
-    let needs = [
-        (capabilities.keys.contains(&cardinality.key), format!("key {}", cardinality.key.name())),
-        (capabilities.hashes.contains(&cardinality.hash), format!("hash {}", cardinality.hash.name())),
-        (capabilities.precision.contains(&cardinality.precision), format!("{} registers", cardinality.precision.registers())),
-        (cardinality.mode != Mode::Staggered || capabilities.staggered, "staggered registers".to_owned()),
-    ];
-    for (_, need) in needs.iter().filter(|(can, _)| !can) {
-        println!("skipped: needs {need}, which {} has not", capabilities.backend);
+    let refused = capabilities.check(settings);
+    if let Err(error) = &refused {
+        println!("skipped: {error}");
     }
-    needs.iter().all(|(can, _)| *can)
+    refused.is_ok()
 }
 
 /// Whether packets are counted in the order in which they are fed, and samples are cuts through that order.

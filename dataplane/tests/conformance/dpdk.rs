@@ -44,6 +44,14 @@ impl Backend for OnRing {
         whole(frames, 0..=self.segments * BUFFER)
     }
 
+    fn opens_many(&self) -> bool {
+        false
+    }
+
+    fn in_order(&self) -> bool {
+        self.queues == 1
+    }
+
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
         println!("skipped: needs trace time, which a device has not");
         None

@@ -30,17 +30,22 @@ pub fn bytes_with_crc32(crc: u32) -> [u8; 4] {
     message.reverse_bits().to_le_bytes()
 }
 
+/// The output of SplitMix64 that comes after `skipped` others.
+pub fn split_mix(seed: u64, skipped: u64) -> u64 {
+    let mut z = seed.wrapping_add((skipped + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
 /// Tabulation words of a seed: the upper halves of successive SplitMix64 outputs.
 pub fn tabulation(seed: u64) -> [[u32; 256]; 4] {
     let mut tables = [[0; 256]; 4];
     let mut steps = 0_u64;
     for table in &mut tables {
         for word in table {
+            *word = (split_mix(seed, steps) >> 32) as u32;
             steps += 1;
-            let mut z = seed.wrapping_add(steps.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            *word = ((z ^ z >> 31) >> 32) as u32;
         }
     }
     tables

@@ -21,6 +21,10 @@ impl Backend for Workers {
         frames
     }
 
+    fn in_order(&self) -> bool {
+        self.0 == 1
+    }
+
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
         assert!(frames.iter().all(|frame| frame.link == Link::Ethernet), "the capture made here is of Ethernet");
         let packet = |frame: &OwnedFrame| Packet { wire: frame.wire_length, ..Packet::new(frame.timestamp, frame.bytes.clone()) };

@@ -4,13 +4,11 @@ use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
 use crate::frames::within_reach_of_a_switch;
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::Link;
-use flowgauge_core::cardinality::Mode;
 use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::tofino::Options;
+use flowgauge_dataplane::tofino::{Options, definitions};
 use flowgauge_p4_model::{Model, Switch};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,28 +16,25 @@ pub struct OnModel;
 
 struct Wire {
     switch: Arc<Switch>,
-    /// Frames so far, which arrive in turn at the pipes.
-    arrived: AtomicUsize,
     _running: Running,
 }
 
-/// The program compiled for a setup.
-fn compiled(setup: &Setup) -> Model {
-    let cardinality = setup.settings.cardinality;
-    let options = flowgauge_p4_model::Options::default()
-        .define("FLOWGAUGE_KEY", cardinality.key as u8)
-        .define("FLOWGAUGE_HASH", cardinality.hash as u8)
-        .define("FLOWGAUGE_PRECISION", cardinality.precision.bits());
-    Model::flowgauge(&options).unwrap()
+/// The program compiled so.
+fn compiled(definitions: Vec<(&'static str, u32)>) -> Model {
+    let options = flowgauge_p4_model::Options::default();
+    Model::flowgauge(&definitions.into_iter().fold(options, |options, (name, value)| options.define(name, value))).unwrap()
 }
 
 impl Backend for OnModel {
     fn open(&self, setup: &Setup) -> Option<Rig> {
-        if setup.settings.cardinality.mode == Mode::Staggered {
-            println!("skipped: needs staggered registers, which tofino has not");
-            return None;
-        }
-        let switch = Arc::new(Switch::new(compiled(setup), "flowgauge"));
+        let definitions = match definitions(&setup.settings) {
+            Ok(definitions) => definitions,
+            Err(why) => {
+                println!("skipped: no program for a switch does this: {why}");
+                return None;
+            }
+        };
+        let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
         let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
         let mut options = Options::new(running.address().to_string());
         // Frames are counted one by one, so that none is in flight when the bank changes.
@@ -47,7 +42,7 @@ impl Backend for OnModel {
         // No time limits on a busy machine.
         options.deadline = Duration::from_secs(600);
         let dataplane = Tofino::connect(options, setup.settings).unwrap();
-        let feeder = Wire { switch, arrived: AtomicUsize::new(0), _running: running };
+        let feeder = Wire { switch, _running: running };
         Some(Rig { dataplane: Box::new(dataplane), feeder: Arc::new(feeder) })
     }
 
@@ -55,6 +50,15 @@ impl Backend for OnModel {
         // Only captures hold less of a frame than there was.
         let whole = |frame: &OwnedFrame| frame.link == Link::Ethernet && frame.wire_length as usize == frame.bytes.len();
         frames.into_iter().filter(|frame| whole(frame) && within_reach_of_a_switch(&frame.bytes)).collect()
+    }
+
+    /// Pipes have sketches of their own.
+    fn sharing(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
+        self.cores(frames)
+    }
+
+    fn cores(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
+        (0..2).map(|pipe| frames.iter().skip(pipe).step_by(2).cloned().collect()).collect()
     }
 
     // Each is a hundred requests' worth of registers over gRPC.
@@ -76,9 +80,9 @@ impl Feeder for Wire {
     }
 
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
-        let first = self.arrived.fetch_add(frames.len(), Ordering::Relaxed);
         let mut entrance = self.switch.enter();
-        for (pipe, frame) in (first..).zip(frames.iter()) {
+        // In turn at the pipes.
+        for (pipe, frame) in frames.iter().enumerate() {
             entrance.arrive(self.switch.port(pipe), &frame.bytes).unwrap();
         }
     }

@@ -5,6 +5,7 @@ use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::xdp::{Injector, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 
 pub struct Injected(pub Direction);
@@ -48,6 +49,10 @@ impl Backend for Injected {
         frames.into_iter().filter(whole).map(arrived).collect()
     }
 
+    fn cores(&self, frames: &[OwnedFrame]) -> Vec<Vec<OwnedFrame>> {
+        parts(frames, &sched_getaffinity(None).unwrap()).map(<[OwnedFrame]>::to_vec).collect()
+    }
+
     // Each waits for a grace period of the kernel, some 20 ms.
     fn rotations(&self) -> u64 {
         1000
@@ -64,7 +69,24 @@ impl Feeder for Injector {
         frames.iter().for_each(|frame| self.inject(&frame.bytes).unwrap());
     }
 
+    /// A part of the frames on each CPU, so that what a core counts alone is told from what all count together.
     fn feed(&self, frames: Arc<[OwnedFrame]>) {
-        self.send(frames);
+        let usable = sched_getaffinity(None).unwrap();
+        for (cpu, part) in cpus(&usable).into_iter().zip(parts(&frames, &usable)) {
+            let mut only = CpuSet::new();
+            only.set(cpu);
+            sched_setaffinity(None, &only).unwrap();
+            self.send(part.into());
+        }
+        sched_setaffinity(None, &usable).unwrap();
     }
+}
+
+fn cpus(usable: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU).filter(|&cpu| usable.is_set(cpu)).take(4).collect()
+}
+
+/// A part for each CPU.
+fn parts<'a>(frames: &'a [OwnedFrame], usable: &CpuSet) -> std::slice::Chunks<'a, OwnedFrame> {
+    frames.chunks(frames.len().div_ceil(cpus(usable).len()).max(1))
 }

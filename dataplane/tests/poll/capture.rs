@@ -167,7 +167,7 @@ fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
         let frames: Vec<OwnedFrame> = frames.iter().map(owned).collect();
         let flows = model.flows(&frames);
         total.extend(flows.iter().cloned());
-        let truth = truth.then_some(Truth { window: flows.len() as u64, total: total.len() as u64 });
+        let truth = truth.then_some(Truth { window: flows.len() as u64, total: total.len() as u64, ..Truth::default() });
         Window { expected: model.expect(&frames), truth }
     };
     limits.iter().copied().chain([u64::MAX]).map(&mut window).collect()

@@ -7,7 +7,8 @@ use crate::memory::{Memory, State};
 use crate::model::{Verdict, crc32, verdict};
 use flowgauge_bfruntime::server::{Running, Server, Target};
 use flowgauge_bfruntime::{Key, Match};
-use flowgauge_core::{HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::heavy::{self, Algorithm};
+use flowgauge_core::{HashMode, KeyKind, Precision, Settings, cardinality, sketch};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ const PREFIX: &str = "pipe.Ingress.flowgauge";
 pub fn schema(settings: &Settings) -> String {
     let cardinality = settings.cardinality;
     let (p, rank_bits) = (cardinality.precision.bits(), cardinality.precision.rank_bits());
+    let by = by(cardinality.key);
     let fields: &[(&str, u32)] = match cardinality.key {
         KeyKind::Src => &[("src_addr", 1)],
         KeyKind::Dst => &[("dst_addr", 1)],
@@ -29,27 +31,27 @@ pub fn schema(settings: &Settings) -> String {
             key(id, &format!("hdr.{family}.{name}"), "Exact", &format!(r#""bytes", "width": {width}"#))
         });
         let keys: Vec<String> = keys.collect();
-        table(id, &format!("hash.{family}_crc.compute"), "DynHashCompute", 1, &keys.join(","), "", "")
+        table(id, &format!("hash.{by}.{family}_crc.compute"), "DynHashCompute", 1, &keys.join(","), "", "")
     };
     let mut tables = vec![
-        table(11, "bank", "MatchAction_Direct", 1, "", &action(101, "Ingress.flowgauge.set_bank", "bank", 1), ""),
+        table(11, "bank", "MatchAction_Direct", 1, "", &action(101, "Ingress.flowgauge.set_bank", &[("bank", 1)]), ""),
         table(
             12,
-            "cardinality.rank",
+            &format!("cardinality_by_{by}.rank"),
             "MatchAction_Direct",
             32,
             &key(1, "rank_bits", "LPM", &format!(r#""bytes", "width": {rank_bits}"#)),
-            &action(102, "Ingress.flowgauge.cardinality.set_level", "level", 8),
+            &action(102, &format!("Ingress.flowgauge.cardinality_by_{by}.set_level"), &[("level", 8)]),
             "",
         ),
         table(
             13,
-            "cardinality.registers",
+            &format!("cardinality_by_{by}.registers"),
             "Register",
             2 << p,
             &key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#),
             "",
-            &datum(1, "Ingress.flowgauge.cardinality.registers.f1", r#""bytes", "width": 8"#),
+            &datum(1, &format!("Ingress.flowgauge.cardinality_by_{by}.registers.f1"), r#""bytes", "width": 8"#),
         ),
         table(
             14,
@@ -65,13 +67,75 @@ pub fn schema(settings: &Settings) -> String {
     ];
     if cardinality.hash == HashMode::Tabulated {
         tables.extend((0..4).map(|index| {
-            let set_word = format!("Ingress.flowgauge.hash.set_word{index}");
+            let set_word = format!("Ingress.flowgauge.hash.tabulation.set_word{index}");
             let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
-            let name = format!("hash.tabulation{index}");
-            table(20 + index, &name, "MatchAction_Direct", 256, &byte, &action(120 + index, &set_word, "word", 32), "")
+            let name = format!("hash.tabulation.words{index}");
+            table(20 + index, &name, "MatchAction_Direct", 256, &byte, &action(120 + index, &set_word, &[("word", 32)]), "")
         }));
     }
+    tables.extend(of_sketches(settings));
     format!(r#"{{"schema_version": "1.0.0", "tables": [{}], "learn_filters": []}}"#, tables.join(","))
+}
+
+/// A key's name as part of a name in P4.
+fn by(key: KeyKind) -> String {
+    key.name().replace('-', "_")
+}
+
+/// The tables of sketches, filters and heavy hitters, all of them by the key of distinct flows, whose CRC there is.
+fn of_sketches(settings: &Settings) -> Vec<String> {
+    let Settings { entropy: [entropy, _], frequency, membership, heavy, .. } = settings;
+    let by = by(settings.cardinality.key);
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..settings.cardinality };
+    let array = |id: u32, name: &str, size: usize, fields: &[&str]| {
+        let fields = fields.iter().zip(1..);
+        let data = fields.map(|(field, id)| datum(id, &format!("Ingress.flowgauge.{name}.{field}"), r#""bytes", "width": 32"#));
+        let data: Vec<String> = data.collect();
+        let index = key(65557, "$REGISTER_INDEX", "Exact", r#""uint32""#);
+        table(id, name, "Register", size as u32, &index, "", &data.join(","))
+    };
+    let rows = |first: u32, name: &str, sketch: &sketch::Settings| {
+        let (name, columns) = (format!("{name}_by_{by}"), sketch.shape.columns());
+        let kind = sketch.mode.sketch().map(|kind| kind.name().replace('-', "_"));
+        let row = |(kind, row): (&String, u32)| array(first + row, &format!("{name}.{kind}{row}"), 2 * columns, &["f1"]);
+        kind.iter().flat_map(|kind| (0..3).map(move |row| (kind, row))).map(row).collect::<Vec<_>>()
+    };
+    let has_rows = Settings { cardinality: off, heavy: heavy::Settings::DEFAULT, ..*settings }.uses(settings.cardinality.key);
+    let mut tables: Vec<String> = (0..if has_rows { 4 } else { 0 })
+        .map(|index| {
+            let set_words = format!("Ingress.flowgauge.hash.{by}_rows.set_words{index}");
+            let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
+            let action = action(130 + index, &set_words, &[("rows01", 32), ("rows23", 32)]);
+            table(30 + index, &format!("hash.{by}_rows.words{index}"), "MatchAction_Direct", 256, &byte, &action, "")
+        })
+        .collect();
+    tables.extend(rows(40, "entropy", entropy));
+    if entropy.mode != sketch::Mode::Off {
+        let name = format!("entropy_by_{by}");
+        tables.push(array(43, &format!("{name}.sum"), 2, &["low", "high"]));
+        let action = action(144, &format!("Ingress.flowgauge.{name}.set_term"), &[("value", 32), ("inverted", 32)]);
+        let count = key(1, "count", "LPM", r#""bytes", "width": 32"#);
+        tables.push(table(44, &format!("{name}.logarithm"), "MatchAction_Direct", 512, &count, &action, ""));
+    }
+    tables.extend(rows(50, "frequency", frequency));
+    if membership.on {
+        let cells = 1 << (membership.shape.row_bits() - 5);
+        tables.extend((0..3).map(|row| array(60 + row, &format!("membership_by_{by}.bits{row}"), 2 * cells, &["f1"])));
+    }
+    if heavy.algorithm != Algorithm::Off {
+        let (name, slots) = (format!("heavy_by_{by}"), heavy.slots());
+        let keys = ["count", "coin"].into_iter().zip(1..);
+        let keys = keys.map(|(name, id)| key(id, name, "Ternary", r#""bytes", "width": 32"#));
+        let keys: Vec<String> = keys.chain([key(65537, "$MATCH_PRIORITY", "Exact", r#""uint32""#)]).collect();
+        let admit = action(170, &format!("Ingress.flowgauge.{name}.admit"), &[]);
+        tables.push(table(70, &format!("{name}.admission"), "MatchAction_Direct", 64, &keys.join(","), &admit, ""));
+        tables.push(array(71, &format!("{name}.packets"), 2, &["f1"]));
+        tables.extend((0..2).map(|stage| array(72 + stage, &format!("{name}.flows{stage}"), slots, &["signature", "count"])));
+        tables.push(array(74, &format!("{name}.origin"), 2 * slots, &["inherited", "version"]));
+        tables.push(array(75, &format!("{name}.src_upper"), 2 * slots, &["high", "low"]));
+        tables.push(array(76, &format!("{name}.src_lower"), 2 * slots, &["high", "low"]));
+    }
+    tables
 }
 
 fn table(id: u32, name: &str, kind: &str, size: u32, keys: &str, actions: &str, data: &str) -> String {
@@ -86,11 +150,12 @@ fn key(id: u32, name: &str, match_type: &str, kind: &str) -> String {
     format!(r#"{{"id": {id}, "name": "{name}", "mandatory": false, "match_type": "{match_type}", "type": {{"type": {kind}}}}}"#)
 }
 
-fn action(id: u32, name: &str, parameter: &str, bits: u32) -> String {
-    format!(
-        r#"{{"id": {id}, "name": "{name}", "action_scope": "TableAndDefault",
-            "data": [{{"id": 1, "name": "{parameter}", "mandatory": true, "type": {{"type": "bytes", "width": {bits}}}}}]}}"#
-    )
+fn action(id: u32, name: &str, parameters: &[(&str, u32)]) -> String {
+    let parameters = parameters.iter().zip(1..).map(|((name, bits), id)| {
+        format!(r#"{{"id": {id}, "name": "{name}", "mandatory": true, "type": {{"type": "bytes", "width": {bits}}}}}"#)
+    });
+    let parameters: Vec<String> = parameters.collect();
+    format!(r#"{{"id": {id}, "name": "{name}", "action_scope": "TableAndDefault", "data": [{}]}}"#, parameters.join(","))
 }
 
 fn datum(id: u32, name: &str, kind: &str) -> String {
@@ -136,7 +201,7 @@ impl Switch {
     /// Packets arrive in turn at the pipes.
     pub fn count(&self, frames: &[OwnedFrame]) {
         let mut state = self.memory.state();
-        let lookup = Lookup::new(&state, self.settings.cardinality.hash);
+        let lookup = Lookup::new(&state, &self.settings);
         for (frame, pipe) in frames.iter().zip((0..self.pipes as usize).cycle()) {
             self.count_one(&mut state, &lookup, pipe, frame);
         }
@@ -162,14 +227,17 @@ impl Switch {
         let rank_bits = precision.rank_bits();
         let level = lookup.level(hash & ((1 << rank_bits) - 1), rank_bits);
         let index = lookup.bank << precision.bits() | (hash >> rank_bits) as usize;
-        let registers = state.hardware.get_mut(&format!("{PREFIX}.cardinality.registers")).unwrap();
+        let registers =
+            state.hardware.get_mut(&format!("{PREFIX}.cardinality_by_{}.registers", by(self.settings.cardinality.key))).unwrap();
         let register = registers[pipe][index].values_mut().next().unwrap();
         register[0] = register[0].max(level);
     }
 }
 
 impl Lookup {
-    fn new(state: &State, mode: HashMode) -> Self {
+    fn new(state: &State, settings: &Settings) -> Self {
+        let mode = settings.cardinality.hash;
+        let rank_table = format!("cardinality_by_{}.rank", by(settings.cardinality.key));
         let default = |table: &str| state.defaults.get(&format!("{PREFIX}.{table}"));
         let entries = |table: &str| state.entries.get(&format!("{PREFIX}.{table}")).into_iter().flatten();
         let exact = |key: &Key| match &key["byte"] {
@@ -178,12 +246,12 @@ impl Lookup {
         };
         let words = (0..if mode == HashMode::Tabulated { 4 } else { 0 }).map(|index| {
             let mut words = [None; 256];
-            for (key, data) in entries(&format!("hash.tabulation{index}")) {
+            for (key, data) in entries(&format!("hash.tabulation.words{index}")) {
                 words[exact(key)] = Some(u32::from_be_bytes(data.bytes("word").unwrap().try_into().unwrap()));
             }
             words
         });
-        let rank = entries("cardinality.rank").map(|(key, data)| match &key["rank_bits"] {
+        let rank = entries(&rank_table).map(|(key, data)| match &key["rank_bits"] {
             Match::Lpm { value, prefix_length } => {
                 let value = value.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
                 (value, *prefix_length, data.bytes("level").unwrap()[0])
@@ -194,7 +262,7 @@ impl Lookup {
             bank: default("bank").map_or(0, |data| usize::from(data.bytes("bank").unwrap()[0])),
             words: words.collect(),
             rank: rank.collect(),
-            default_level: default("cardinality.rank").map_or(0, |data| data.bytes("level").unwrap()[0]),
+            default_level: default(&rank_table).map_or(0, |data| data.bytes("level").unwrap()[0]),
         }
     }
 

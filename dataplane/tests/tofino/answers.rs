@@ -221,7 +221,10 @@ fn half_an_answer_is_none() {
         });
         let failed = failure(tofino.rotate());
         assert_eq!(failed.is_transient(), transient, "{failed}");
-        assert!(failed.to_string().contains("reading pipe.Ingress.flowgauge.cardinality.registers: the rest is gone"), "{failed}");
+        assert!(
+            failed.to_string().contains("reading pipe.Ingress.flowgauge.cardinality_by_src.registers: the rest is gone"),
+            "{failed}"
+        );
         lab.tampering.stop();
     }
     // Errors may also come in a message that looks like success.
@@ -357,7 +360,7 @@ fn installing_is_tried_again_for_as_long_as_there_is_patience() {
     lab.tampering.writes(refuse(1));
     let mut tofino = lab.connect();
     let failed = failure(tofino.install(&lab.tables()));
-    assert_eq!(failed.to_string(), "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality.rank: busy");
+    assert_eq!(failed.to_string(), "refused (ABORTED): filling pipe.Ingress.flowgauge.cardinality_by_src.rank: busy");
     drop(tofino);
 
     let mut options = lab.options();
@@ -367,4 +370,39 @@ fn installing_is_tried_again_for_as_long_as_there_is_patience() {
     tofino.install(&lab.tables()).unwrap();
     lab.count(0..10);
     lab.assert_holds(&tofino.rotate().unwrap(), 0..10);
+}
+
+/// Rows of a sketch have an answer each, and so have a sum's two halves.
+#[test]
+fn a_damaged_answer_of_a_sketch_is_an_error_and_loses_nothing() {
+    let lab = Lab::with(crate::programs::everything(), 2);
+    let mut tofino = lab.counting();
+    let damages: [(u32, Damage, &str); 8] = [
+        (51, |answer| drop(answer.entities.remove(3)), "frequency_by_src.count_min1: 1 of 32 entries are missing"),
+        (51, |answer| drop(fields(answer, 3).pop()), "frequency_by_src.count_min1[3] has values of 1 pipes, others of 2"),
+        (51, |answer| (0..32).for_each(|index| drop(fields(answer, index).pop())), "registers of 1 pipes, of 2 before"),
+        (42, |answer| *bytes(answer, 9, 1) = vec![1], "entropy_by_src.count_sketch2[9]: 1 bytes given where 4 hold its 32 bits"),
+        (43, |answer| drop(fields(answer, 1).pop()), "entropy_by_src.sum[1] has values of 2 pipes, others of 2"),
+        (43, |answer| fields(answer, 0)[0].field_id = 2, "entropy_by_src.sum[0] has values of 1 pipes, others of 0"),
+        (43, |answer| fields(answer, 0)[0].field_id = 3, "entropy_by_src.sum[0] has another field"),
+        (62, |answer| answer.entities.clear(), "membership_by_src.bits2: 4 of 4 entries are missing"),
+    ];
+    let mut first = 0;
+    for (table, damage, expected) in damages {
+        let packets = first..first + 10;
+        first += 10;
+        lab.count(packets.clone());
+        lab.tampering.reads(move |request, mut answer| {
+            if asks_for(request, table) {
+                damage(&mut answer);
+            }
+            Reads::Answer(vec![answer], None)
+        });
+        for attempt in [failure(tofino.sample()), failure(tofino.rotate())] {
+            let Failure::Answer { problem } = &attempt else { panic!("{attempt} and not {expected}") };
+            assert!(problem.contains(expected), "{problem}\nand not\n{expected}");
+        }
+        lab.tampering.stop();
+        lab.assert_holds(&tofino.rotate().unwrap(), packets);
+    }
 }

@@ -181,7 +181,7 @@ fn another_program_after_a_restart_is_the_end() {
             break failed;
         }
     };
-    assert!(failed.to_string().contains("it has 128 registers, 64 are wanted (-DFLOWGAUGE_PRECISION=6)"), "{failed}");
+    assert!(failed.to_string().contains("wanted by src, tabulated, 64 registers (-DFLOWGAUGE_PRECISION=6)"), "{failed}");
 }
 
 #[test]

@@ -1,17 +1,24 @@
 //! Programs that do not fit.
 
-use crate::lab::{Lab, failure, options, settings};
+use crate::lab::{Lab, SEED, failure, options, settings};
 use crate::memory::Memory;
 use crate::switch::schema;
 use flowgauge_bfruntime::server::Running;
-use flowgauge_core::{HashMode, KeyKind};
-use flowgauge_dataplane::tofino::Failure;
-use flowgauge_dataplane::{Dataplane, Tofino};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::membership::{self, FilterShape};
+use flowgauge_core::sketch::{self, Shape};
+use flowgauge_core::{HashMode, KeyKind, Settings};
+use flowgauge_dataplane::tofino::{Failure, definitions};
+use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
 use std::sync::Arc;
 
 /// What is said of a switch whose schema was changed so.
 fn refused(from: &str, to: &str) -> String {
-    let settings = settings(6);
+    refused_of(settings(6), from, to)
+}
+
+fn refused_of(settings: Settings, from: &str, to: &str) -> String {
     let json = schema(&settings);
     assert!(json.contains(from), "{from}");
     let memory = Arc::new(Memory::new(&json.replace(from, to), 1));
@@ -27,12 +34,12 @@ fn a_schema_that_lacks_something_is_refused_saying_what() {
         (refused("flowgauge.bank", "flowgauge.tank"), "there is no table flowgauge.bank; there are: pipe.Ingress.flowgauge.tank, "),
         (refused("set_bank", "set_tank"), "there is no action set_bank"),
         (refused("\"bank\"", "\"tank\""), "there is no action parameter bank"),
-        (refused("cardinality.rank", "cardinality.tank"), "there is no table cardinality.rank"),
+        (refused("cardinality_by_src.rank", "cardinality_by_src.tank"), "there is no table cardinality_by_src.rank"),
         (refused("rank_bits", "tank_bits"), "there is no key field rank_bits"),
-        (refused("\"width\": 26", "\"width\": 21"), "cardinality.rank is 21 bits wide and must be 26"),
+        (refused("\"width\": 26", "\"width\": 21"), "cardinality_by_src.rank is 21 bits wide and must be 26"),
         (
             refused("\"size\": 128", "\"size\": 100"),
-            "cardinality.registers has 100 registers, which are not two banks of a power of two",
+            "cardinality_by_src.registers has 100 registers, which are not two banks of a power of two",
         ),
         (refused("\"size\": 16,", "\"size\": 2,"), "counters.frames is Counter of 2 and must be a counter of 16"),
         (
@@ -40,12 +47,15 @@ fn a_schema_that_lacks_something_is_refused_saying_what() {
                 "registers.f1\", \"type\": {\"type\": \"bytes\", \"width\": 8",
                 "registers.f1\", \"type\": {\"type\": \"bytes\", \"width\": 16",
             ),
-            "cardinality.registers is Register of 16 bits and must be a register of 8 bits",
+            "cardinality_by_src.registers is Register of 16 bits and must be a register of 8 bits",
         ),
         (refused("$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_PACKETS"), "there is no data field $COUNTER_SPEC_PKTS"),
-        (refused("hash.tabulation2", "hash.tabulation9"), "there is no table hash.tabulation2"),
-        (refused("hdr.ipv4.src_addr", "hdr.ipv4.ttl"), "hash.ipv4_crc.compute hashes hdr.ipv4.ttl, which is no flow key"),
-        (refused("hdr.ipv4.src_addr", "hdr.ipv4.dst_addr"), "IPv4 flows are by dst, IPv6 flows by src"),
+        (refused("hash.tabulation.words2", "hash.tabulation.words9"), "there is no table hash.tabulation.words2"),
+        (refused("hdr.ipv4.src_addr", "hdr.ipv4.ttl"), "hash.src.ipv4_crc.compute hashes hdr.ipv4.ttl, which is not the key src"),
+        (
+            refused("hdr.ipv4.src_addr", "hdr.ipv4.dst_addr"),
+            "hash.src.ipv4_crc.compute hashes hdr.ipv4.dst_addr, which is not the key src",
+        ),
     ];
     for (message, expected) in cases {
         assert!(message.contains(expected), "{message}\nand not\n{expected}");
@@ -61,8 +71,8 @@ fn a_program_that_counts_otherwise_is_refused_saying_how_to_compile_it() {
     let failed = failure(Tofino::connect(lab.options(), settings));
     assert_eq!(
         failed.to_string(),
-        "the program does not fit: it has 64 registers, 2048 are wanted (-DFLOWGAUGE_PRECISION=11); its flows are by src, wanted by \
-         five-tuple (-DFLOWGAUGE_KEY); its hash is tabulated, wanted crc32 (-DFLOWGAUGE_HASH); compile it so, or change the settings"
+        "the program does not fit: it measures cardinality by src, tabulated, 64 registers, wanted by five-tuple, crc32, 2048 registers \
+         (-DFLOWGAUGE_KEY=3 -DFLOWGAUGE_HASH=0 -DFLOWGAUGE_PRECISION=11); compile it so, or change the settings"
     );
 }
 
@@ -102,4 +112,136 @@ fn certificates_that_are_none_are_refused() {
     options.tls = Some(tls);
     let failed = failure(Tofino::connect(options, lab.settings));
     assert!(matches!(failed, Failure::Options { .. } | Failure::Unreachable { .. }), "{failed}");
+}
+
+/// A program that measures everything by sources, in small.
+pub fn everything() -> Settings {
+    let mut settings = settings(6);
+    let sketch = |mode| sketch::Settings { mode, key: KeyKind::Src, shape: Shape::new(3, 16).unwrap() };
+    settings.entropy[0] = sketch(sketch::Mode::CountSketch);
+    settings.frequency = sketch(sketch::Mode::CountMin);
+    settings.membership = membership::Settings { on: true, key: KeyKind::Src, shape: FilterShape::new(3, 64).unwrap() };
+    settings.heavy = heavy::Settings { algorithm: Algorithm::Precision, slots_log2: 4, ..heavy::Settings::DEFAULT };
+    settings
+}
+
+#[test]
+fn a_measurement_that_lacks_something_is_refused_saying_what() {
+    let refused = |from: &str, to: &str| refused_of(everything(), from, to);
+    let cases = [
+        (refused("entropy_by_src.count_sketch1", "entropy_by_src.count_sketch9"), "there is no table entropy_by_src.count_sketch1"),
+        (refused("entropy_by_src.logarithm", "entropy_by_src.algorithm"), "there is no table entropy_by_src.logarithm"),
+        (refused("entropy_by_src.sum\"", "entropy_by_src.sun\""), "there is no table entropy_by_src.sum"),
+        (refused("entropy_by_src.sum.high", "entropy_by_src.sum.low2"), "there is no data field high"),
+        (refused("\"inverted\"", "\"reverted\""), "there is no action parameter inverted"),
+        (refused("\"name\": \"count\"", "\"name\": \"discount\""), "there is no key field count"),
+        (refused("rows23", "rows45"), "there is no action parameter rows23"),
+        (refused("hash.src_rows.words2", "hash.src_rows.words9"), "there is no table hash.src_rows.words2"),
+        (refused("frequency_by_src.count_min2", "frequency_by_src.count_min9"), "there is no table frequency_by_src.count_min2"),
+        (refused("membership_by_src.bits1", "membership_by_src.bits9"), "there is no table membership_by_src.bits1"),
+        (refused("frequency_by_src.count_min0", "frequency_by_dst.count_min0"), "there is no table frequency_by_dst.count_min1"),
+        (refused("frequency_by_src.count_min", "frequency_by_dst.count_min"), "there is no table hash.dst_rows.words0"),
+        (
+            refused(
+                "count_min2.f1\", \"type\": {\"type\": \"bytes\", \"width\": 32",
+                "count_min2.f1\", \"type\": {\"type\": \"bytes\", \"width\": 16",
+            ),
+            "frequency_by_src.count_min2 is Register of 16 bits and must be a register of 32 bits",
+        ),
+        (
+            refused(
+                "\"id\": 51, \"table_type\": \"Register\", \"size\": 32",
+                "\"id\": 51, \"table_type\": \"Register\", \"size\": 64",
+            ),
+            "frequency_by_src.count_min1 is Register of 64 and must be a register of 32",
+        ),
+        (
+            refused(
+                "\"id\": 50, \"table_type\": \"Register\", \"size\": 32",
+                "\"id\": 50, \"table_type\": \"Register\", \"size\": 36",
+            ),
+            "frequency_by_src.count_min0 has 36 registers, which are not two banks of a power of two",
+        ),
+        (
+            refused(
+                "\"id\": 50, \"table_type\": \"Register\", \"size\": 32",
+                "\"id\": 50, \"table_type\": \"Register\", \"size\": 16",
+            ),
+            "frequency_by_src.count_min0 has 16 registers, too few or too many",
+        ),
+        (
+            refused(
+                "\"id\": 60, \"table_type\": \"Register\", \"size\": 4",
+                "\"id\": 60, \"table_type\": \"Register\", \"size\": 2",
+            ),
+            "membership_by_src.bits0 has 2 registers, too few or too many",
+        ),
+        (refused("heavy_by_src.flows1", "heavy_by_src.flows9"), "there is no table heavy_by_src.flows1"),
+        (refused("heavy_by_src.src_upper\"", "heavy_by_src.src_middle\""), "there is no table heavy_by_src.src_upper"),
+        (refused("heavy_by_src.origin.version", "heavy_by_src.origin.age"), "there is no data field version"),
+        (refused("\"coin\"", "\"dice\""), "there is no key field coin"),
+        (refused("heavy_by_src.admit\"", "heavy_by_src.omit\""), "there is no action admit"),
+        (
+            refused(
+                "\"id\": 72, \"table_type\": \"Register\", \"size\": 16",
+                "\"id\": 72, \"table_type\": \"Register\", \"size\": 8",
+            ),
+            "heavy_by_src.flows0 has 8 registers, too few or too many",
+        ),
+        (
+            refused("heavy_by_src", "heavy_by_tos"),
+            "it measures heavy not at all, wanted by src, precision, 16 slots (-DFLOWGAUGE_HEAVY=1 -DFLOWGAUGE_HEAVY_KEY=0 \
+             -DFLOWGAUGE_HEAVY_SLOT_BITS=4); compile it so, or change the settings",
+        ),
+        (
+            refused("frequency_by_src", "frequency_by_tos"),
+            "it measures frequency not at all, wanted by src, count-min, 16 columns (-DFLOWGAUGE_FREQUENCY=1 -DFLOWGAUGE_FREQUENCY_KEY=0 \
+             -DFLOWGAUGE_FREQUENCY_SKETCH=2 -DFLOWGAUGE_FREQUENCY_COLUMN_BITS=4); compile it so, or change the settings",
+        ),
+    ];
+    for (message, expected) in cases {
+        assert!(message.contains(expected), "{message}\nand not\n{expected}");
+    }
+}
+
+#[test]
+fn what_no_program_measures_is_refused() {
+    let refused = |change: fn(&mut Settings)| {
+        let mut settings = everything();
+        change(&mut settings);
+        definitions(&settings).unwrap_err().to_string()
+    };
+    let cases = [
+        (refused(|settings| settings.entropy[1] = settings.entropy[0]), "it measures one entropy, the first"),
+        (refused(|settings| settings.entropy[0].shape = Shape::DEFAULT), "it has 3 rows for entropy, 4 are wanted"),
+        (refused(|settings| settings.frequency.shape = Shape::DEFAULT), "it has 3 rows for frequency, 4 are wanted"),
+        (refused(|settings| settings.membership.shape = FilterShape::DEFAULT), "it has 3 rows for membership, 4 are wanted"),
+        (refused(|settings| settings.cardinality.mode = Mode::Staggered), "it has no staggered registers"),
+        (
+            refused(|settings| settings.heavy.algorithm = Algorithm::Rap),
+            "it finds heavy hitters by precision and not by rap, which takes the smallest of all counts",
+        ),
+        (
+            refused(|settings| settings.heavy.algorithm = Algorithm::HashPipe),
+            "it finds heavy hitters by precision and not by hashpipe",
+        ),
+        (refused(|settings| settings.heavy.unit = Unit::Bytes), "it finds the flows with the most packets, not bytes"),
+    ];
+    for (message, expected) in cases {
+        assert_eq!(message, format!("the program does not fit: {expected}"));
+    }
+}
+
+#[test]
+fn a_program_may_measure_more_than_is_wanted() {
+    let lab = Lab::with(everything(), 2);
+    let capabilities = lab.connect().capabilities().clone();
+    assert_eq!(capabilities.measurements, MeasurementKind::ALL);
+    assert_eq!((capabilities.entropies, capabilities.rows), (1, 3..=3));
+    assert_eq!((&capabilities.algorithms[..], &capabilities.units[..]), (&[Algorithm::Precision][..], &[Unit::Packets][..]));
+    let wanted = settings(6);
+    let mut tofino = crate::windows::connect_patiently(&lab.options(), wanted);
+    tofino.install(&Tables::new(&wanted, SEED)).unwrap();
+    lab.count(0..100);
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
 }

@@ -1,12 +1,14 @@
 //! What counts when everything works.
 
 use crate::frames::uniques;
-use crate::lab::{Lab, SEED, settings};
+use crate::lab::{Lab, SEED, Writes, settings};
 use crate::memory::number;
+use crate::model::crc32;
+use crate::programs::everything;
 use flowgauge_bfruntime::Match;
-use flowgauge_core::{HashMode, KeyKind, Tabulation, cardinality::rank_table};
-use flowgauge_dataplane::Dataplane;
+use flowgauge_core::{FlowKey, HashMode, KeyKind, Tabulation, cardinality::rank_table};
 use flowgauge_dataplane::tofino::{Fec, Port, Speed};
+use flowgauge_dataplane::{Dataplane, Snapshot};
 use std::time::Duration;
 
 #[test]
@@ -16,7 +18,7 @@ fn the_tables_on_the_switch_are_those_of_the_core() {
     lab.count(0..100);
     let _tofino = lab.counting();
     let state = lab.switch.memory.state();
-    let rank = &state.entries["pipe.Ingress.flowgauge.cardinality.rank"];
+    let rank = &state.entries["pipe.Ingress.flowgauge.cardinality_by_src.rank"];
     let mut levels: Vec<(u64, u32, u8)> = rank
         .iter()
         .map(|(key, data)| match &key["rank_bits"] {
@@ -28,10 +30,10 @@ fn the_tables_on_the_switch_are_those_of_the_core() {
     let expected = rank_table(settings(11).cardinality.precision);
     let expected: Vec<(u64, u32, u8)> = expected.map(|entry| (entry.value.into(), entry.prefix_length, entry.level)).collect();
     assert_eq!(levels, expected);
-    assert_eq!(state.defaults["pipe.Ingress.flowgauge.cardinality.rank"].bytes("level"), Some(&[22][..]));
+    assert_eq!(state.defaults["pipe.Ingress.flowgauge.cardinality_by_src.rank"].bytes("level"), Some(&[22][..]));
 
     for (index, words) in Tabulation::from_seed(SEED).tables().iter().enumerate() {
-        let entries = &state.entries[&format!("pipe.Ingress.flowgauge.hash.tabulation{index}")];
+        let entries = &state.entries[&format!("pipe.Ingress.flowgauge.hash.tabulation.words{index}")];
         let held: Vec<(u64, u64)> = entries
             .iter()
             .map(|(key, data)| match &key["byte"] {
@@ -144,4 +146,115 @@ pub fn connect_patiently(
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Sets values of an element in each pipe.
+fn put(lab: &Lab, table: &str, index: usize, values: &[(&str, [u32; 2])]) {
+    let mut state = lab.switch.memory.state();
+    let pipes = state.hardware.get_mut(&format!("pipe.Ingress.flowgauge.{table}")).unwrap();
+    for (field, values) in values {
+        for (pipe, value) in pipes.iter_mut().zip(values) {
+            let name = format!("Ingress.flowgauge.{table}.{field}");
+            assert!(pipe[index].insert(name, value.to_be_bytes().to_vec()).is_some(), "{table} has no {field}");
+        }
+    }
+}
+
+#[test]
+fn sketches_and_filters_are_merged_over_pipes_and_cleared() {
+    let settings = everything();
+    let lab = Lab::with(settings, 2);
+    let mut tofino = lab.counting();
+    for window in 0..3 {
+        let bank = window % 2;
+        // Bank 0 counts first.
+        let cell = |column: usize| bank * 16 + column;
+        put(&lab, "entropy_by_src.count_sketch0", cell(3), &[("f1", [5, 3_u32.wrapping_neg()])]);
+        put(&lab, "entropy_by_src.count_sketch2", cell(15), &[("f1", [1, 1_u32.wrapping_neg()])]);
+        put(&lab, "entropy_by_src.sum", bank, &[("low", [u32::MAX, 2]), ("high", [1, 3])]);
+        put(&lab, "frequency_by_src.count_min1", cell(0), &[("f1", [7, 0])]);
+        put(&lab, "frequency_by_src.count_min2", cell(4), &[("f1", [0, 1 << 31])]);
+        put(&lab, "membership_by_src.bits0", bank * 2, &[("f1", [1, 1 << 31])]);
+        put(&lab, "membership_by_src.bits2", bank * 2 + 1, &[("f1", [4, 6])]);
+        put_talker(&lab, bank);
+        lab.count(0..20);
+        let snapshot = tofino.rotate().unwrap();
+        lab.assert_holds(&snapshot, 0..20);
+        let mut sketch = [0; 48];
+        sketch[3] = 2;
+        assert_eq!(snapshot.sketches[0].cells(settings.entropy[0].shape), sketch);
+        assert_eq!(snapshot.bank.entropy[0].sum, (5 << 32) + 1);
+        let mut cells = [0; 48];
+        (cells[16], cells[36]) = (7, i32::MIN);
+        assert_eq!(snapshot.bank.frequency.cells(settings.frequency.shape), cells);
+        assert_eq!(snapshot.bank.membership.words(settings.membership.shape), [1 << 31 | 1, 0, 6 << 32]);
+        assert_eq!(talkers(&snapshot), [(FlowKey::new(&TALKER), 5, 2)]);
+        assert_eq!((snapshot.bank.heavy.packets(), snapshot.bank.heavy.total()), (13, 20));
+        let state = lab.switch.memory.state();
+        let left = state.hardware.iter().filter(|(table, _)| !table.ends_with("frames"));
+        for (table, pipes) in left {
+            // Counts of flows are kept plus one.
+            let empty = |name: &str| u64::from(table.contains("flows") && name.ends_with("count"));
+            let mut values = pipes.iter().flatten().flatten();
+            assert!(values.all(|(name, value)| number(value) == empty(name)), "{table} is not cleared");
+        }
+    }
+}
+
+#[test]
+fn a_bank_whose_clearing_fails_is_cleared_by_the_next_try() {
+    let lab = Lab::with(everything(), 2);
+    let mut tofino = lab.counting();
+    put(&lab, "frequency_by_src.count_min0", 1, &[("f1", [9, 9])]);
+    lab.tampering.writes(|request| {
+        let clears = request.updates.len() > 1;
+        if clears { Writes::Refused(tonic::Status::aborted("busy")) } else { Writes::CarriedOut }
+    });
+    let failed = crate::lab::failure(tofino.rotate());
+    assert!(failed.is_transient(), "{failed}");
+    lab.tampering.stop();
+    let snapshot = tofino.rotate().unwrap();
+    assert_eq!(snapshot.bank.frequency.cells(everything().frequency.shape)[1], 18);
+    tofino.rotate().unwrap();
+    let again = tofino.rotate().unwrap();
+    assert!(again.bank.frequency.cells(everything().frequency.shape).iter().all(|cell| *cell == 0));
+}
+
+const TALKER: [u8; 4] = [10, 0, 0, 1];
+
+/// Five packets of a flow, two of them inherited, in the first slot of one pipe, among 13 packets of both.
+fn put_talker(lab: &Lab, bank: usize) {
+    put(lab, "heavy_by_src.packets", bank, &[("f1", [9, 4])]);
+    put(lab, "heavy_by_src.flows0", bank * 8, &[("signature", [crc32(&TALKER), 0]), ("count", [6, 1])]);
+    put(lab, "heavy_by_src.origin", bank * 16, &[("inherited", [2, 0]), ("version", [4, 0])]);
+    put(lab, "heavy_by_src.src_lower", bank * 16, &[("high", [0, 0]), ("low", [u32::from_be_bytes(TALKER), 0])]);
+}
+
+fn talkers(snapshot: &Snapshot) -> Vec<(FlowKey, u64, u64)> {
+    let settings = everything().heavy;
+    snapshot.bank.heavy.entries(&settings).map(|entry| (entry.key, entry.count, entry.inherited)).collect()
+}
+
+#[test]
+fn a_slot_that_changes_hands_while_it_is_read_is_left_out_and_read_again() {
+    let lab = Lab::with(everything(), 2);
+    let mut tofino = lab.counting();
+    let origin = |inherited, version| ("origin", [("inherited", [inherited, 0]), ("version", [version, 0])]);
+    let damages = [
+        ("src_lower", [("high", [0, 0]), ("low", [u32::from_be_bytes([10, 0, 0, 2]), 0])]),
+        origin(2, 6),
+        origin(2, 0),
+        origin(5, 4),
+    ];
+    for (table, fields) in damages {
+        put_talker(&lab, 0);
+        assert_eq!(talkers(&tofino.sample().unwrap()).len(), 1);
+        put(&lab, &format!("heavy_by_src.{table}"), 0, &fields);
+        assert_eq!(talkers(&tofino.sample().unwrap()), [], "{table}: {fields:?}");
+    }
+    let failed = crate::lab::failure(tofino.rotate());
+    assert!(failed.to_string().contains("bank 0 is closed and counts on"), "{failed}");
+    put_talker(&lab, 0);
+    assert_eq!(talkers(&tofino.rotate().unwrap()), [(FlowKey::new(&TALKER), 5, 2)]);
+    assert_eq!(talkers(&tofino.sample().unwrap()), []);
 }

@@ -228,7 +228,10 @@ impl<'a> Pass<'a> {
             self.output.reserve(self.input.len());
         }
         self.run(&program.deparser)?;
-        if let Some(data) = self.resubmit {
+        // The chip's drop control ends a packet before it can be resubmitted.
+        if let Some(data) = self.resubmit
+            && self.get(program.intrinsic.drop) & 1 == 0
+        {
             return Ok(Outcome::Resubmitted(data));
         }
         if !self.emits {

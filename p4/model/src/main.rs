@@ -41,7 +41,8 @@ struct Command {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:50052")]
     listen: SocketAddr,
 
-    /// A setting of the build, as -D on the compiler's command line: FLOWGAUGE_KEY, FLOWGAUGE_HASH, FLOWGAUGE_PRECISION
+    /// A setting of the build, as -D on the compiler's command line: FLOWGAUGE_KEY, FLOWGAUGE_PRECISION, FLOWGAUGE_ENTROPY
+    /// and others (p4/README.md, Settings)
     #[arg(short = 'D', long, value_name = "NAME=VALUE", value_parser = definition)]
     define: Vec<(String, String)>,
 

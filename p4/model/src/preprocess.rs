@@ -51,6 +51,11 @@ const OWN: &[(&str, &str)] = own!(
     "counters.p4",
     "hash.p4",
     "cardinality.p4",
+    "sketch.p4",
+    "entropy.p4",
+    "frequency.p4",
+    "membership.p4",
+    "heavy.p4",
     "telemetry.p4",
     "forward.p4"
 );
@@ -255,8 +260,22 @@ impl Preprocessor<'_> {
             let body = self.substitute(definition, &arguments, token, within)?;
             let deeper: Vec<&str> = within.iter().copied().chain([&*token.text]).collect();
             output.extend(self.expand(&body, &deeper)?);
+            // A macro's name at the end of an expansion takes the arguments behind it.
+            if let Some(rest) = input.get(at..)
+                && rest.first().is_some_and(|next| next.is("("))
+                && output.last().is_some_and(|last| self.takes_arguments(last, within))
+            {
+                let again: Vec<Token> = output.pop().into_iter().chain(rest.iter().cloned()).collect();
+                output.extend(self.expand(&again, within)?);
+                return Ok(output);
+            }
         }
         Ok(output)
+    }
+
+    fn takes_arguments(&self, token: &Token, within: &[&str]) -> bool {
+        let known = (token.kind == Kind::Name && !within.contains(&&*token.text)).then(|| self.macros.get(&*token.text));
+        known.flatten().is_some_and(|definition| definition.parameters.is_some())
     }
 
     fn substitute(&self, definition: &Macro, arguments: &[Vec<Token>], user: &Token, within: &[&str]) -> Result<Vec<Token>> {

@@ -9,6 +9,11 @@
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod frames;
 
+use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::membership::{self, FilterShape};
+use flowgauge_core::sketch::{self, Shape};
+use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardinality};
+use flowgauge_dataplane::tofino::{builds as builds_of, definitions};
 use flowgauge_p4_model::{Fault, Model, Options};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,8 +23,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-/// Stages of a pipe that one build may take.
+/// Stages of a pipe that distinct flows alone may take.
 const STAGES: u64 = 5;
+/// Stages that all measurements together may take.
+const STAGES_OF_ALL: u64 = 9;
 
 /// The compiler, if it is here and makes programs for Tofino.
 fn compiler() -> Option<OsString> {
@@ -42,7 +49,11 @@ struct Compiled {
 impl Compiled {
     fn new(compiler: &OsString, source: PathBuf, defines: &[(&'static str, u32)]) -> Compiled {
         let stem = source.file_stem().unwrap().to_string_lossy().into_owned();
-        let name = defines.iter().fold(stem, |name, (_, value)| format!("{name}-{value}"));
+        let name = defines.iter().fold(stem, |name, (define, value)| {
+            let words = define.trim_start_matches("FLOWGAUGE_").split('_');
+            let initials: String = words.filter_map(|word| word.chars().next()).collect();
+            format!("{name}-{initials}{value}")
+        });
         let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled").join(name);
         let _ = fs::remove_dir_all(&output);
         fs::create_dir_all(&output).unwrap();
@@ -72,7 +83,7 @@ impl Compiled {
     }
 
     /// A row of the table in `p4/README.md`.
-    fn row(&self) -> String {
+    fn row(&self, settings: &Settings) -> String {
         let metrics: Value = serde_json::from_str(&self.read("pipe/logs/metrics.json")).unwrap();
         let containers = |kind: &str| {
             let sizes = metrics["phv"][kind].as_array().unwrap().iter();
@@ -83,12 +94,9 @@ impl Compiled {
         let heads: Vec<&str> =
             resources.lines().find(|line| line.contains("Meter ALU")).unwrap().split('|').map(str::trim).collect();
         let stateful = totals[heads.iter().position(|head| head.contains("Meter ALU")).unwrap()];
-        let setting = |index: usize| self.defines[index].1;
-        let key = ["src", "dst", "src-dst", "five-tuple"][setting(0) as usize];
-        let hash = ["crc32", "tabulated"][setting(1) as usize];
         format!(
-            "| {key} | {hash} | {} | {} | {} | {} | {stateful} | {} | {} | {} |",
-            1 << setting(2),
+            "| {} | {} | {} | {} | {stateful} | {} | {} | {} |",
+            described(settings),
             self.stages(),
             metrics["mau"]["srams"],
             metrics["mau"]["tcams"],
@@ -144,23 +152,91 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
     compared
 }
 
-/// Every key and hash, and the smallest and largest bank. On the compiler that `p4/README.md` names, its table must be right.
+/// What is measured, as the table in `p4/README.md` says it.
+fn described(settings: &Settings) -> String {
+    let builds = builds_of(settings).unwrap();
+    let on = builds.iter().filter_map(|build| Some(format!("{} {}", build.kind.name(), build.description.as_ref()?)));
+    on.collect::<Vec<_>>().join("; ")
+}
+
+const OFF: Settings = Settings::only(cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT });
+
+fn distinct(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
+    let precision = Precision::new(precision).unwrap();
+    Settings::only(cardinality::Settings { key, hash, precision, ..cardinality::Settings::DEFAULT })
+}
+
+fn sketch_of(kind: SketchKind, key: KeyKind, columns: usize) -> sketch::Settings {
+    sketch::Settings { mode: kind.into(), key, shape: Shape::new(3, columns).unwrap() }
+}
+
+fn filter(key: KeyKind, bits: usize) -> membership::Settings {
+    membership::Settings { on: true, key, shape: FilterShape::new(3, bits).unwrap() }
+}
+
+fn slots(key: KeyKind, slots_log2: u8) -> heavy::Settings {
+    heavy::Settings { algorithm: Algorithm::Precision, unit: Unit::Packets, key, slots_log2 }
+}
+
+/// Everything but heavy hitters, by the keys of cardinality, entropy, frequency and membership.
+fn all(keys: [KeyKind; 4], entropy: SketchKind, frequency: SketchKind, columns: usize) -> Settings {
+    Settings {
+        entropy: [sketch_of(entropy, keys[1], columns), sketch::Settings::DEFAULT],
+        frequency: sketch_of(frequency, keys[2], columns),
+        membership: filter(keys[3], 1 << 16),
+        ..distinct(keys[0], HashMode::Tabulated, 11)
+    }
+}
+
+fn builds() -> Vec<Settings> {
+    use KeyKind::{Dst, FiveTuple, Src, SrcDst};
+    use SketchKind::{CountMin, CountSketch};
+    let of_each_key = |key| HashMode::ALL.map(|hash| distinct(key, hash, 11));
+    let entropy = |kind, columns| Settings { entropy: [sketch_of(kind, SrcDst, columns), sketch::Settings::DEFAULT], ..OFF };
+    let frequency = |kind, columns| Settings { frequency: sketch_of(kind, Src, columns), ..OFF };
+    let membership = |bits| Settings { membership: filter(Src, bits), ..OFF };
+    let mut builds: Vec<Settings> = KeyKind::ALL.into_iter().flat_map(of_each_key).collect();
+    builds.extend([(Src, 4), (Src, 16), (FiveTuple, 16)].map(|(key, bits)| distinct(key, HashMode::Tabulated, bits)));
+    builds.extend([entropy(CountSketch, 1024), entropy(CountSketch, 4096), entropy(CountMin, 1024), entropy(CountMin, 16)]);
+    builds.extend([frequency(CountMin, 1024), frequency(CountMin, 4096), frequency(CountSketch, 1024)]);
+    builds.extend([membership(64), membership(1 << 16)]);
+    builds.extend([
+        all([Src; 4], CountSketch, CountMin, 1024),
+        all([FiveTuple; 4], CountSketch, CountSketch, 1024),
+        all([Src, SrcDst, Src, Src], CountSketch, CountMin, 1024),
+        all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024),
+        all([FiveTuple, SrcDst, Src, Dst], CountSketch, CountMin, 4096),
+    ]);
+    builds.extend(
+        [(Src, 10), (Dst, 4), (SrcDst, 10), (FiveTuple, 12)].map(|(key, bits)| Settings { heavy: slots(key, bits), ..OFF }),
+    );
+    let heavy_too = |key: KeyKind, others: Settings| Settings { heavy: slots(key, 10), ..others };
+    builds.extend([
+        heavy_too(Src, all([Src; 4], CountSketch, CountMin, 1024)),
+        heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024)),
+        heavy_too(Src, all([Src, SrcDst, Src, Src], CountSketch, CountMin, 1024)),
+        heavy_too(FiveTuple, all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024)),
+    ]);
+    builds
+}
+
+/// Every key, hash and measurement, and the smallest and largest arrays. On the compiler that `p4/README.md` names, its table must be
+/// right.
 #[test]
 fn flowgauge_fits_and_has_the_same_schema() {
     let Some(compiler) = compiler() else {
         return;
     };
-    let settings = |key, hash, precision| [("FLOWGAUGE_KEY", key), ("FLOWGAUGE_HASH", hash), ("FLOWGAUGE_PRECISION", precision)];
-    let mut builds: Vec<_> = (0..4).flat_map(|key| [settings(key, 0, 11), settings(key, 1, 11)]).collect();
-    builds.extend([settings(0, 1, 4), settings(0, 1, 16), settings(3, 1, 16)]);
+    let builds = builds();
     let source = folder().join("flowgauge.p4");
-    let build = |defines: &[_; 3]| {
-        let compiled = Compiled::new(&compiler, source.clone(), defines);
-        let name = format!("{defines:?}");
+    let build = |settings: &Settings| {
+        let compiled = Compiled::new(&compiler, source.clone(), &definitions(settings).unwrap());
+        let name = described(settings);
         let compared = compare(&name, &mut compiled.model(), &compiled.read("bfrt.json"));
         assert!(compared > 10, "{name}: {compared}");
-        assert!(compiled.stages() <= STAGES, "{name}: {} stages", compiled.stages());
-        compiled.row()
+        let most = if settings.beyond_cardinality() { STAGES_OF_ALL } else { STAGES };
+        assert!(compiled.stages() <= most, "{name}: {} stages", compiled.stages());
+        compiled.row(settings)
     };
     let (first, second) = builds.split_at(builds.len() / 2);
     let rows: Vec<String> = thread::scope(|scope| {

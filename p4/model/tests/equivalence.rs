@@ -10,57 +10,98 @@ mod definitions;
 mod frames;
 mod switch;
 
-use flowgauge_core::cardinality::Settings as Cardinality;
-use flowgauge_core::{Bank, Context, HashMode, KeyKind, Link, Precision, Settings, State};
+use flowgauge_core::cardinality::{self, Settings as Cardinality};
+use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
+use flowgauge_core::logarithm::PER_PACKET;
+use flowgauge_core::membership::{self, FilterShape};
+use flowgauge_core::{Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::{Tables, traffic};
 use frames::within_reach_of_a_switch as within_reach;
 use proptest::prelude::*;
-use switch::Switch;
+use switch::{ROWS, Switch, Window, boxed, shape};
 
 const SEED: u64 = 7;
 
 fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
     let precision = Precision::new(p).unwrap();
-    Settings { cardinality: Cardinality { key, hash, precision, ..Cardinality::default() } }
+    Settings::only(Cardinality { key, hash, precision, ..Cardinality::default() })
+}
+
+/// Nothing but counters.
+fn nothing() -> Settings {
+    Settings::only(Cardinality { mode: cardinality::Mode::Off, ..Cardinality::default() })
+}
+
+fn sketch_of(kind: SketchKind, key: KeyKind, column_bits: u32) -> sketch::Settings {
+    sketch::Settings { mode: kind.into(), key, shape: shape(column_bits) }
+}
+
+fn entropy(kind: SketchKind, key: KeyKind, column_bits: u32) -> Settings {
+    let mut settings = nothing();
+    settings.entropy[0] = sketch_of(kind, key, column_bits);
+    settings
+}
+
+fn frequency(kind: SketchKind, key: KeyKind, column_bits: u32) -> Settings {
+    Settings { frequency: sketch_of(kind, key, column_bits), ..nothing() }
+}
+
+fn membership(key: KeyKind, row_bits: u32) -> Settings {
+    let shape = FilterShape::new(ROWS, 1 << row_bits).unwrap();
+    Settings { membership: membership::Settings { on: true, key, shape }, ..nothing() }
 }
 
 /// What the core counts of frames that are on the wire as they are here.
-fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Bank {
+fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Window {
     let tables = Tables::new(settings, SEED);
-    let context = Context { settings: *settings, tabulation: &tables.tabulation };
-    let mut state = Box::new(State::new());
+    let context = Context { settings: *settings, tabulation: &tables.tabulation, sharing: Sharing::Alone };
+    static EMPTY: State = State::new();
+    let (mut state, shared) = (boxed(&EMPTY), Box::new(Shared::new()));
     for frame in frames {
-        state.record(0, &context, Link::Ethernet, frame, frame.len() as u32, 0);
+        state[0].active(&shared, 0).record(&context, Link::Ethernet, frame, frame.len() as u32, 0);
     }
-    state.banks[0]
+    let mut window = Window::new();
+    window.bank[0] = state[0].banks[0];
+    shared.banks[0][0].merge_into(&mut window.sketch, settings.entropy[0].shape);
+    window
 }
 
-fn assert_same(settings: &Settings, found: &Bank, expected: &Bank, what: &str) {
-    let Cardinality { key, hash, precision, .. } = settings.cardinality;
-    let what = format!("{what}, {}, {}, {} registers", key.name(), hash.name(), precision.registers());
+fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &str) {
+    let (sketch, expected_sketch) = (&found.sketch, &expected.sketch);
+    let (found, expected) = (&found.bank[0], &expected.bank[0]);
+    let what = format!("{what}, {settings:?}");
     assert_eq!(found.counters, expected.counters, "{what}");
+    let precision = settings.cardinality.precision;
     assert!(found.cardinality.levels(precision) == expected.cardinality.levels(precision), "registers differ: {what}");
+    let shape = settings.entropy[0].shape;
+    assert!(sketch.cells(shape) == expected_sketch.cells(shape), "the entropy's counters differ: {what}");
+    assert_eq!(found.entropy[0].sum, expected.entropy[0].sum, "the entropy's sum: {what}");
+    let shape = settings.frequency.shape;
+    assert!(found.frequency.cells(shape) == expected.frequency.cells(shape), "the frequency's counters differ: {what}");
+    let shape = settings.membership.shape;
+    assert!(found.membership.words(shape) == expected.membership.words(shape), "the filter's bits differ: {what}");
 }
 
 fn check(settings: &Settings, frames: &[OwnedFrame]) {
-    let reach = |frame: &&[u8]| settings.cardinality.key != KeyKind::FiveTuple || within_reach(frame);
+    let reach = |frame: &&[u8]| !settings.uses(KeyKind::FiveTuple) || within_reach(frame);
     let frames: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).filter(reach).collect();
     let mut switch = Switch::new(settings, SEED);
     frames.iter().for_each(|frame| switch.inject(frame));
     let all = expected(settings, frames.iter().copied());
-    let bank = switch.bank(0);
-    if bank.counters == all.counters && bank.cardinality == all.cardinality {
+    let window = switch.window(0);
+    if window == all {
         return;
     }
     // Something differs: name the first frame that does.
     for frame in &frames {
         let mut switch = Switch::new(settings, SEED);
         switch.inject(frame);
-        assert_same(settings, &switch.bank(0), &expected(settings, [*frame]), &format!("{frame:02x?}"));
+        assert_same(settings, &switch.window(0), &expected(settings, [*frame]), &format!("{frame:02x?}"));
     }
-    assert_same(settings, &bank, &all, "all frames");
+    assert_same(settings, &window, &all, "all frames");
+    panic!("something differs that is not in use: {settings:?}");
 }
 
 #[test]
@@ -86,7 +127,7 @@ fn every_level_of_every_precision() {
             (1..=rank_bits + 1).map(|level| frames::from_source(definitions::bytes_with_crc32(crc(level)))).collect();
         check(&settings, &frames);
         let last = expected(&settings, [frames.last().unwrap().bytes.as_slice()]);
-        assert_eq!(last.cardinality.levels(settings.cardinality.precision).iter().max(), Some(&(33 - p)));
+        assert_eq!(last.bank[0].cardinality.levels(settings.cardinality.precision).iter().max(), Some(&(33 - p)));
     }
 }
 
@@ -113,9 +154,9 @@ fn every_header_length_with_every_total_length() {
     }
     let mut switch = Switch::new(&settings, SEED);
     for frame in &all {
-        let before = switch.bank(0).counters;
+        let before = switch.window(0).bank[0].counters;
         switch.inject(&frame.bytes);
-        let (now, one) = (switch.bank(0).counters, expected(&settings, [frame.bytes.as_slice()]).counters);
+        let (now, one) = (switch.window(0).bank[0].counters, expected(&settings, [frame.bytes.as_slice()]).bank[0].counters);
         let found = (now.ipv4 - before.ipv4, now.bad_header - before.bad_header);
         assert_eq!(found, (one.ipv4, one.bad_header), "{:02x?}", &frame.bytes[14..18]);
     }
@@ -134,6 +175,144 @@ fn every_beginning_of_every_kind() {
     for key in KeyKind::ALL {
         check(&settings(key, HashMode::Tabulated, 11), &frames);
     }
+}
+
+/// Random frames have hardly two of the same flow; these come again and again, so that counts grow, and in few columns, so that
+/// rows differ and go below zero.
+fn recurring(seed: u64) -> Vec<OwnedFrame> {
+    let distinct = [frames::random(seed, 60), frames::kinds()].concat();
+    let mut chosen = seed;
+    let next = |_| {
+        chosen = chosen.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (one, other) = ((chosen >> 33) as usize, (chosen >> 48) as usize);
+        distinct[(one % distinct.len()).min(other % distinct.len())].clone()
+    };
+    (0..1500).map(next).collect()
+}
+
+#[test]
+fn entropy_by_every_key_and_sketch() {
+    for key in KeyKind::ALL {
+        for kind in SketchKind::ALL {
+            for column_bits in [4, 10, 12] {
+                check(&entropy(kind, key, column_bits), &recurring(u64::from(column_bits)));
+            }
+        }
+    }
+}
+
+#[test]
+fn frequencies_by_every_key_and_sketch() {
+    for key in KeyKind::ALL {
+        for kind in SketchKind::ALL {
+            for column_bits in [4, 10, 12] {
+                check(&frequency(kind, key, column_bits), &recurring(u64::from(column_bits)));
+            }
+        }
+    }
+}
+
+#[test]
+fn membership_by_every_key_and_length() {
+    let frames = [frames::random(5, 1000), frames::kinds()].concat();
+    for key in KeyKind::ALL {
+        for row_bits in [6, 7, 11, 16] {
+            check(&membership(key, row_bits), &frames);
+        }
+    }
+}
+
+/// Keys in common and each its own, so that every hash is shared and not.
+#[test]
+fn all_measurements_together() {
+    let (kinds, keys) = (SketchKind::ALL, KeyKind::ALL);
+    for round in 0..16 {
+        let key = |shift: usize| keys[(round >> shift) % 4 % (1 + round % 4)];
+        let mut all = settings(key(0), HashMode::ALL[round % 2], 8);
+        all.entropy[0] = sketch_of(kinds[round % 2], key(1), 8);
+        all.frequency = sketch_of(kinds[round / 2 % 2], key(2), 9);
+        all.membership = membership(key(3), 10).membership;
+        check(&all, &recurring(round as u64));
+    }
+}
+
+/// Counters at the ends of their range, of both signs and in every order, before one packet.
+#[test]
+fn every_median_and_minimum() {
+    let values = [0, 1, 2, 3, -1, -2, 66, 1 << 30, -(1 << 30), i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1];
+    // Sources whose three signs are different from one to the next.
+    let frames: Vec<OwnedFrame> = (1..=61_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
+    for kind in SketchKind::ALL {
+        let settings = entropy(kind, KeyKind::Src, 4);
+        let tabulation = Tables::new(&settings, SEED).tabulation;
+        let mut switch = Switch::new(&settings, SEED);
+        let mut added = 0;
+        let mut signs_seen = std::collections::BTreeSet::new();
+        for (at, [a, b, c]) in combinations(values).into_iter().enumerate() {
+            let frame = &frames[at % frames.len()];
+            let block = tabulation.row_block(definitions::crc32(&frame.bytes[26..30]), 0);
+            let signs = [0, 1, 2].map(|row| if kind == SketchKind::CountMin || block >> (16 * row) & 1 == 0 { 1 } else { -1 });
+            signs_seen.insert(signs);
+            (0..).zip([a, b, c]).for_each(|(row, value)| switch.fill_row(row, value));
+            switch.set_sum(0, 5);
+            switch.inject(&frame.bytes);
+            let mut counts = [0, 1, 2].map(|row| [a, b, c][row].wrapping_add(signs[row]).wrapping_mul(signs[row]));
+            let count = match kind {
+                SketchKind::CountSketch => {
+                    counts.sort_unstable();
+                    counts[1]
+                }
+                SketchKind::CountMin => counts.map(|count| if count < 0 { i32::MAX } else { count }).into_iter().min().unwrap(),
+            };
+            let term = if count > 1 { u64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) } else { 0 };
+            let found = switch.window(0).bank[0].entropy[0].sum - 5 * switch.model.pipes() as u64;
+            assert_eq!(found, term, "{kind:?} of {a}, {b}, {c} with signs {signs:?}");
+            added += u64::from(term > 0);
+        }
+        assert!(added > 200, "{added}");
+        assert_eq!(signs_seen.len(), if kind == SketchKind::CountMin { 1 } else { 8 });
+    }
+}
+
+fn combinations<const N: usize>(values: [i32; N]) -> Vec<[i32; 3]> {
+    let pairs = values.into_iter().flat_map(|a| values.map(|b| (a, b)));
+    pairs.flat_map(|(a, b)| values.map(|c| [a, b, c])).collect()
+}
+
+#[test]
+fn sums_carry_into_their_upper_half() {
+    let settings = entropy(SketchKind::CountSketch, KeyKind::Src, 10);
+    let mut switch = Switch::new(&settings, SEED);
+    let frame = frames::from_source([10, 0, 0, 1]);
+    for _ in 0..2 {
+        switch.inject(&frame.bytes);
+    }
+    let term = u64::from(PER_PACKET.log2(3) + DERIVATIVE_OF_LOG);
+    for before in [(1_u64 << 32) - 1 - term, (1 << 32) - term, (1 << 32) + 1 - term, (7 << 32) - 1, u64::MAX - term] {
+        let mut one = switch.clone();
+        one.set_sum(0, before);
+        one.inject(&frame.bytes);
+        // The other pipe keeps what it was set to.
+        assert_eq!(one.window(0).bank[0].entropy[0].sum, before.wrapping_add(term).wrapping_add(before), "{before:#x}");
+    }
+}
+
+/// A pipe's flows are its own: pipes add up as cores with sketches of their own would.
+#[test]
+fn pipes_add_up() {
+    let mut settings = entropy(SketchKind::CountSketch, KeyKind::Src, 8);
+    settings.frequency = sketch_of(SketchKind::CountMin, KeyKind::Src, 8);
+    settings.membership = membership(KeyKind::Src, 8).membership;
+    let frames = recurring(9);
+    let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).collect();
+    let mut switch = Switch::new(&settings, SEED);
+    let (first, second) = bytes.split_at(700);
+    first.iter().for_each(|frame| drop(switch.model.inject(0, frame).unwrap()));
+    second.iter().for_each(|frame| drop(switch.model.inject(128, frame).unwrap()));
+    let (mut sum, second) = (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
+    sum.bank[0].merge(&second.bank[0], &settings);
+    sum.sketch.merge(&second.sketch, settings.entropy[0].shape);
+    assert_same(&settings, &switch.window(0), &sum, "two pipes");
 }
 
 #[test]
@@ -159,15 +338,18 @@ fn generated_traffic() {
 
 #[test]
 fn windows_are_banks() {
-    let settings = settings(KeyKind::Src, HashMode::Tabulated, 8);
+    let mut settings = settings(KeyKind::Src, HashMode::Tabulated, 8);
+    settings.entropy[0] = sketch_of(SketchKind::CountSketch, KeyKind::SrcDst, 8);
+    settings.frequency = sketch_of(SketchKind::CountMin, KeyKind::Dst, 8);
+    settings.membership = membership(KeyKind::Src, 8).membership;
     let mut switch = Switch::new(&settings, SEED);
-    let frames = frames::random(3, 900);
+    let frames = recurring(3);
     let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).collect();
     for (window, frames) in bytes.chunks(100).enumerate() {
         let bank = (window % 2) as u8;
         switch.set_bank(bank);
         frames.iter().for_each(|frame| switch.inject(frame));
-        assert_same(&settings, &switch.bank(usize::from(bank)), &expected(&settings, frames.iter().copied()), "window");
+        assert_same(&settings, &switch.window(usize::from(bank)), &expected(&settings, frames.iter().copied()), "window");
         switch.clear(usize::from(bank));
     }
 }
@@ -197,6 +379,17 @@ proptest! {
     #[test]
     fn random_frames(seed: u64, key in 0..4_usize, hash in 0..2_usize, p in 4..=16_u8) {
         check(&settings(KeyKind::ALL[key], HashMode::ALL[hash], p), &frames::random(seed, 30));
+    }
+
+    #[test]
+    fn random_frames_in_sketches(
+        seed: u64, key in 0..4_usize, kind in 0..2_usize, column_bits in 4..=12_u32, row_bits in 6..=16_u32
+    ) {
+        let (key, kind) = (KeyKind::ALL[key], SketchKind::ALL[kind]);
+        let mut settings = membership(key, row_bits);
+        settings.entropy[0] = sketch_of(kind, key, column_bits);
+        settings.frequency = sketch_of(kind, key, column_bits);
+        check(&settings, &frames::random(seed, 30));
     }
 
     #[test]

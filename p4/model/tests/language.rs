@@ -75,7 +75,8 @@ fn conditions_and_bools() {
 
 #[test]
 fn constants_typedefs_variables_and_macros() {
-    let text = program("", "SET(x, BASE + 1) bit<32> v = hdr.io.a; word_t w = v + STEP; hdr.io.y = w; if (true) { bit<8> v = 1; }");
+    let text =
+        program("", "STORE(x, BASE + 1) bit<32> v = hdr.io.a; word_t w = v + STEP; hdr.io.y = w; if (true) { bit<8> v = 1; }");
     let text = text.text().replace(
         "struct none_t {}",
         "struct none_t {}
@@ -85,6 +86,7 @@ const word_t STEP = 4 + 3 * (1 << 2);
 #define JOIN(a, b) a##b
 #define SET(field, value) hdr.JOIN(i, o).field = value; \\
     // and nothing else
+#define STORE SET
 #if defined(BASE) && BASE >= 16 && !defined OTHER
 #elif 1
 #error not this one

@@ -10,9 +10,9 @@ use rbfrt::register;
 use rbfrt::table::{MatchValue, Request, TableOperation, ToBytes};
 use std::sync::Arc;
 
-const HASH: &str = "Ingress.flowgauge.hash.ipv4_crc.compute";
-const RANK: &str = "Ingress.flowgauge.cardinality.rank";
-const REGISTERS: &str = "Ingress.flowgauge.cardinality.registers";
+const HASH: &str = "Ingress.flowgauge.hash.src.ipv4_crc.compute";
+const RANK: &str = "Ingress.flowgauge.cardinality_by_src.rank";
+const REGISTERS: &str = "Ingress.flowgauge.cardinality_by_src.registers";
 const FRAMES: &str = "Ingress.flowgauge.counters.frames";
 const BANK: &str = "Ingress.flowgauge.bank";
 
@@ -67,7 +67,7 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
         let value = 1_u32 << (28 - u32::from(level));
         Request::new(RANK)
             .match_key("rank_bits", MatchValue::lpm(value, i32::from(level)))
-            .action("Ingress.flowgauge.cardinality.set_level")
+            .action("Ingress.flowgauge.cardinality_by_src.set_level")
             .action_data("level", level)
     };
     switch.write_table_entries((1..=28).map(level).collect::<Vec<_>>()).await.unwrap();
@@ -96,16 +96,16 @@ async fn tables_are_filled_packets_counted_and_registers_read() {
     switch.execute_operation(Request::new(REGISTERS).operation(TableOperation::SyncRegister)).await.unwrap();
     let read = switch.get_register_entry(register::Request::new(REGISTERS)).await.unwrap();
     for index in 0..32 {
-        let pipes = read.get(index).unwrap().get("Ingress.flowgauge.cardinality.registers.f1").unwrap();
+        let pipes = read.get(index).unwrap().get("Ingress.flowgauge.cardinality_by_src.registers.f1").unwrap();
         assert_eq!(pipes.len(), 2);
         // A thousand sources leave no register of 16 untouched; bank 0 did not count.
         assert!(pipes.iter().all(|level| (level.to_u32() > 0) == (index >= 16)), "{index}: {pipes:?}");
     }
 
-    let zero = register::Request::new(REGISTERS).index(20).data("Ingress.flowgauge.cardinality.registers.f1", 0_u8);
+    let zero = register::Request::new(REGISTERS).index(20).data("Ingress.flowgauge.cardinality_by_src.registers.f1", 0_u8);
     switch.write_register_entry(zero).await.unwrap();
     let read = switch.get_register_entry(register::Request::new(REGISTERS).index(20)).await.unwrap();
-    assert_eq!(read.get(20).unwrap().get("Ingress.flowgauge.cardinality.registers.f1").unwrap(), &[[0], [0]]);
+    assert_eq!(read.get(20).unwrap().get("Ingress.flowgauge.cardinality_by_src.registers.f1").unwrap(), &[[0], [0]]);
     switch
         .update_table_entry(ipv4().action_data("$COUNTER_SPEC_PKTS", 0_u64).action_data("$COUNTER_SPEC_BYTES", 0_u64))
         .await

@@ -64,21 +64,58 @@ fn of_flowgauge() {
         names,
         [
             "pipe.Ingress.flowgauge.bank",
-            "pipe.Ingress.flowgauge.cardinality.rank",
-            "pipe.Ingress.flowgauge.cardinality.registers",
+            "pipe.Ingress.flowgauge.cardinality_by_src.rank",
+            "pipe.Ingress.flowgauge.cardinality_by_src.registers",
             "pipe.Ingress.flowgauge.counters.classify",
             "pipe.Ingress.flowgauge.counters.frames",
-            "pipe.Ingress.flowgauge.hash.ipv4_crc.compute",
-            "pipe.Ingress.flowgauge.hash.ipv6_crc.compute",
-            "pipe.Ingress.flowgauge.hash.tabulation0",
-            "pipe.Ingress.flowgauge.hash.tabulation1",
-            "pipe.Ingress.flowgauge.hash.tabulation2",
-            "pipe.Ingress.flowgauge.hash.tabulation3",
-            "pipe.Ingress.flowgauge.hash.xor_words.compute",
+            "pipe.Ingress.flowgauge.hash.src.ipv4_crc.compute",
+            "pipe.Ingress.flowgauge.hash.src.ipv6_crc.compute",
+            "pipe.Ingress.flowgauge.hash.tabulation.words0",
+            "pipe.Ingress.flowgauge.hash.tabulation.words1",
+            "pipe.Ingress.flowgauge.hash.tabulation.words2",
+            "pipe.Ingress.flowgauge.hash.tabulation.words3",
+            "pipe.Ingress.flowgauge.hash.tabulation.xor_words.compute",
             "pipe.Ingress.forward.ports",
             "pipe.IngressParser.$PORT_METADATA",
         ]
     );
+}
+
+/// Names of measurements by a key of their own.
+#[test]
+fn of_all_measurements() {
+    let on = ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"];
+    let options = on.iter().fold(Options::default().define("FLOWGAUGE_CARDINALITY", 0), |options, name| options.define(name, 1));
+    let options = options.define("FLOWGAUGE_MEMBERSHIP_KEY", "FLOWGAUGE_KEY_FIVE_TUPLE").define("FLOWGAUGE_FREQUENCY_KEY", 1);
+    let schema = Model::flowgauge(&options).unwrap().schema();
+    let tables = by_name(&schema["tables"]);
+    let hash = ["dst", "src_dst", "five_tuple"].into_iter().flat_map(|key| {
+        let crcs = ["ipv4", "ipv6"].map(|family| format!("hash.{key}.{family}_crc.compute"));
+        let folds = ["01", "23"].map(|rows| format!("hash.{key}_rows.xor_rows{rows}.compute"));
+        crcs.into_iter().chain((0..4).map(move |index| format!("hash.{key}_rows.words{index}"))).chain(folds)
+    });
+    let rows = |name: &str| [0, 1, 2].map(|row| format!("{name}{row}"));
+    let measured = [
+        rows("entropy_by_src_dst.count_sketch"),
+        ["differences", "median", "logarithm"].map(|part| format!("entropy_by_src_dst.{part}")),
+        rows("frequency_by_dst.count_min"),
+        rows("membership_by_five_tuple.bits"),
+        rows("membership_by_five_tuple.place"),
+        ["bank", "counters.classify", "counters.frames"].map(str::to_owned),
+    ];
+    let names = hash.chain(measured.into_iter().flatten()).chain(["entropy_by_src_dst.sum".to_owned()]);
+    let mut expected: Vec<String> = names.map(|name| format!("pipe.Ingress.flowgauge.{name}")).collect();
+    expected.extend(["pipe.Ingress.forward.ports".to_owned(), "pipe.IngressParser.$PORT_METADATA".to_owned()]);
+    expected.sort_unstable();
+    assert_eq!(tables.keys().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+
+    let size = |name: &str| tables[format!("pipe.Ingress.flowgauge.{name}").as_str()]["size"].as_u64().unwrap();
+    assert_eq!(size("entropy_by_src_dst.count_sketch2"), 2048);
+    assert_eq!(size("entropy_by_src_dst.sum"), 2);
+    assert_eq!(size("membership_by_five_tuple.bits0"), 2 * 65_536 / 32);
+    let sum = &tables["pipe.Ingress.flowgauge.entropy_by_src_dst.sum"]["data"];
+    let halves = [0, 1].map(|half: usize| sum[half]["singleton"]["name"].as_str().unwrap());
+    assert_eq!(halves, ["low", "high"].map(|half| format!("Ingress.flowgauge.entropy_by_src_dst.sum.{half}")));
 }
 
 #[test]
@@ -88,6 +125,23 @@ fn settings_outside_their_range_are_refused() {
         ("FLOWGAUGE_PRECISION", "17", "not in"),
         ("FLOWGAUGE_KEY", "4", "is none of"),
         ("FLOWGAUGE_HASH", "2", "is neither"),
+        ("FLOWGAUGE_CARDINALITY", "2", "is neither 0 nor 1"),
+        ("FLOWGAUGE_ENTROPY", "2", "is neither 0 nor 1"),
+        ("FLOWGAUGE_ENTROPY_KEY", "4", "is none of"),
+        ("FLOWGAUGE_ENTROPY_SKETCH", "0", "is neither FLOWGAUGE_COUNT_SKETCH nor FLOWGAUGE_COUNT_MIN"),
+        ("FLOWGAUGE_ENTROPY_COLUMN_BITS", "13", "not in 4 to 12"),
+        ("FLOWGAUGE_FREQUENCY", "2", "is neither 0 nor 1"),
+        ("FLOWGAUGE_FREQUENCY_KEY", "4", "is none of"),
+        ("FLOWGAUGE_FREQUENCY_SKETCH", "3", "is neither"),
+        ("FLOWGAUGE_FREQUENCY_COLUMN_BITS", "3", "not in 4 to 12"),
+        ("FLOWGAUGE_HEAVY", "2", "is neither 0 nor 1"),
+        ("FLOWGAUGE_HEAVY_KEY", "4", "is none of"),
+        ("FLOWGAUGE_HEAVY_SLOT_BITS", "3", "not in 4 to 12"),
+        ("FLOWGAUGE_HEAVY_SLOT_BITS", "13", "not in 4 to 12"),
+        ("FLOWGAUGE_MEMBERSHIP", "2", "is neither 0 nor 1"),
+        ("FLOWGAUGE_MEMBERSHIP_KEY", "4", "is none of"),
+        ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "5", "not in 6 to 16"),
+        ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", "17", "not in 6 to 16"),
     ] {
         let error = Model::flowgauge(&Options::default().define(name, value)).unwrap_err().to_string();
         assert!(error.starts_with("settings.p4:") && error.contains(because), "{error}");

@@ -3,7 +3,7 @@
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::{Check, Status};
-use flowgauge_core::{Core, Settings};
+use flowgauge_core::{Core, Settings, Shared};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
 
@@ -203,7 +203,7 @@ fn membarrier(machine: &Machine) -> Check {
 /// Bytes of the kernel's array of cores, and the number of its elements.
 fn array(machine: &Machine) -> Option<(u64, usize)> {
     let cpus = listed(&machine.text("sys/devices/system/cpu/possible")?)?;
-    Some(((cpus * size_of::<Core>()) as u64, cpus))
+    Some(((cpus * size_of::<Core>() + size_of::<Shared>()) as u64, cpus))
 }
 
 fn memory(machine: &Machine) -> Check {

@@ -3,11 +3,9 @@
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
 
-const REFLECTED: u32 = POLYNOMIAL.reverse_bits();
-
 /// `SLICES[k][b]` is the remainder of byte `!b` followed by `k` zero bytes, with constants added: the initial value and the final XOR,
 /// all ones both, are in the tables, so that nothing has to be inverted on the way.
-static SLICES: [[u32; 256]; SLICE_COUNT] = slices();
+static SLICES: [[u32; 256]; SLICE_COUNT] = complemented(&slices(POLYNOMIAL));
 
 const SLICE_COUNT: usize = 16;
 
@@ -16,21 +14,22 @@ const SLICE_COUNT: usize = 16;
     clippy::arithmetic_side_effects,
     reason = "evaluated at compile time, where a panic is a compile error"
 )]
-const fn slices() -> [[u32; 256]; SLICE_COUNT] {
-    let mut tables = [[0; 256]; SLICE_COUNT];
+const fn slices<const N: usize>(polynomial: u32) -> [[u32; 256]; N] {
+    let reflected = polynomial.reverse_bits();
+    let mut tables = [[0; 256]; N];
     let mut byte = 0;
     while byte < 256 {
         let mut remainder = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            remainder = if remainder & 1 == 1 { (remainder >> 1) ^ REFLECTED } else { remainder >> 1 };
+            remainder = if remainder & 1 == 1 { (remainder >> 1) ^ reflected } else { remainder >> 1 };
             bit += 1;
         }
         tables[0][byte] = remainder;
         byte += 1;
     }
     let mut slice = 1;
-    while slice < SLICE_COUNT {
+    while slice < N {
         let mut byte = 0;
         while byte < 256 {
             let previous: u32 = tables[slice - 1][byte];
@@ -39,7 +38,7 @@ const fn slices() -> [[u32; 256]; SLICE_COUNT] {
         }
         slice += 1;
     }
-    complemented(&tables)
+    tables
 }
 
 /// Tables for a state that is the CRC so far, and not its complement. The constants of the first four, which take part in every word, give
@@ -135,4 +134,25 @@ impl Crc32 {
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     bytes.iter().fold(Crc32::new(), |crc, &byte| crc.byte(byte)).finish()
+}
+
+/// Another CRC of a single word in network order, for hashes beside [`Crc32`]: reflected in and out, initial value and final XOR all ones.
+///
+/// The Tofino form is `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`.
+pub(crate) struct WordCrc32([[u32; 256]; 4]);
+
+impl WordCrc32 {
+    /// The tables of a polynomial in normal form.
+    pub(crate) const fn new(polynomial: u32) -> Self {
+        WordCrc32(slices(polynomial))
+    }
+
+    /// The CRC of a word's four bytes, the most significant first.
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+    pub(crate) fn hash(&self, word: u32) -> u32 {
+        let [t0, t1, t2, t3] = &self.0;
+        let [b0, b1, b2, b3] = (!word).to_be_bytes();
+        !(t3[b0 as usize] ^ t2[b1 as usize] ^ t1[b2 as usize] ^ t0[b3 as usize])
+    }
 }

@@ -7,8 +7,9 @@
 mod crc32;
 mod tabulation;
 
+pub(crate) use crc32::WordCrc32;
 pub use crc32::{Crc32, POLYNOMIAL, crc32};
-pub use tabulation::Tabulation;
+pub use tabulation::{BLOCKS, MAX_ROWS, ROWS_PER_BLOCK, Tabulation, row};
 
 /// How a flow key becomes 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

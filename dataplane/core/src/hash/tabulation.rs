@@ -1,38 +1,64 @@
 //! Simple tabulation of a 32-bit value.
 
-/// Four tables of 256 random words: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`, `h3` being the most significant byte.
+/// Rows that a sketch can have.
+pub const MAX_ROWS: usize = BLOCKS * ROWS_PER_BLOCK;
+
+/// Rows whose hashes one pass over the CRC's bytes gives.
+pub const ROWS_PER_BLOCK: usize = 4;
+
+/// Passes that the rows of the largest sketch take.
+pub const BLOCKS: usize = 3;
+
+/// Tables of 256 random words, indexed by the bytes of a CRC, `h3` being the most significant.
 ///
-/// On Tofino the same words are the action data of four exact-match tables that the controller fills.
+/// One set gives the hash of registers: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`. Sketches of several rows need more bits than that,
+/// so there are further sets of 64-bit words, of which each gives four rows 16 bits.
+///
+/// On Tofino the same words are the action data of exact-match tables that the controller fills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tabulation {
     tables: [[u32; 256]; 4],
+    rows: [[[u64; 256]; 4]; BLOCKS],
 }
 
 impl Tabulation {
-    /// The tables of a seed: successive SplitMix64 outputs, upper halves, table 0 first, index 0 first.
+    /// The tables of a seed: successive SplitMix64 outputs, table 0 first, index 0 first; upper halves for the hash of registers, and
+    /// after them whole outputs for the blocks of rows.
     ///
     /// This sequence is part of a sketch's hash identity and never changes.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut state = seed;
-        let mut tables = [[0; 256]; 4];
-        for word in tables.iter_mut().flatten() {
+        let mut tabulation = Tabulation::ZERO;
+        for word in tabulation.tables.iter_mut().flatten() {
             *word = (split_mix_64(&mut state) >> 32) as u32;
         }
-        Tabulation { tables }
+        for word in tabulation.rows.iter_mut().flatten().flatten() {
+            *word = split_mix_64(&mut state);
+        }
+        tabulation
     }
 
-    /// Tables with given words, as read back from a device.
+    /// Tables of zeros, for statics that are filled later.
+    pub const ZERO: Tabulation = Tabulation::from_words([[0; 256]; 4], [[[0; 256]; 4]; BLOCKS]);
+
+    /// Tables of given words, as read back from a device.
     #[must_use]
-    pub const fn from_tables(tables: [[u32; 256]; 4]) -> Self {
-        Tabulation { tables }
+    pub const fn from_words(tables: [[u32; 256]; 4], rows: [[[u64; 256]; 4]; BLOCKS]) -> Self {
+        Tabulation { tables, rows }
     }
 
-    /// The words, `[table][byte]`.
+    /// The words of the hash of registers, `[table][byte]`.
     #[must_use]
     pub fn tables(&self) -> &[[u32; 256]; 4] {
         &self.tables
+    }
+
+    /// The words of the hashes of rows, `[block][table][byte]`; of a word the lowest 16 bits are those of the block's first row.
+    #[must_use]
+    pub fn rows(&self) -> &[[[u64; 256]; 4]; BLOCKS] {
+        &self.rows
     }
 
     /// Hashes a CRC.
@@ -44,6 +70,43 @@ impl Tabulation {
         let [h0, h1, h2, h3] = crc.to_le_bytes();
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
+
+    /// Hashes a CRC for the four rows of a block; see [`row`].
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+    pub fn row_block(&self, crc: u32, block: usize) -> u64 {
+        let Some([t0, t1, t2, t3]) = self.rows.get(block) else { return 0 };
+        let [h0, h1, h2, h3] = crc.to_le_bytes();
+        t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
+    }
+
+    /// Calls `visit(row, hash)` for the first `rows` rows. A row's place is in the upper bits of its hash.
+    #[inline(always)]
+    pub fn for_each_row(&self, crc: u32, rows: usize, mut visit: impl FnMut(usize, u32)) {
+        let mut first = 0;
+        for block in 0..BLOCKS {
+            if first >= rows {
+                break;
+            }
+            let hashes = self.row_block(crc, block);
+            for offset in 0..ROWS_PER_BLOCK {
+                let index = first.wrapping_add(offset);
+                if index >= rows {
+                    break;
+                }
+                visit(index, u32::from(row(hashes, offset)));
+            }
+            first = first.wrapping_add(ROWS_PER_BLOCK);
+        }
+    }
+}
+
+/// The hash of one row of a block: a column in its upper bits, a sign in its lowest.
+#[inline(always)]
+#[must_use]
+pub fn row(block: u64, row: usize) -> u16 {
+    (block >> ((row & (ROWS_PER_BLOCK - 1)) << 4)) as u16
 }
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.

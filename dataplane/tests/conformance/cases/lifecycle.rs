@@ -59,6 +59,13 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         other.settings.cardinality.precision = Precision::new(12).unwrap();
         tables.rank = other.tables().rank;
     });
+    for index in 0..tables.admission.len() {
+        change("another count", &|tables| tables.admission[index].count ^= 1);
+        change("another mask of counts", &|tables| tables.admission[index].count_mask ^= 1 << 31);
+        change("another coin", &|tables| tables.admission[index].coin_mask ^= 1);
+        change("an admission missing", &|tables| _ = tables.admission.remove(index));
+    }
+    change("another logarithm", &|tables| tables.logarithm[7].log2 += 1);
     change("another polynomial", &|tables| tables.hash.polynomial = 0x04c1_1db7);
     change("another hash", &|tables| {
         tables.hash.mode = match tables.hash.mode {
@@ -71,7 +78,7 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         change("another word", &|tables| {
             let mut words = *tables.tabulation.tables();
             words[3][255] ^= 1;
-            tables.tabulation = Tabulation::from_tables(words);
+            tables.tabulation = Tabulation::from_words(words, *tables.tabulation.rows());
         });
     }
     wrong

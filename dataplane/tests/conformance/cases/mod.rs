@@ -1,10 +1,12 @@
 //! The cases, by subject.
 
 pub mod counting;
+pub mod heavy;
 pub mod lifecycle;
 pub mod middleware;
 pub mod rotation;
 pub mod sampling;
+pub mod sketches;
 pub mod staggered;
 pub mod truth;
 pub mod vectors;

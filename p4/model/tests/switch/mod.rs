@@ -1,106 +1,244 @@
 //! A model that runs flowgauge.p4, set up as a controller would.
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
-use flowgauge_core::{Bank, Settings};
+use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
+use flowgauge_core::logarithm::PER_PACKET;
+use flowgauge_core::sketch::Shape;
+use flowgauge_core::{Bank, HashMode, KeyKind, Settings, Sketch, cardinality, sketch};
 use flowgauge_dataplane::Tables;
+use flowgauge_dataplane::tofino::definitions;
 use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
 
-const RANK: &str = "pipe.Ingress.flowgauge.cardinality.rank";
-const REGISTERS: &str = "pipe.Ingress.flowgauge.cardinality.registers";
 const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
 const BANK: &str = "pipe.Ingress.flowgauge.bank";
 const PORTS: &str = "pipe.Ingress.forward.ports";
 const CLASSES: usize = 8;
+/// Rows that the program's sketches and its filter have.
+pub const ROWS: usize = 3;
 
+#[derive(Clone)]
 pub struct Switch {
     pub model: Model,
     settings: Settings,
     next_port: u16,
 }
 
-fn call(action: &str, name: &str, value: &[u8]) -> ActionCall {
-    ActionCall { action: action.to_owned(), data: vec![(name.to_owned(), value.to_vec())] }
+/// What was counted in one bank, which has one element, and the sketch of its entropy.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Window {
+    pub bank: Box<[Bank]>,
+    pub sketch: Box<Sketch>,
+}
+
+impl Window {
+    pub fn new() -> Self {
+        static EMPTY: Bank = Bank::new();
+        Window { bank: boxed(&EMPTY), sketch: Box::new(Sketch::new()) }
+    }
+}
+
+/// A copy on the heap that never is on a stack, for which it may be too large.
+pub fn boxed<T: Copy>(value: &T) -> Box<[T]> {
+    Box::from(std::slice::from_ref(value))
+}
+
+fn call(action: &str, data: &[(&str, &[u8])]) -> ActionCall {
+    let data = data.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect();
+    ActionCall { action: action.to_owned(), data }
+}
+
+/// The key's name as part of a name in P4.
+fn by(key: KeyKind) -> String {
+    key.name().replace('-', "_")
+}
+
+/// What a measurement of the program is called.
+fn measurement(name: &str, key: KeyKind) -> String {
+    format!("pipe.Ingress.flowgauge.{name}_by_{}", by(key))
 }
 
 impl Switch {
     pub fn new(settings: &Settings, seed: u64) -> Self {
-        let cardinality = settings.cardinality;
-        let options = Options::default()
-            .define("FLOWGAUGE_KEY", cardinality.key as u8)
-            .define("FLOWGAUGE_HASH", cardinality.hash as u8)
-            .define("FLOWGAUGE_PRECISION", cardinality.precision.bits());
+        let definitions = definitions(settings).unwrap().into_iter();
+        let options = definitions.fold(Options::default(), |options, (name, value)| options.define(name, value));
         let model = Model::flowgauge(&options).unwrap();
         let mut switch = Switch { model, settings: *settings, next_port: 0 };
         switch.install(&Tables::new(settings, seed));
         switch
     }
 
+    fn add(&mut self, table: &str, key: &str, matched: Match, action: &str, data: &[(&str, &[u8])]) {
+        let (path, _) = table.rsplit_once('.').unwrap();
+        let action = format!("{}.{action}", path.strip_prefix("pipe.").unwrap());
+        let entry = Entry { key: vec![(key.to_owned(), matched)], priority: 0, call: call(&action, data) };
+        self.model.add_entry(table, &entry).unwrap();
+    }
+
     fn install(&mut self, tables: &Tables) {
-        let bytes = self.settings.cardinality.precision.rank_bits().div_ceil(8) as usize;
-        for entry in &tables.rank {
-            let value = entry.value.to_be_bytes()[4 - bytes..].to_vec();
-            let key = vec![("rank_bits".to_owned(), Match::Lpm { value, length: entry.prefix_length })];
-            let call = call("Ingress.flowgauge.cardinality.set_level", "level", &[entry.level]);
-            self.model.add_entry(RANK, &Entry { key, priority: 0, call }).unwrap();
+        let Settings { cardinality, entropy: [entropy, _], .. } = self.settings;
+        if cardinality.mode != cardinality::Mode::Off {
+            let bytes = cardinality.precision.rank_bits().div_ceil(8) as usize;
+            let table = format!("{}.rank", measurement("cardinality", cardinality.key));
+            for entry in &tables.rank {
+                let value = entry.value.to_be_bytes()[4 - bytes..].to_vec();
+                let prefix = Match::Lpm { value, length: entry.prefix_length };
+                self.add(&table, "rank_bits", prefix, "set_level", &[("level", &[entry.level])]);
+            }
         }
-        if self.settings.cardinality.hash == flowgauge_core::HashMode::Crc32 {
-            return;
+        if cardinality.mode != cardinality::Mode::Off && cardinality.hash == HashMode::Tabulated {
+            for (number, words) in tables.tabulation.tables().iter().enumerate() {
+                let (table, action) =
+                    (format!("pipe.Ingress.flowgauge.hash.tabulation.words{number}"), format!("set_word{number}"));
+                for (byte, word) in (0..=255).zip(words) {
+                    self.add(&table, "byte", Match::Exact(vec![byte]), &action, &[("word", &word.to_be_bytes())]);
+                }
+            }
         }
-        for (number, words) in tables.tabulation.tables().iter().enumerate() {
-            for (byte, word) in (0..=255).zip(words) {
-                let key = vec![("byte".to_owned(), Match::Exact(vec![byte]))];
-                let call = call(&format!("Ingress.flowgauge.hash.set_word{number}"), "word", &word.to_be_bytes());
-                let table = format!("pipe.Ingress.flowgauge.hash.tabulation{number}");
-                self.model.add_entry(&table, &Entry { key, priority: 0, call }).unwrap();
+        for key in KeyKind::ALL {
+            let mut rest = self.settings;
+            rest.cardinality.mode = cardinality::Mode::Off;
+            if !rest.uses(key) {
+                continue;
+            }
+            for (number, words) in tables.tabulation.rows()[0].iter().enumerate() {
+                let table = format!("pipe.Ingress.flowgauge.hash.{}_rows.words{number}", by(key));
+                for (byte, word) in (0..=255).zip(words) {
+                    let (rows23, rows01) = ((word >> 32) as u32, *word as u32);
+                    let data: [(&str, &[u8]); 2] = [("rows01", &rows01.to_be_bytes()), ("rows23", &rows23.to_be_bytes())];
+                    self.add(&table, "byte", Match::Exact(vec![byte]), &format!("set_words{number}"), &data);
+                }
+            }
+        }
+        if entropy.mode != sketch::Mode::Off {
+            let table = format!("{}.logarithm", measurement("entropy", entropy.key));
+            // A counter of Count-Min that is negative, were it signed, stands for the largest that is not.
+            let largest = (entropy.mode == sketch::Mode::CountMin).then(|| (1 << 31, 1, PER_PACKET.log2((1 << 31) - 1)));
+            for (value, length, log2) in
+                PER_PACKET.table().map(|entry| (entry.value, entry.prefix_length, entry.log2)).chain(largest)
+            {
+                let term = log2 + DERIVATIVE_OF_LOG;
+                let prefix = Match::Lpm { value: u32::to_be_bytes(value).to_vec(), length };
+                let data: [(&str, &[u8]); 2] = [("value", &term.to_be_bytes()), ("inverted", &(!term).to_be_bytes())];
+                self.add(&table, "count", prefix, "set_term", &data);
             }
         }
     }
 
     pub fn forward(&mut self, from: u16, to: u16) {
-        let key = vec![("ingress_port".to_owned(), Match::Exact(from.to_be_bytes().to_vec()))];
-        let call = call("Ingress.forward.send", "port", &to.to_be_bytes());
-        self.model.add_entry(PORTS, &Entry { key, priority: 0, call }).unwrap();
+        self.add(PORTS, "ingress_port", Match::Exact(from.to_be_bytes().to_vec()), "send", &[("port", &to.to_be_bytes())]);
     }
 
-    /// Lets a frame arrive at one pipe after another.
+    /// Lets a frame arrive at one pipe after another. The sketch of an entropy is each pipe's own, so those go to one.
     pub fn inject(&mut self, frame: &[u8]) {
-        self.next_port = (self.next_port + 128) % 256;
+        if self.settings.entropy[0].mode == sketch::Mode::Off {
+            self.next_port = (self.next_port + 128) % 256;
+        }
         self.model.inject(self.next_port, frame).unwrap();
     }
 
     pub fn set_bank(&mut self, bank: u8) {
-        self.model.set_default_action(BANK, &call("Ingress.flowgauge.set_bank", "bank", &[bank])).unwrap();
+        self.model.set_default_action(BANK, &call("Ingress.flowgauge.set_bank", &[("bank", &[bank])])).unwrap();
+    }
+
+    /// The counters of a sketch in a bank and a pipe, row by row.
+    fn cells(&self, name: &str, settings: &sketch::Settings, bank: usize, pipe: usize) -> Vec<i32> {
+        let columns = settings.shape.columns();
+        let rows = (0..ROWS).map(|row| {
+            let register = row_of(name, settings, row);
+            self.model.register_range(&register, 0, bank * columns..(bank + 1) * columns, pipe).unwrap()
+        });
+        rows.flatten().map(|cell| u32::try_from(cell).unwrap() as i32).collect()
     }
 
     /// A bank, merged over the pipes.
-    pub fn bank(&self, bank: usize) -> Bank {
-        let precision = self.settings.cardinality.precision;
-        let mut merged = Bank::new();
+    pub fn window(&self, bank: usize) -> Window {
+        let Settings { cardinality, entropy: [entropy, _], frequency, membership, .. } = self.settings;
+        let mut merged = Window::new();
         for pipe in 0..self.model.pipes() {
-            let start = bank * precision.registers();
-            let levels = self.model.register_range(REGISTERS, 0, start..start + precision.registers(), pipe).unwrap();
-            let mut one = Bank::new();
-            for (register, level) in one.cardinality.levels_mut(precision).iter_mut().zip(levels) {
-                *register = u8::try_from(level).unwrap();
+            let range = |name: &str, field, range| self.model.register_range(name, field, range, pipe).unwrap();
+            let mut one = Window::new();
+            if cardinality.mode != cardinality::Mode::Off {
+                let precision = cardinality.precision;
+                let name = format!("{}.registers", measurement("cardinality", cardinality.key));
+                let levels = range(&name, 0, bank * precision.registers()..(bank + 1) * precision.registers());
+                for (register, level) in one.bank[0].cardinality.levels_mut(precision).iter_mut().zip(levels) {
+                    *register = u8::try_from(level).unwrap();
+                }
+            }
+            if entropy.mode != sketch::Mode::Off {
+                one.sketch.cells_mut(entropy.shape).copy_from_slice(&self.cells("entropy", &entropy, bank, pipe));
+                let name = format!("{}.sum", measurement("entropy", entropy.key));
+                let half = |field| range(&name, field, bank..bank + 1)[0];
+                one.bank[0].entropy[0].sum = half(1) << 32 | half(0);
+            }
+            if frequency.mode != sketch::Mode::Off {
+                one.bank[0].frequency.cells_mut(frequency.shape).copy_from_slice(&self.cells("frequency", &frequency, bank, pipe));
+            }
+            if membership.on {
+                let cells = 1 << (membership.shape.row_bits() - 5);
+                let name = |row| format!("{}.bits{row}", measurement("membership", membership.key));
+                let rows = (0..ROWS).flat_map(|row| range(&name(row), 0, bank * cells..(bank + 1) * cells));
+                let cells: Vec<u64> = rows.collect();
+                for (word, halves) in one.bank[0].membership.words_mut(membership.shape).iter_mut().zip(cells.chunks(2)) {
+                    *word = halves[1] << 32 | halves[0];
+                }
             }
             let class = |class| self.model.read_counter(FRAMES, bank * CLASSES + class, Pipes::One(pipe)).unwrap();
             let counted: Vec<Counted> = (0..CLASSES).map(class).collect();
-            one.counters.bytes = counted.iter().map(|class| class.bytes).sum();
-            one.counters.ipv4 = counted[0].packets;
-            one.counters.ipv6 = counted[1].packets;
-            one.counters.non_ip = counted[2].packets;
-            one.counters.truncated = counted[3].packets;
-            one.counters.bad_header = counted[4].packets;
-            merged.merge(&one, &self.settings);
+            one.bank[0].counters.bytes = counted.iter().map(|class| class.bytes).sum();
+            one.bank[0].counters.ipv4 = counted[0].packets;
+            one.bank[0].counters.ipv6 = counted[1].packets;
+            one.bank[0].counters.non_ip = counted[2].packets;
+            one.bank[0].counters.truncated = counted[3].packets;
+            one.bank[0].counters.bad_header = counted[4].packets;
+            merged.bank[0].merge(&one.bank[0], &self.settings);
+            merged.sketch.merge(&one.sketch, entropy.shape);
         }
         merged
     }
 
+    /// Gives every register and counter of a bank its initial value.
     pub fn clear(&mut self, bank: usize) {
-        let registers = self.settings.cardinality.precision.registers();
-        self.model.clear_register_range(REGISTERS, bank * registers..(bank + 1) * registers, Pipes::All).unwrap();
+        for register in self.model.registers() {
+            let half = register.size / 2;
+            self.model.clear_register_range(&register.name, bank * half..(bank + 1) * half, Pipes::All).unwrap();
+        }
         for class in 0..CLASSES {
             self.model.write_counter(FRAMES, bank * CLASSES + class, Pipes::All, Counted::default()).unwrap();
         }
     }
+
+    fn fields(&self, register: &str) -> Vec<String> {
+        let registers = self.model.registers();
+        let register = registers.iter().find(|one| one.name == register).unwrap();
+        register.fields.iter().map(|field| field.name.clone()).collect()
+    }
+
+    /// Sets a whole row of the entropy's sketch, in all pipes.
+    pub fn fill_row(&mut self, row: usize, value: i32) {
+        let entropy = self.settings.entropy[0];
+        let name = row_of("entropy", &entropy, row);
+        let data = [(self.fields(&name)[0].clone(), value.to_be_bytes().to_vec())];
+        for index in 0..2 * entropy.shape.columns() {
+            self.model.write_register(&name, index, Pipes::All, &data).unwrap();
+        }
+    }
+
+    /// Sets the sum of a bank, in all pipes.
+    pub fn set_sum(&mut self, bank: usize, sum: u64) {
+        let name = format!("{}.sum", measurement("entropy", self.settings.entropy[0].key));
+        let halves = [sum as u32, (sum >> 32) as u32].map(|half| half.to_be_bytes().to_vec());
+        let data: Vec<(String, Vec<u8>)> = self.fields(&name).into_iter().zip(halves).collect();
+        self.model.write_register(&name, bank, Pipes::All, &data).unwrap();
+    }
+}
+
+fn row_of(name: &str, settings: &sketch::Settings, row: usize) -> String {
+    let kind = settings.mode.sketch().unwrap().name().replace('-', "_");
+    format!("{}.{kind}{row}", measurement(name, settings.key))
+}
+
+/// A shape that the program can have.
+pub fn shape(column_bits: u32) -> Shape {
+    Shape::new(ROWS, 1 << column_bits).unwrap()
 }

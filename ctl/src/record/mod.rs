@@ -5,6 +5,10 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings};
 use flowgauge_dataplane::{Losses, Snapshot};
 
+mod sketches;
+
+pub use sketches::{Alarm, Entropy, Frequency, Heavy, Membership, Report, Sketched, can_watch};
+
 /// Which kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -63,6 +67,16 @@ pub struct Record {
     pub cpu_ns: Option<u64>,
     /// Distinct flows, if measured.
     pub cardinality: Option<Cardinality>,
+    /// How packets are spread over flows, for each key that is measured; a total has none, since entropies do not add up.
+    pub entropy: Vec<Entropy>,
+    /// Packets of the flows that were asked for, if measured.
+    pub frequency: Option<Frequency>,
+    /// Whether the flows that were asked for were seen, if measured.
+    pub membership: Option<Membership>,
+    /// The flows with the most packets or bytes, if measured.
+    pub heavy: Option<Heavy>,
+    /// What the alarm says, of windows it watches.
+    pub alarm: Option<Alarm>,
 }
 
 /// Distinct flows of a record.

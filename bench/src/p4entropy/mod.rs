@@ -1,0 +1,383 @@
+//! The accuracy of P4Entropy: figure 7 of its paper, and where the error comes from.
+//!
+//! The paper's trace is not public. In its place is traffic by Zipf's law: 200,000 flows, windows of 2^21 packets as in the paper.
+
+mod lapolli;
+#[cfg(test)]
+mod tests;
+
+use crate::error::ReproduceError;
+use crate::parallel::{self, Progress};
+use crate::report::html::Page;
+use crate::report::{Cell, Column, Directory, Table};
+use crate::sensitivity::{Curve, Sensitivity, csv, statements};
+use crate::statistics::{Spread, mean};
+use flowgauge_core::entropy::{POWER, in_integers, of_window};
+use flowgauge_core::hash::crc32;
+use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
+use flowgauge_core::{Entropy, Shape, SharedSketch, Sharing, Sketch, SketchKind, Tabulation};
+use flowgauge_ctl::estimate::entropy::estimate;
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use hashbrown::HashMap;
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// Windows of every kind of traffic. The paper has 10.
+pub const SEEDS: u64 = 5;
+
+/// Windows for a look in passing.
+pub const QUICK_SEEDS: u64 = 1;
+
+/// Exponents of Zipf's law.
+const ALPHAS: [f64; 3] = [0.8, 1.0, 1.2];
+
+/// The exponent of which figure 7 is made.
+const FIGURE_ALPHA: f64 = 1.0;
+
+/// The sketch of table III; its 1000 columns are a power of two here.
+const ROWS: usize = 10;
+const COLUMNS: usize = 1024;
+
+/// Rows and columns of figures 7a and 7b.
+const SWEEP_ROWS: [usize; 6] = [2, 4, 6, 8, 10, 12];
+const SWEEP_COLUMNS: [usize; 4] = [128, 256, 512, 1024];
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Windows of every kind of traffic, with seeds 1, 2, ….
+    pub seeds: u64,
+    /// Packets of a window, as a power of two.
+    pub packets_bits: u32,
+    /// Sources.
+    pub flows: u64,
+    /// Whether to make figure 7.
+    pub figures: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { seeds: SEEDS, packets_bits: 21, flows: 200_000, figures: true }
+    }
+}
+
+/// How a window's sum becomes an entropy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// P4Entropy, the last equation in floating point, as the controller has it.
+    Floating,
+    /// P4Entropy in integers, the last logarithms with 7 bits, as the dataplane has it.
+    SevenBits,
+    /// P4Entropy in integers with the paper's 4 bits.
+    FourBits,
+    /// Algorithm 3 to the letter.
+    Literal,
+    /// Lapolli's table.
+    Lapolli,
+}
+
+impl Method {
+    /// All, the best first.
+    pub const ALL: [Method; 5] = [Method::Floating, Method::SevenBits, Method::FourBits, Method::Literal, Method::Lapolli];
+
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Floating => "final in floating point",
+            Method::SevenBits => "final logarithms with 7 bits",
+            Method::FourBits => "final logarithms with 4 bits",
+            Method::Literal => "algorithm 3 to the letter",
+            Method::Lapolli => "Lapolli",
+        }
+    }
+}
+
+/// What one method found in one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Finding {
+    /// Exponent of Zipf's law.
+    pub alpha: f64,
+    /// Seed of traffic and hashes.
+    pub seed: u64,
+    /// The sketch.
+    pub kind: SketchKind,
+    /// Its size.
+    pub shape: Shape,
+    /// How the sum became an entropy.
+    pub method: Method,
+    /// The entropy found, in bits.
+    pub bits: f64,
+    /// The entropy, in bits.
+    pub truth: f64,
+    /// Whether the 95 % interval holds it; only of [`Method::Floating`].
+    pub held: Option<bool>,
+}
+
+impl Finding {
+    /// The relative error in percent.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        (self.bits - self.truth).abs() / self.truth * 100.0
+    }
+}
+
+/// Everything measured.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    options: Options,
+    findings: Vec<Finding>,
+    figures: Vec<Sensitivity>,
+}
+
+/// One window to make and count in every way.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    alpha: f64,
+    seed: u64,
+    options: Options,
+}
+
+impl Job {
+    fn shapes(&self) -> Vec<Shape> {
+        let figures = self.options.figures && self.alpha == FIGURE_ALPHA;
+        let rows = SWEEP_ROWS.into_iter().map(|rows| (rows, COLUMNS));
+        let columns = SWEEP_COLUMNS.into_iter().filter(|columns| *columns != COLUMNS).map(|columns| (ROWS, columns));
+        let sweep = rows.chain(columns).filter(|size| figures && *size != (ROWS, COLUMNS));
+        [(ROWS, COLUMNS)].into_iter().chain(sweep).filter_map(|(rows, columns)| Shape::new(rows, columns)).collect()
+    }
+
+    /// Passes over the packets.
+    fn cost(&self) -> u64 {
+        1 + self.shapes().len() as u64 * 4
+    }
+
+    fn run(&self) -> Vec<Finding> {
+        let Job { alpha, seed, options } = *self;
+        let sources = Sources::Zipf { flows: options.flows, alpha };
+        let generator = Generator::new(Profile { seed, ..Profile::new(sources) });
+        let keys: Vec<u32> = (0..1_u64 << options.packets_bits).map(|packet| generator.source(packet)).collect();
+        let truth = exact(&keys);
+        let crcs: Vec<u32> = keys.into_iter().map(|key| crc32(&key.to_be_bytes())).collect();
+        let tabulation = Box::new(Tabulation::from_seed(seed));
+        let terms = lapolli::Table::new();
+        let mut findings = Vec::new();
+        for (shape, kind) in self.shapes().into_iter().flat_map(|shape| SketchKind::ALL.map(|kind| (shape, kind))) {
+            let finding = |method, bits, held| Finding { alpha, seed, kind, shape, method, bits, truth, held };
+            let (sketch, mut entropy) = (Box::new(SharedSketch::new()), Entropy::default());
+            crcs.iter().for_each(|&crc| entropy.update(&sketch, Sharing::Alone, kind, shape, crc, &tabulation));
+            let mut cells = Box::new(Sketch::new());
+            sketch.merge_into(&mut cells, shape);
+            let (packets, sum) = (crcs.len() as u64, entropy.sum);
+            let floating = estimate(packets, sum, cells.cells(shape), shape, kind);
+            let held = (floating.low..=floating.high).contains(&truth);
+            let amplified = |bits: u64| bits as f64 / 1024.0;
+            findings.extend([
+                finding(Method::Floating, floating.bits, Some(held)),
+                finding(Method::SevenBits, amplified(of_window(packets, sum)), None),
+                finding(Method::FourBits, amplified(in_integers(packets, sum, &PER_PACKET, &POWER)), None),
+                finding(Method::Literal, literally(packets, sum), None),
+            ]);
+            sketch.clear(shape);
+            let count = |&crc| terms.term(sketch.update_and_query(Sharing::Alone, kind, shape, crc, &tabulation));
+            let sum = crcs.iter().map(count).sum();
+            findings.push(finding(Method::Lapolli, lapolli::entropy(options.packets_bits, sum), None));
+        }
+        findings
+    }
+}
+
+fn exact(keys: &[u32]) -> f64 {
+    let mut counts: HashMap<u32, u64> = HashMap::new();
+    keys.iter().for_each(|key| *counts.entry(*key).or_default() += 1);
+    let sum: f64 = counts.values().map(|&count| count as f64 * (count as f64).log2()).sum();
+    (keys.len() as f64).log2() - sum / keys.len() as f64
+}
+
+/// Algorithm 3 as printed (lines 18 and 19): the difference of two amplified logarithms is handed to P4Exp as if it were a plain exponent.
+/// A power that does not fit 128 bits is 0 in P4 (section III-B).
+fn literally(packets: u64, sum: u64) -> f64 {
+    let of_packets = PER_WINDOW.log2(packets);
+    let difference = u64::from(PER_WINDOW.log2(sum >> 10).saturating_sub(of_packets));
+    let power = if difference < 128 { POWER.of(2, difference) as f64 } else { 0.0 };
+    (f64::from(of_packets) - power) / 1024.0
+}
+
+/// Makes and counts all windows, as many at a time as there are processors. Progress is in passes over packets.
+///
+/// # Errors
+/// None; it is as other reproductions are.
+pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+    // Those of the figure come first: they take longest.
+    let mut alphas = ALPHAS;
+    alphas.sort_by_key(|alpha| *alpha != FIGURE_ALPHA);
+    let job = |alpha| (1..=options.seeds).map(move |seed| Job { alpha, seed, options: *options });
+    let jobs: Vec<Job> = alphas.into_iter().flat_map(job).collect();
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let findings = parallel::run(&jobs, threads, Job::cost, progress, |job| Ok::<_, ReproduceError>(job.run()))?;
+    let mut findings = Findings { options: *options, findings: findings.into_iter().flatten().collect(), figures: Vec::new() };
+    if options.figures {
+        let rows = SWEEP_ROWS.map(|rows| (rows as u64, Shape::new(rows, COLUMNS)));
+        let columns = SWEEP_COLUMNS.map(|columns| (columns as u64, Shape::new(ROWS, columns)));
+        findings.figures = vec![
+            findings.figure("7a", format!("{COLUMNS} columns"), "Nh (rows)", &rows),
+            findings.figure("7b", format!("{ROWS} rows"), "Ns (columns)", &columns),
+        ];
+    }
+    Ok(findings)
+}
+
+impl Findings {
+    /// The errors of a method on traffic of this exponent, with the sketch of table III.
+    #[must_use]
+    pub fn errors(&self, alpha: f64, kind: SketchKind, method: Method) -> Option<Spread> {
+        let shape = Shape::new(ROWS, COLUMNS)?;
+        let wanted =
+            |finding: &&Finding| (finding.alpha, finding.shape, finding.kind, finding.method) == (alpha, shape, kind, method);
+        Spread::of(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
+    }
+
+    /// Windows of which the interval holds the truth, of all.
+    #[must_use]
+    pub fn held(&self) -> (usize, usize) {
+        let held = || self.findings.iter().filter_map(|finding| finding.held);
+        (held().filter(|held| *held).count(), held().count())
+    }
+
+    fn figure(&self, figure: &'static str, title: String, parameter: &'static str, sizes: &[(u64, Option<Shape>)]) -> Sensitivity {
+        let curve = |name: &str, kind, method| {
+            let error = |&(_, shape): &(u64, Option<Shape>)| {
+                let wanted = |finding: &&Finding| {
+                    Some(finding.shape) == shape
+                        && finding.alpha == FIGURE_ALPHA
+                        && (finding.kind, finding.method) == (kind, method)
+                };
+                mean(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+            };
+            Curve { name: name.to_owned(), errors: sizes.iter().map(error).collect() }
+        };
+        let curves = vec![
+            curve("P4Entropy, Count Sketch", SketchKind::CountSketch, Method::FourBits),
+            curve("P4Entropy, Count Sketch, final in floating point", SketchKind::CountSketch, Method::Floating),
+            curve("Lapolli, Count Sketch", SketchKind::CountSketch, Method::Lapolli),
+            curve("P4Entropy, Count-Min", SketchKind::CountMin, Method::FourBits),
+            curve("Lapolli, Count-Min", SketchKind::CountMin, Method::Lapolli),
+        ];
+        Sensitivity { figure, title, parameter, values: sizes.iter().map(|(value, _)| *value).collect(), curves }
+    }
+
+    /// The errors of all methods, figure 7, and what the paper says.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        [self.methods()].into_iter().chain(self.figures.iter().map(Sensitivity::table)).chain([self.statements()]).collect()
+    }
+
+    fn methods(&self) -> Table {
+        let Options { seeds, packets_bits, flows, .. } = self.options;
+        let caption = format!(
+            "|error| of the entropy in %, mean of {seeds} window{} of 2^{packets_bits} packets, {flows} flows, sketch {ROWS} x {COLUMNS}",
+            if seeds == 1 { "" } else { "s" }
+        );
+        let mut columns = vec![Column::text("", "sketch"), Column::text("", "method")];
+        columns.extend(ALPHAS.map(|alpha| Column::number("Zipf", &alpha.to_string())));
+        columns.push(Column::text("", "the paper (CAIDA)").from_source());
+        let mut table = Table::new(caption, columns);
+        for (kind, method) in SketchKind::ALL.into_iter().flat_map(|kind| Method::ALL.map(|method| (kind, method))) {
+            let mut cells = vec![Cell::new(kind.name()), Cell::new(method.name())];
+            cells.extend(ALPHAS.map(|alpha| {
+                self.errors(alpha, kind, method).map_or_else(Cell::default, |Spread { mean, low, high, count, .. }| {
+                    let cell = Cell::new(format!("{mean:.2}"));
+                    if count > 1 { cell.detail(format!("{low:.2}…{high:.2}")) } else { cell }
+                })
+            }));
+            cells.push(Cell::new(match (kind, method) {
+                (SketchKind::CountSketch, Method::FourBits) => "close to 3",
+                (SketchKind::CountMin, Method::FourBits) => "around 20",
+                (SketchKind::CountSketch, Method::Lapolli) => "slightly less",
+                (SketchKind::CountMin, Method::Lapolli) => "slightly more",
+                _ => "",
+            }));
+            table.row(cells);
+        }
+        table
+    }
+
+    fn statements(&self) -> Table {
+        let over = |kind, method| {
+            let errors = ALPHAS.map(|alpha| self.errors(alpha, kind, method).map_or(f64::NAN, |errors| errors.mean));
+            errors.map(|error| format!("{error:.2}")).join(" / ") + " %"
+        };
+        statements([
+            ("Count Sketch: close to 3 %", over(SketchKind::CountSketch, Method::FourBits)),
+            ("Count-Min: around 20 %", over(SketchKind::CountMin, Method::FourBits)),
+            ("Count-Min, Lapolli: slightly higher", over(SketchKind::CountMin, Method::Lapolli)),
+            ("Count Sketch, Lapolli: slightly better", over(SketchKind::CountSketch, Method::Lapolli)),
+        ])
+    }
+
+    /// Writes `index.html`, `figures.csv` and `windows.csv` into a directory, which is made if need be. Gives the path of the page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write("figures.csv", |file| csv(&self.figures, file))?;
+        directory.write("windows.csv", |file| self.windows(file))?;
+        let page = self.page().html();
+        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+    }
+
+    /// One line a window, sketch and method.
+    fn windows(&self, file: &mut dyn Write) -> io::Result<()> {
+        writeln!(file, "alpha,seed,sketch,rows,columns,method,bits,exact_bits,error_percent,interval_holds")?;
+        for finding in &self.findings {
+            let Finding { alpha, seed, kind, shape, method, bits, truth, held } = *finding;
+            let (rows, columns) = (shape.rows(), shape.columns());
+            let held = held.map_or_else(String::new, |held| held.to_string());
+            let (kind, method, error) = (kind.name(), method.name(), finding.error());
+            writeln!(file, "{alpha},{seed},{kind},{rows},{columns},{method},{bits:.6},{truth:.6},{error:.4},{held}")?;
+        }
+        Ok(())
+    }
+
+    fn page(&self) -> Page {
+        let mut page = Page::new("P4Entropy: entropy in the data plane");
+        page.lead(
+            "How far the entropy of a window is from the exact one: with the paper's arithmetic and ours, with a Count Sketch and a Count-Min \
+             sketch, and next to the table of Lapolli et al. All of it is the code that counts packets.",
+        );
+        page.table(&self.methods());
+        page.paragraph(
+            "<strong>Algorithm 3 to the letter</strong> hands an exponent to P4Exp that is amplified already; the power leaves 128 bits, which P4 \
+             makes 0, and what is left is the logarithm of the packets. In all other lines the exponent is taken for what it is and the \
+             power stays amplified, as the logarithm it is taken from.",
+        );
+        page.paragraph(
+            "<strong>The last two logarithms</strong> are most of the error with the paper's 4 bits. They are taken once a window: the dataplane \
+             has 7 bits for them, and the controller floating point.",
+        );
+        page.paragraph(
+            "<strong>Count-Min</strong> is too high for every small flow, and most packets are of small flows. Count Sketch is too high for one \
+             half of them and negative for the other, which adds nothing; how well that cancels depends on the sizes of small flows.",
+        );
+        let charts: Vec<_> = self.figures.iter().map(|figure| figure.chart(60.0)).collect();
+        if !charts.is_empty() {
+            page.figure(&charts, "Figure 7 of the paper again, with Zipf's law of exponent 1 in the place of its trace.");
+        }
+        self.figures.iter().for_each(|figure| page.table(&figure.table()));
+        page.table(&self.statements());
+        let (held, all) = self.held();
+        page.heading("Method");
+        page.list([
+            "The paper's trace (CAIDA 2018) is not public. Sources by Zipf's law stand in its place, with windows of as many packets.".to_owned(),
+            format!("The 95 % interval of the controller's estimate holds the exact entropy in {held} of {all} windows and sketches."),
+            "Sketches have powers of two as columns: 1024 for the paper's 1000.".to_owned(),
+            "Lapolli's table has an entry for every five bits below the leading one, in sixteenths of a bit.".to_owned(),
+            "<code>windows.csv</code> has every window; <code>figures.csv</code> the points of figure 7.".to_owned(),
+            format!("Again: <code>flowgauge reproduce p4entropy --seeds {}</code>", self.options.seeds),
+        ]);
+        page
+    }
+}

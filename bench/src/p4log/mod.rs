@@ -1,0 +1,168 @@
+//! The accuracy of P4Log: figure 3 of the P4Entropy paper, for the function that every packet's entropy takes.
+
+use crate::error::ReproduceError;
+use crate::parallel::{self, Progress};
+use crate::report::html::Page;
+use crate::report::{Directory, Table};
+use crate::sensitivity::{Curve, RANDOM, Sensitivity, csv, statements};
+use flowgauge_core::logarithm::{Logarithm, MAX_BITS, MAX_DIGITS};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// Random numbers behind the average. The paper takes 5 million.
+pub const NUMBERS: u64 = 5_000_000;
+
+/// Random numbers for a look in passing.
+pub const QUICK_NUMBERS: u64 = 200_000;
+
+/// Lengths of the numbers that are all ones (paper, section V-A).
+const LENGTHS: [u32; 5] = [4, 8, 16, 32, 64];
+
+/// Table II.
+const BITS: u32 = 4;
+const DIGITS: u32 = 3;
+
+/// Everything measured.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    numbers: u64,
+    /// Figures 3a and 3b.
+    figures: Vec<Sensitivity>,
+}
+
+/// Relative error in percent.
+fn error(logarithm: &Logarithm, x: u64) -> f64 {
+    let exact = (x as f64).log2();
+    (f64::from(logarithm.log2(x)) / 1024.0 - exact).abs() / exact * 100.0
+}
+
+fn average(logarithm: &Logarithm, numbers: u64) -> f64 {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    (0..numbers).map(|_| error(logarithm, random.random_range(2..=u64::MAX))).sum::<f64>() / numbers as f64
+}
+
+/// Measures with so many random numbers.
+///
+/// # Errors
+/// None; it is as other reproductions are.
+pub fn run(numbers: u64, progress: &Progress<'_>) -> Result<Findings, ReproduceError> {
+    let bits = (1..=MAX_BITS).map(|bits| (bits, DIGITS));
+    let digits = (1..=MAX_DIGITS).map(|digits| (BITS, digits));
+    let jobs: Vec<(u32, u32)> = bits.chain(digits).collect();
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let columns = parallel::run(
+        &jobs,
+        threads,
+        |_| 1,
+        progress,
+        |&(bits, digits)| {
+            let logarithm = Logarithm::new(bits, digits);
+            let ones = LENGTHS.map(|length| error(&logarithm, u64::MAX >> (64 - length)));
+            Ok::<_, ReproduceError>(ones.into_iter().chain([average(&logarithm, numbers)]).collect::<Vec<f64>>())
+        },
+    )?;
+    let names = LENGTHS.iter().map(|length| format!("2^{length} - 1")).chain([RANDOM.to_owned()]);
+    let curves = |columns: &[Vec<f64>]| -> Vec<Curve> {
+        let curve =
+            |(index, name)| Curve { name, errors: columns.iter().filter_map(|errors| errors.get(index).copied()).collect() };
+        names.clone().enumerate().map(curve).collect()
+    };
+    let (by_bits, by_digits) = columns.split_at(MAX_BITS as usize);
+    let figures = vec![
+        Sensitivity {
+            figure: "3a",
+            title: format!("P4Log with {DIGITS} digits"),
+            parameter: "Nbits",
+            values: (1..=u64::from(MAX_BITS)).collect(),
+            curves: curves(by_bits),
+        },
+        Sensitivity {
+            figure: "3b",
+            title: format!("P4Log with {BITS} bits"),
+            parameter: "Ndigits",
+            values: (1..=u64::from(MAX_DIGITS)).collect(),
+            curves: curves(by_digits),
+        },
+    ];
+    Ok(Findings { numbers, figures })
+}
+
+impl Findings {
+    /// Figure 3, and what the paper says of it.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        self.figures.iter().map(Sensitivity::table).chain([self.statements()]).collect()
+    }
+
+    fn statements(&self) -> Table {
+        let [by_bits, by_digits] = self.figures.as_slice() else { return statements([]) };
+        let largest = |figure: &Sensitivity, value| figure.largest(value).unwrap_or(f64::NAN);
+        let best = by_digits.values.iter().min_by(|a, b| largest(by_digits, **a).total_cmp(&largest(by_digits, **b)));
+        let random = by_bits.error(RANDOM, u64::from(BITS)).unwrap_or(f64::NAN);
+        statements([
+            (
+                "Nbits = 4: all errors below 1 %",
+                format!("largest {:.2} %; over all numbers of 16 bits 1.09 %, at 67", largest(by_bits, 4)),
+            ),
+            ("Nbits = 6: almost 0", format!("largest {:.2} %", largest(by_bits, 6))),
+            ("more digits do not improve much; the least error with 4", format!("least with {}", best.map_or(0, |digits| *digits))),
+            ("random numbers: below 1 % on the average", format!("{random:.3} %")),
+        ])
+    }
+
+    /// Writes `index.html` and `figures.csv` into a directory, which is made if need be. Gives the path of the page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write("figures.csv", |file| csv(&self.figures, file))?;
+        let mut page = Page::new("P4Log: logarithms without a floating-point unit");
+        page.lead(&format!(
+            "The logarithm that a dataplane takes of every packet's count (P4Entropy paper, algorithm 1), in integers: the position of the \
+             leading one, and a constant for the bits below it. Errors against floating point; the average is over {} random numbers of \
+             64 bits.",
+            flowgauge_ctl::output::grouped(self.numbers)
+        ));
+        page.table(&self.statements());
+        let charts: Vec<_> = self.figures.iter().map(|figure| figure.chart(6.0)).collect();
+        page.figure(
+            &charts,
+            "Figure 3 of the paper again. Numbers of which all bits are one are the worst for a table of the upper ones.",
+        );
+        self.figures.iter().for_each(|figure| page.table(&figure.table()));
+        page.heading("Where the paper is not followed");
+        page.paragraph(
+            "Its text has the branches of the search the wrong way round: where <code>x &lt; x ^ (x &gt;&gt; j)</code> the bit is 0, as figure 1 \
+             has it. Numbers with fewer bits than are looked at are padded with zeros, which that comparison alone does not do.",
+        );
+        page.paragraph("Again: <code>flowgauge reproduce p4log</code>");
+        let page = page.html();
+        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_3_has_the_known_errors() {
+        let findings = run(50_000, &|_, _| {}).unwrap();
+        for (curve, known) in
+            [("2^4 - 1", 0.02), ("2^8 - 1", 0.52), ("2^16 - 1", 0.29), ("2^32 - 1", 0.15), ("2^64 - 1", 0.07), ("random", 0.051)]
+        {
+            let error = findings.figures[0].error(curve, 4).unwrap();
+            assert!((error - known).abs() <= 0.005, "{curve}: {error}");
+            assert_eq!(findings.figures[1].error(curve, 3), Some(error), "both figures hold the paper's parameters");
+        }
+        assert!(findings.figures[0].largest(4).unwrap() < 1.0 && findings.figures[0].largest(6).unwrap() < 0.2);
+        let directory = std::env::temp_dir().join(format!("flowgauge-p4log-{}", std::process::id()));
+        let page = std::fs::read_to_string(findings.write(&directory).unwrap()).unwrap();
+        assert!(page.contains("Figure 3a") && !page.contains("NaN"));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

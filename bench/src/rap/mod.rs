@@ -1,0 +1,138 @@
+//! Heavy hitters with few slots: how many of the true top flows each algorithm holds, and the theorem on RAP of chapter 4 of the data-plane
+//! performance dissertation by simulation.
+//!
+//! The theorem: on a highly skewed stream of k heavy flows, RAP with k slots stores Ω(k) of them with constant probability. Only its
+//! statement is at hand (abstract and §1.4), not what it takes a highly skewed stream to be; [`Skewed`] is one for which a table cannot
+//! know at a flow's first packet whether it is heavy.
+
+mod experiment;
+mod known;
+mod page;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+pub use experiment::{
+    ALPHAS, COMPARED, FLOWS, HEAVY_SHARES, Held, PACKETS, PACKETS_PER_HEAVY_FLOW, SIZES_LOG2, SLOTS, Skewed, Zipf,
+};
+
+use crate::error::ReproduceError;
+use crate::parallel::{self, Progress};
+use crate::report::{Directory, Table};
+use crate::statistics::Spread;
+use flowgauge_core::heavy::Algorithm;
+use std::convert::Infallible;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// Repetitions of every experiment.
+pub const SEEDS: u64 = 10;
+
+/// Repetitions for a look in passing.
+pub const QUICK_SEEDS: u64 = 2;
+
+/// Everything measured.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    seeds: u64,
+    zipf: Vec<(Zipf, Vec<Held>)>,
+    skewed: Vec<(Skewed, f64)>,
+}
+
+/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors. Progress is in packets counted.
+#[must_use]
+pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
+    execute(seeds, &SIZES_LOG2, progress)
+}
+
+/// What one thread does at a time.
+enum Job {
+    Zipf(Zipf),
+    Skewed(Skewed),
+}
+
+enum Outcome {
+    Zipf(Zipf, Vec<Held>),
+    Skewed(Skewed, f64),
+}
+
+impl Job {
+    fn packets(&self) -> u64 {
+        match self {
+            Job::Zipf(_) => PACKETS * Algorithm::ALL.len() as u64,
+            Job::Skewed(skewed) => skewed.packets(),
+        }
+    }
+
+    fn run(&self) -> Result<Outcome, Infallible> {
+        Ok(match self {
+            Job::Zipf(zipf) => Outcome::Zipf(*zipf, zipf.run()),
+            Job::Skewed(skewed) => Outcome::Skewed(*skewed, skewed.run()),
+        })
+    }
+}
+
+fn execute(seeds: u64, sizes_log2: &[u8], progress: &Progress<'_>) -> Findings {
+    let zipf = ALPHAS.into_iter().flat_map(|alpha| (1..=seeds).map(move |seed| Job::Zipf(Zipf { alpha, seed })));
+    let skewed = HEAVY_SHARES.into_iter().flat_map(|heavy_share| {
+        COMPARED.into_iter().flat_map(move |algorithm| {
+            sizes_log2.iter().flat_map(move |&size_log2| {
+                (1..=seeds).map(move |seed| Job::Skewed(Skewed { algorithm, size_log2, heavy_share, seed }))
+            })
+        })
+    });
+    let mut jobs: Vec<Job> = zipf.chain(skewed).collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.packets()));
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let Ok(outcomes) = parallel::run(&jobs, threads, Job::packets, progress, Job::run);
+    let mut findings = Findings { seeds, zipf: Vec::new(), skewed: Vec::new() };
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Zipf(zipf, held) => findings.zipf.push((zipf, held)),
+            Outcome::Skewed(skewed, share) => findings.skewed.push((skewed, share)),
+        }
+    }
+    findings
+}
+
+impl Findings {
+    /// What every run with this exponent and algorithm held.
+    pub fn held(&self, alpha: f64, algorithm: Algorithm) -> impl Iterator<Item = &Held> {
+        let runs = self.zipf.iter().filter(move |(zipf, _)| zipf.alpha == alpha);
+        runs.flat_map(|(_, held)| held).filter(move |held| held.algorithm == algorithm)
+    }
+
+    /// The share of the true top flows held; `None` if nothing was run.
+    #[must_use]
+    pub fn share(&self, alpha: f64, algorithm: Algorithm) -> Option<Spread> {
+        Spread::of(&self.held(alpha, algorithm).map(Held::share).collect::<Vec<_>>())
+    }
+
+    /// Shares of the heavy flows held after the theorem's streams, one a run.
+    #[must_use]
+    pub fn heavy_held(&self, heavy_share: f64, algorithm: Algorithm, size_log2: u8) -> Vec<f64> {
+        let wanted =
+            |skewed: &Skewed| skewed.heavy_share == heavy_share && skewed.algorithm == algorithm && skewed.size_log2 == size_log2;
+        self.skewed.iter().filter(|(skewed, _)| wanted(skewed)).map(|(_, share)| *share).collect()
+    }
+
+    /// The shares and the theorem, for a terminal.
+    #[must_use]
+    pub fn tables(&self) -> [Table; 2] {
+        [page::share_table(self), page::theorem_table(self)]
+    }
+
+    /// Writes `index.html`, `shares.csv` and `theorem.csv` into a directory, which is made if need be; files with these names
+    /// are replaced and all others left alone. Gives the path of the page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write("shares.csv", |file| summary::shares(self, file))?;
+        directory.write("theorem.csv", |file| summary::theorem(self, file))?;
+        let page = page::page(self);
+        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+    }
+}

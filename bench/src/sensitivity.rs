@@ -1,0 +1,132 @@
+//! Errors as functions of a parameter: the figures of the P4Entropy paper.
+
+use crate::report::svg::{Axis, Chart, Tone};
+use crate::report::{Cell, Column, Table};
+use std::io::{self, Write};
+
+/// One line of a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// What it is the error of.
+    pub name: String,
+    /// Relative errors in percent, one for each value of the parameter.
+    pub errors: Vec<f64>,
+}
+
+/// Name of the line that is an average over random numbers.
+pub const RANDOM: &str = "random";
+
+/// A figure: lines over a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sensitivity {
+    /// The figure's number in the paper.
+    pub figure: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// Name of the parameter.
+    pub parameter: &'static str,
+    /// Values of the parameter.
+    pub values: Vec<u64>,
+    /// The lines.
+    pub curves: Vec<Curve>,
+}
+
+const TONES: [Tone; 6] = [Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth, Tone::Neutral];
+const HALF: (f64, f64) = (520.0, 380.0);
+
+impl Sensitivity {
+    /// The error of a line at a value of the parameter, in percent.
+    #[must_use]
+    pub fn error(&self, curve: &str, value: u64) -> Option<f64> {
+        let index = self.values.iter().position(|other| *other == value)?;
+        self.curves.iter().find(|other| other.name == curve)?.errors.get(index).copied()
+    }
+
+    /// The largest error of all chosen numbers at a value of the parameter, in percent; the average over random ones is none of them.
+    #[must_use]
+    pub fn largest(&self, value: u64) -> Option<f64> {
+        let index = self.values.iter().position(|other| *other == value)?;
+        let chosen = self.curves.iter().filter(|curve| curve.name != RANDOM);
+        chosen.filter_map(|curve| curve.errors.get(index).copied()).max_by(f64::total_cmp)
+    }
+
+    /// As a table, for a page and a terminal.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let mut columns = vec![Column::text("", self.parameter)];
+        columns.extend(self.curves.iter().map(|curve| Column::number("", &curve.name)));
+        let mut table = Table::new(format!("Figure {}, {}: |error| in %", self.figure, self.title), columns);
+        for (index, value) in self.values.iter().enumerate() {
+            let errors =
+                self.curves.iter().map(|curve| curve.errors.get(index).map_or_else(Cell::default, |error| percent(*error)));
+            table.row([Cell::new(value)].into_iter().chain(errors).collect());
+        }
+        table
+    }
+
+    /// As a plot; errors over `most` percent are cut off.
+    #[must_use]
+    pub fn chart(&self, most: f64) -> Chart {
+        let ends = |values: &[u64]| (values.first().map_or(0.0, |low| *low as f64), values.last().map_or(1.0, |high| *high as f64));
+        let (low, high) = ends(&self.values);
+        let largest = self.curves.iter().flat_map(|curve| &curve.errors).copied().fold(0.0, f64::max);
+        let (x, y) =
+            (Axis::linear(self.parameter, low, high), Axis::linear("relative error, %", 0.0, (largest * 1.05).clamp(0.1, most)));
+        let chart = Chart::new(&format!("Figure {}: {}", self.figure, self.title), x, y, HALF);
+        self.curves.iter().zip(TONES.iter().cycle()).fold(chart, |chart, (curve, tone)| {
+            let points: Vec<(f64, f64)> = self.values.iter().map(|value| *value as f64).zip(curve.errors.iter().copied()).collect();
+            chart.line(&curve.name, *tone, points.clone()).points("", *tone, 6.0, points)
+        })
+    }
+}
+
+/// All figures as CSV: one line a point.
+///
+/// # Errors
+/// Those of the file.
+pub fn csv(figures: &[Sensitivity], file: &mut dyn Write) -> io::Result<()> {
+    writeln!(file, "figure,parameter,value,curve,error_percent")?;
+    for Sensitivity { figure, parameter, values, curves, .. } in figures {
+        for Curve { name, errors } in curves {
+            for (value, error) in values.iter().zip(errors) {
+                writeln!(file, "{figure},{parameter},{value},{name},{error:.5}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An error, with as many digits as say something.
+#[must_use]
+pub fn percent(error: f64) -> Cell {
+    Cell::new(if error < 0.1 { format!("{error:.3}") } else { format!("{error:.2}") })
+}
+
+/// What the paper says, and what was found.
+#[must_use]
+pub fn statements(rows: impl IntoIterator<Item = (&'static str, String)>) -> Table {
+    let columns = vec![Column::text("", "the paper").from_source(), Column::text("", "ours")];
+    let mut table = Table::new("What the paper says, and ours", columns);
+    rows.into_iter().for_each(|(paper, ours)| table.row(vec![Cell::new(paper), Cell::new(ours)]));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_by_value_and_written_by_point() {
+        let curves =
+            vec![Curve { name: "a".to_owned(), errors: vec![3.0, 0.05] }, Curve { name: "b".to_owned(), errors: vec![1.0, 0.5] }];
+        let figure = Sensitivity { figure: "3a", title: "title".to_owned(), parameter: "Nbits", values: vec![1, 4], curves };
+        assert_eq!((figure.error("b", 4), figure.error("b", 2), figure.error("c", 4)), (Some(0.5), None, None));
+        assert_eq!((figure.largest(1), figure.largest(4), figure.largest(5)), (Some(3.0), Some(0.5), None));
+        let mut file = Vec::new();
+        csv(std::slice::from_ref(&figure), &mut file).unwrap();
+        let text = String::from_utf8(file).unwrap();
+        assert_eq!(text.lines().collect::<Vec<_>>()[1..3], ["3a,Nbits,1,a,3.00000", "3a,Nbits,4,a,0.05000"]);
+        assert!(figure.table().to_string().contains("0.050"));
+        assert!(figure.chart(10.0).svg().contains("tone-2"));
+    }
+}

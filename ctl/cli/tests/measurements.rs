@@ -1,0 +1,164 @@
+//! Entropy, frequencies, membership, heavy hitters and the alarm, as `flowgauge replay` shows them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records, replay, text, total};
+use flowgauge_dataplane::capture::build::Packet;
+use serde_json::Value;
+
+const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy";
+
+/// Three seconds of 1,000 packets each: source 10.0.0.k sends in proportion to 1/k.
+fn skewed(scratch: &Scratch) -> String {
+    let window: Vec<u32> = (1..=100_u32).flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k)).cycle().take(1000).collect();
+    scratch.write("skewed.pcap", pcap(&packets(window.repeat(3), 1_000_000)))
+}
+
+fn within(value: &Value, estimate: &str) {
+    let of = |key: &str| value[key].as_f64().unwrap();
+    assert!(of("low") <= of(estimate) && of(estimate) <= of("high"), "{value}");
+}
+
+#[test]
+fn every_measurement_is_in_the_json_with_bounds() {
+    let scratch = Scratch::new("everything");
+    let options = format!(
+        "{EVERYTHING} --key src --query 10.0.0.1 --query 10.0.0.250 --window 1s --read-every never --truth --top 3 --algorithm space-saving"
+    );
+    let records = records(skewed(&scratch), &options);
+    let windows = of_kind(&records, "window");
+    assert_eq!(windows.len(), 3);
+    let sent = (1..=100).flat_map(|k| (0..200 / k).map(move |_| k)).cycle().take(1000).filter(|k| *k == 1).count() as u64;
+    for window in windows {
+        let entropy = &window["entropy"]["src"];
+        within(entropy, "bits");
+        let (bits, truth) = (entropy["bits"].as_f64().unwrap(), entropy["truth"].as_f64().unwrap());
+        // Of windows this small the derivative in the place of differences takes two per cent.
+        assert!((bits / truth - 1.0).abs() < 0.03, "{entropy}");
+        assert!((0.0..=1.0).contains(&entropy["normalised"].as_f64().unwrap()));
+        assert_eq!((number(entropy, "rows"), number(entropy, "columns"), text(entropy, "sketch")), (4, 1024, "count-sketch"));
+
+        let frequency = &window["frequency"];
+        assert_eq!((text(frequency, "key"), text(frequency, "sketch")), ("src", "count-min"));
+        let [asked, unknown] = &frequency["flows"].as_array().unwrap()[..] else { panic!("{frequency}") };
+        within(asked, "packets");
+        assert_eq!((text(asked, "flow"), asked["packets"].as_f64().unwrap()), ("10.0.0.1", sent as f64));
+        assert_eq!(unknown["packets"].as_f64().unwrap(), 0.0);
+
+        let seen = |index: usize| &window["membership"]["flows"][index]["seen"];
+        assert_eq!((seen(0), seen(1)), (&Value::Bool(true), &Value::Bool(false)));
+        assert!(window["membership"]["false_positive"].as_f64().unwrap() < 1e-6);
+
+        let heavy = &window["heavy"];
+        assert_eq!((text(heavy, "algorithm"), text(heavy, "unit"), number(heavy, "total")), ("space-saving", "packets", 1000));
+        let flows = heavy["flows"].as_array().unwrap();
+        assert_eq!(flows.len(), 3);
+        assert_eq!((text(&flows[0], "flow"), number(&flows[0], "count")), ("10.0.0.1", sent));
+        flows.iter().for_each(|flow| within(flow, "count"));
+    }
+    let total = total(&records);
+    assert_eq!(number(&total["heavy"]["flows"][0], "count"), 3 * sent);
+    assert_eq!(total["frequency"]["flows"][0]["packets"].as_f64().unwrap(), (3 * sent) as f64);
+    assert!(total.get("entropy").is_none(), "entropies do not add up");
+}
+
+#[test]
+fn what_is_off_has_no_key() {
+    let scratch = Scratch::new("off");
+    let records = records(skewed(&scratch), "");
+    for key in ["entropy", "frequency", "membership", "heavy", "alarm"] {
+        assert!(records.iter().all(|record| record.get(key).is_none()), "{key}");
+    }
+}
+
+#[test]
+fn each_measurement_has_its_key_and_entropy_two() {
+    let scratch = Scratch::new("keys");
+    let file = skewed(&scratch);
+    let keyed = records(&file, &format!("{EVERYTHING} --key dst,entropy=src+dst,heavy=five-tuple,frequency=src-dst"));
+    let total = total(&keyed);
+    let of = |measurement: &str| text(&total[measurement], "key").to_owned();
+    let keys = ["cardinality", "frequency", "membership", "heavy"].map(of);
+    assert_eq!(keys, ["dst", "src-dst", "dst", "five-tuple"]);
+    let entropies = keyed[0]["entropy"].as_object().unwrap();
+    assert_eq!(entropies.keys().collect::<Vec<_>>(), ["dst", "src"]);
+    assert_eq!(entropies["dst"]["bits"].as_f64().unwrap().round(), 0.0);
+    let by_default = records(&file, EVERYTHING);
+    assert!(by_default[0]["entropy"]["src-dst"].is_object());
+}
+
+#[test]
+fn tables_and_csv_show_them() {
+    let scratch = Scratch::new("shown");
+    let file = skewed(&scratch);
+    let options = format!("{EVERYTHING} --window 1s --read-every never --query 10.0.0.7 --top 2 --truth --key src");
+    let table = replay(&file, &options).quiet();
+    for part in ["entropy of src: ", "truth ", "10.0.0.1 ", "10.0.0.7: ", "seen (by mistake"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let csv = replay(&file, &format!("{options} --format csv")).quiet();
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    for line in lines {
+        assert_eq!(line.len(), header.len());
+        assert_eq!((line[column("entropy_key")], line[column("heaviest")]), ("src", "10.0.0.1"));
+        assert!(line[column("entropy")].parse::<f64>().unwrap() > 4.0);
+    }
+}
+
+/// A packet from a source to a destination.
+fn packet(time: u64, source: u32, destination: u32) -> Packet {
+    let mut ip = frames::ipv4(source.to_be_bytes(), 17, &frames::udp(&[0; 4]));
+    ip[16..20].copy_from_slice(&destination.to_be_bytes());
+    Packet::new(START + time, frames::ethernet(&[], 0x0800, &ip))
+}
+
+/// A second of 1,000 packets from 50 sources to 50 destinations, and of a flood from everywhere to 192.0.2.1 behind them.
+fn second(number: u64, flood: u64) -> impl Iterator<Item = Packet> {
+    let usual = (0..1000_u64).map(move |i| {
+        // Not the same every second.
+        let mixed = (number * 1000 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let (source, destination) = (0x0a00_0000 + (mixed % 50) as u32, 0x0b00_0000 + (mixed / 50 % 50) as u32);
+        packet(number * SECOND + i * 500_000, source, destination)
+    });
+    let flooding = (0..flood).map(move |i| {
+        let source = ((number * 10_000 + i) as u32).wrapping_mul(0x9e37_79b1);
+        packet(number * SECOND + 600_000_000 + i * 100_000, source, 0xc000_0201)
+    });
+    usual.chain(flooding)
+}
+
+#[test]
+fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
+    let scratch = Scratch::new("flood");
+    let trace: Vec<Packet> = (0..60).flat_map(|number| second(number, if number == 50 { 400 } else { 0 })).collect();
+    let file = scratch.write("flood.pcap", pcap(&trace));
+    let outcome = replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let records = parse(&outcome.stdout);
+    let raised: Vec<u64> = of_kind(&records, "window")
+        .into_iter()
+        .filter(|window| window["alarm"]["raised"] == Value::Bool(true))
+        .map(|window| number(window, "window"))
+        .collect();
+    assert_eq!(raised, [50]);
+    let warning = outcome.stderr.lines().find(|line| line.contains("window 50")).unwrap();
+    assert!(warning.contains("entropy of src") && warning.contains("top talkers: 192.0.2.1 (400 packets)"), "{warning}");
+    let after = of_kind(&records, "window")[51];
+    assert!(after["alarm"]["usual"]["src"]["mean"].as_f64().unwrap() < 6.0, "an attack does not become usual: {after}");
+}
+
+#[test]
+fn several_workers_give_the_answer_of_one() {
+    let scratch = Scratch::new("workers");
+    let file = skewed(&scratch);
+    let bits = |workers: u32| {
+        let records = records(&file, &format!("--measure entropy --key src --window 1s --read-every never --workers {workers}"));
+        of_kind(&records, "window").into_iter().map(|window| window["entropy"]["src"]["bits"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    for (one, four) in bits(1).into_iter().zip(bits(4)) {
+        assert!((four / one - 1.0).abs() < 0.005, "{four} by four workers, {one} by one");
+    }
+}

@@ -1,0 +1,64 @@
+//! The Shannon entropy of a window's packets over their flows, from its packets, its sum and the cells of its sketch.
+//!
+//! Source: *P4Entropy* (paper, section IV), with its last equation in floating point. Every entropy comes with its 95 % interval.
+
+pub mod alarm;
+mod interval;
+#[cfg(test)]
+mod tests;
+
+use flowgauge_core::entropy::of_window;
+use flowgauge_core::logarithm::AMPLIFICATION_BITS;
+use flowgauge_core::{Shape, SketchKind};
+use interval::Window;
+
+/// How packets are spread over flows; `0 <= low <= bits <= high <= log2(packets)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entropy {
+    /// The entropy in bits: 0 if one flow has all packets, the logarithm of the packets if each is a flow of its own.
+    pub bits: f64,
+    /// Lower end of the 95 % interval, bits.
+    pub low: f64,
+    /// Upper end of the 95 % interval, bits.
+    pub high: f64,
+    /// `bits` as a share of the most that so many packets can have, 0 to 1. The most that so many *flows* can have would take a number of
+    /// flows by the same key, which is not always measured.
+    pub normalised: f64,
+    /// The entropy in bits as a switch computes it, in integers; off by some hundredths of a bit.
+    pub in_integers: f64,
+}
+
+impl Entropy {
+    /// Of no packets, or of one.
+    pub const ZERO: Self = Self { bits: 0.0, low: 0.0, high: 0.0, normalised: 0.0, in_integers: 0.0 };
+}
+
+/// The entropy of a window of so many packets, of which `sum` is the sum of [`flowgauge_core::Entropy`], and `cells` are the counters of the
+/// sketch at the window's end, row by row.
+///
+/// The interval is that of all traffic which would leave these cells and this sum. It is narrow where flows have more packets than the
+/// sketch is noisy, and wide where they have fewer: then the sum says how many packets such flows have together, but neither their
+/// sizes nor their number. Seeded simulation finds the truth in it in over 95 % of windows.
+#[must_use]
+pub fn estimate(packets: u64, sum: u64, cells: &[i32], shape: Shape, kind: SketchKind) -> Entropy {
+    if packets < 2 {
+        return Entropy::ZERO;
+    }
+    let most = (packets as f64).log2();
+    let mean = amplified(sum) / packets as f64;
+    let bits = (most - mean).clamp(0.0, most);
+    let logarithms = Window { packets: packets as f64, mean, cells, shape, kind }.logarithms();
+    let (low, high) = logarithms.map_or((0.0, most), |(low, high)| (most - high, most - low));
+    Entropy {
+        bits,
+        low: low.clamp(0.0, bits),
+        high: high.clamp(bits, most),
+        normalised: bits / most,
+        in_integers: amplified(of_window(packets, sum)),
+    }
+}
+
+/// A number that integers carry amplified.
+fn amplified(value: u64) -> f64 {
+    value as f64 / f64::from(1_u32 << AMPLIFICATION_BITS)
+}

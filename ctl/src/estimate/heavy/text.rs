@@ -1,0 +1,131 @@
+//! Flow keys for people.
+
+use flowgauge_core::{FlowKey, KeyKind};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// A flow key as text: `10.0.0.1`, `10.0.0.1 > 10.0.0.2`, `10.0.0.1:1234 > 10.0.0.2:80 tcp`, `[2001:db8::1]:1234 > [2001:db8::2]:53 udp`.
+///
+/// Ports are left out where both are zero: other protocols and later fragments have none. Bytes that are no key of the kind are
+/// shown in hexadecimal.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyText<'a> {
+    /// What the key is made of.
+    pub kind: KeyKind,
+    /// The key.
+    pub key: &'a FlowKey,
+}
+
+impl fmt::Display for KeyText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.key.as_bytes();
+        // Text first, so that width and alignment apply to the whole.
+        let text = text::<4>(self.kind, bytes).or_else(|| text::<16>(self.kind, bytes));
+        f.pad(&text.unwrap_or_else(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+}
+
+/// The text of a key with addresses of `N` bytes; `None` if it is none.
+fn text<const N: usize>(kind: KeyKind, bytes: &[u8]) -> Option<String>
+where
+    Address<N>: Into<IpAddr>,
+{
+    let (first, rest) = bytes.split_first_chunk::<N>()?;
+    let first = Address(*first).into();
+    match (kind, rest.split_first_chunk::<N>()) {
+        (KeyKind::Src | KeyKind::Dst, None) if rest.is_empty() => Some(first.to_string()),
+        (KeyKind::SrcDst, Some((second, []))) => Some(format!("{first} > {}", Address(*second).into())),
+        (KeyKind::FiveTuple, Some((second, &[s0, s1, d0, d1, protocol]))) => {
+            let second = Address(*second).into();
+            let protocol = protocol_name(protocol);
+            Some(match (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])) {
+                (0, 0) => format!("{first} > {second} {protocol}"),
+                (source, destination) => format!("{} > {} {protocol}", with_port(first, source), with_port(second, destination)),
+            })
+        }
+        _ => None,
+    }
+}
+
+struct Address<const N: usize>([u8; N]);
+
+impl From<Address<4>> for IpAddr {
+    fn from(address: Address<4>) -> Self {
+        IpAddr::V4(Ipv4Addr::from(address.0))
+    }
+}
+
+impl From<Address<16>> for IpAddr {
+    fn from(address: Address<16>) -> Self {
+        IpAddr::V6(Ipv6Addr::from(address.0))
+    }
+}
+
+fn with_port(address: IpAddr, port: u16) -> String {
+    SocketAddr::new(address, port).to_string()
+}
+
+/// The usual name of a protocol, or its number.
+fn protocol_name(protocol: u8) -> String {
+    let name = match protocol {
+        1 => "icmp",
+        2 => "igmp",
+        6 => "tcp",
+        17 => "udp",
+        47 => "gre",
+        50 => "esp",
+        51 => "ah",
+        58 => "icmpv6",
+        89 => "ospf",
+        132 => "sctp",
+        _ => return format!("protocol {protocol}"),
+    };
+    name.to_owned()
+}
+
+/// A flow key written as [`KeyText`] shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyFromText(pub FlowKey);
+
+impl FromStr for KeyFromText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted =
+            || format!("'{text}' is no flow; write '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp'");
+        let bytes = match text.split_once('>') {
+            None => address(text.trim()),
+            Some((source, rest)) => pair(source.trim(), rest.trim()),
+        };
+        bytes.map(|bytes| KeyFromText(FlowKey::new(&bytes))).ok_or_else(wanted)
+    }
+}
+
+fn address(text: &str) -> Option<Vec<u8>> {
+    text.parse().ok().map(octets)
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// A pair of addresses, or a five-tuple, which names a protocol.
+fn pair(source: &str, rest: &str) -> Option<Vec<u8>> {
+    let Some((destination, protocol)) = rest.split_once(' ') else {
+        let (source, destination) = (address(source)?, address(rest)?);
+        return (source.len() == destination.len()).then(|| [source, destination].concat());
+    };
+    let protocol = (0..=u8::MAX).find(|&number| protocol_name(number) == protocol.trim())?;
+    let end = |text: &str| {
+        let with_port = text.parse::<SocketAddr>().ok().map(|end| (end.ip(), end.port()));
+        with_port.or_else(|| text.parse().ok().map(|address| (address, 0)))
+    };
+    let ((source, source_port), (destination, destination_port)) = (end(source)?, end(destination)?);
+    let (source, destination) = (octets(source), octets(destination));
+    let ports = [source_port.to_be_bytes(), destination_port.to_be_bytes()].concat();
+    (source.len() == destination.len()).then(|| [source, destination, ports, vec![protocol]].concat())
+}

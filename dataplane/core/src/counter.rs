@@ -1,0 +1,89 @@
+//! A counter that several cores add to.
+//!
+//! Rust has no atomic additions for BPF, whose instruction set has: on that target this module asks the compiler's back end for them.
+#![cfg_attr(target_arch = "bpf", allow(unsafe_code, reason = "see above; the argument is at the one call"))]
+
+#[cfg(target_arch = "bpf")]
+pub use bpf::SharedCounter;
+#[cfg(not(target_arch = "bpf"))]
+pub use host::SharedCounter;
+
+#[cfg(not(target_arch = "bpf"))]
+mod host {
+    use core::sync::atomic::{AtomicI32, Ordering};
+
+    /// 32 bits that several cores add to.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct SharedCounter(AtomicI32);
+
+    impl SharedCounter {
+        /// Zero.
+        #[must_use]
+        pub const fn new() -> Self {
+            SharedCounter(AtomicI32::new(0))
+        }
+
+        /// Adds; gives what it was before.
+        #[inline(always)]
+        pub fn add(&self, term: i32) -> i32 {
+            self.0.fetch_add(term, Ordering::Relaxed)
+        }
+
+        /// As [`add`](Self::add), when nobody else adds: plain loads and stores will do.
+        #[inline(always)]
+        pub fn add_alone(&self, term: i32) -> i32 {
+            let before = self.load();
+            self.store(before.wrapping_add(term));
+            before
+        }
+
+        /// What it is.
+        #[inline(always)]
+        pub fn load(&self) -> i32 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        /// Sets it.
+        #[inline(always)]
+        pub fn store(&self, value: i32) {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(target_arch = "bpf")]
+mod bpf {
+    use core::cell::UnsafeCell;
+    use core::intrinsics::{AtomicOrdering, atomic_xadd};
+
+    /// 32 bits that several cores add to.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct SharedCounter(UnsafeCell<i32>);
+
+    // SAFETY: it is only ever touched by atomic operations.
+    unsafe impl Sync for SharedCounter {}
+
+    impl SharedCounter {
+        /// Zero.
+        #[must_use]
+        pub const fn new() -> Self {
+            SharedCounter(UnsafeCell::new(0))
+        }
+
+        /// Adds; gives what it was before.
+        #[inline(always)]
+        pub fn add(&self, term: i32) -> i32 {
+            // With relaxed ordering LLVM picks an instruction that does not say what was there before.
+            // SAFETY: the pointer is valid and aligned, as `self` is, and all others add atomically too.
+            unsafe { atomic_xadd::<i32, i32, { AtomicOrdering::AcqRel }>(self.0.get(), term) }
+        }
+
+        /// As [`add`](Self::add): on this target somebody always does.
+        #[inline(always)]
+        pub fn add_alone(&self, term: i32) -> i32 {
+            self.add(term)
+        }
+    }
+}

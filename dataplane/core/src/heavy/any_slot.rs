@@ -1,0 +1,206 @@
+//! RAP and SpaceSaving: every flow may have any slot, and the smallest of all counts is replaced.
+//!
+//! A flow's slot is found through chains by a hash of its signature, the smallest count through a binary heap. Of equal counts
+//! that in the lowest slot is the smaller, so that the state is a function of the packets and not of the structure.
+
+use super::admission::{admits, coin};
+use super::few_slots::hash;
+use super::{Algorithm, Entry, Item, Settings, Table};
+
+/// Where the slots are; valid when zeroed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Ranking<const N: usize> {
+    /// Slots as a binary heap, the smallest first.
+    heap: [u16; N],
+    /// Where in the heap a slot is.
+    places: [u16; N],
+    /// The first slot of a chain, plus one; zero for an empty one.
+    heads: [u16; N],
+    /// The slot after this one in its chain, plus one; zero for none.
+    next: [u16; N],
+}
+
+impl<const N: usize> Ranking<N> {
+    pub(super) const fn new() -> Self {
+        Ranking { heap: [0; N], places: [0; N], heads: [0; N], next: [0; N] }
+    }
+
+    pub(super) fn clear(&mut self, slots: usize) {
+        for array in [&mut self.heap, &mut self.places, &mut self.heads, &mut self.next] {
+            array.iter_mut().take(slots).for_each(|link| *link = 0);
+        }
+    }
+
+    #[inline(always)]
+    fn slot_at(&self, place: usize) -> usize {
+        get(&self.heap, place)
+    }
+
+    #[inline(always)]
+    fn place(&mut self, slot: usize, place: usize) {
+        set(&mut self.heap, place, slot);
+        set(&mut self.places, slot, place);
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+fn get<const N: usize>(links: &[u16; N], index: usize) -> usize {
+    usize::from(links[index & Table::<N>::MASK])
+}
+
+#[inline(always)]
+#[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+fn set<const N: usize>(links: &mut [u16; N], index: usize, value: usize) {
+    links[index & Table::<N>::MASK] = value as u16;
+}
+
+impl<const N: usize> Table<N> {
+    pub(super) fn update_any_slot(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
+        let Item { signature, key, .. } = *item;
+        if let Some(slot) = self.find_any_slot(settings, signature) {
+            self.add(slot, weight);
+            self.sink(get(&self.ranking.places, slot));
+            return;
+        }
+        let entry = |inherited: u64| Entry { signature, key: *key, count: inherited.wrapping_add(weight), inherited };
+        if self.has_free_slot(settings) {
+            self.take_slot(settings, &entry(0));
+            return;
+        }
+        let smallest = self.count(self.ranking.slot_at(0));
+        if settings.algorithm == Algorithm::SpaceSaving || admits(coin(signature, self.packets), smallest, weight) {
+            self.replace_smallest(settings, &entry(smallest));
+        }
+    }
+
+    /// Gives a flow from elsewhere a slot if there is one, or if its count is larger than the smallest.
+    pub(super) fn place_any_slot(&mut self, settings: &Settings, entry: &Entry) {
+        if self.has_free_slot(settings) {
+            self.take_slot(settings, entry);
+        } else if entry.count > self.count(self.ranking.slot_at(0)) {
+            self.replace_smallest(settings, entry);
+        }
+    }
+
+    /// Makes a heap of counts that were changed anywhere.
+    pub(super) fn restore_heap(&mut self) {
+        for place in (0..(self.taken as usize).wrapping_shr(1)).rev() {
+            self.sink(place);
+        }
+    }
+
+    fn has_free_slot(&self, settings: &Settings) -> bool {
+        (self.taken as usize) < Self::slots(settings)
+    }
+
+    /// No flow that is not in the table has more, with SpaceSaving.
+    pub(super) fn smallest_if_full(&self, settings: &Settings) -> u64 {
+        if self.has_free_slot(settings) { 0 } else { self.count(self.ranking.slot_at(0)) }
+    }
+
+    fn chain(settings: &Settings, signature: u32) -> usize {
+        hash(signature) as usize & Self::slots(settings).wrapping_sub(1)
+    }
+
+    pub(super) fn find_any_slot(&self, settings: &Settings, signature: u32) -> Option<usize> {
+        let mut link = get(&self.ranking.heads, Self::chain(settings, signature));
+        while link != 0 {
+            let slot = link.wrapping_sub(1);
+            if self.signature(slot) == signature {
+                return Some(slot);
+            }
+            link = get(&self.ranking.next, slot);
+        }
+        None
+    }
+
+    fn take_slot(&mut self, settings: &Settings, entry: &Entry) {
+        let slot = self.taken as usize;
+        self.taken = self.taken.wrapping_add(1);
+        self.ranking.place(slot, slot);
+        self.set_slot(slot, entry);
+        self.link(settings, slot);
+        self.rise(slot);
+    }
+
+    fn replace_smallest(&mut self, settings: &Settings, entry: &Entry) {
+        let slot = self.ranking.slot_at(0);
+        self.unlink(settings, slot);
+        self.set_slot(slot, entry);
+        self.link(settings, slot);
+        self.sink(0);
+    }
+
+    fn link(&mut self, settings: &Settings, slot: usize) {
+        let chain = Self::chain(settings, self.signature(slot));
+        let first = get(&self.ranking.heads, chain);
+        set(&mut self.ranking.next, slot, first);
+        set(&mut self.ranking.heads, chain, slot.wrapping_add(1));
+    }
+
+    fn unlink(&mut self, settings: &Settings, slot: usize) {
+        let chain = Self::chain(settings, self.signature(slot));
+        let after = get(&self.ranking.next, slot);
+        let mut link = get(&self.ranking.heads, chain);
+        if link == slot.wrapping_add(1) {
+            set(&mut self.ranking.heads, chain, after);
+        }
+        while link != 0 {
+            let before = link.wrapping_sub(1);
+            link = get(&self.ranking.next, before);
+            if link == slot.wrapping_add(1) {
+                set(&mut self.ranking.next, before, after);
+                break;
+            }
+        }
+    }
+
+    /// By which slots are ordered.
+    fn rank(&self, slot: usize) -> (u64, usize) {
+        (self.count(slot), slot)
+    }
+
+    /// Restores the heap after the count at a place became larger.
+    fn sink(&mut self, mut place: usize) {
+        let slot = self.ranking.slot_at(place);
+        let rank = self.rank(slot);
+        loop {
+            let left = place.wrapping_mul(2).wrapping_add(1);
+            if left >= self.taken as usize {
+                break;
+            }
+            let mut child = self.ranking.slot_at(left);
+            let mut below = left;
+            if left.wrapping_add(1) < self.taken as usize {
+                let right = self.ranking.slot_at(left.wrapping_add(1));
+                if self.rank(right) < self.rank(child) {
+                    child = right;
+                    below = left.wrapping_add(1);
+                }
+            }
+            if rank < self.rank(child) {
+                break;
+            }
+            self.ranking.place(child, place);
+            place = below;
+        }
+        self.ranking.place(slot, place);
+    }
+
+    /// Restores the heap after a slot was appended at a place.
+    fn rise(&mut self, mut place: usize) {
+        let slot = self.ranking.slot_at(place);
+        while place > 0 {
+            let above = place.wrapping_sub(1).wrapping_shr(1);
+            let parent = self.ranking.slot_at(above);
+            if self.rank(parent) < self.rank(slot) {
+                break;
+            }
+            self.ranking.place(parent, place);
+            place = above;
+        }
+        self.ranking.place(slot, place);
+    }
+}

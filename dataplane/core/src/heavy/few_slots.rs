@@ -1,0 +1,131 @@
+//! d-way RAP, HashPipe and PRECISION: a flow has a few slots, which hashes of its signature choose.
+
+use super::admission::{admits, admits_by_power, coin};
+use super::{Algorithm, Entry, Item, Settings, Table};
+use crate::hash::WordCrc32;
+
+/// The polynomials, in normal form, of the CRCs of a signature that choose slots: the index within stage 0 is the lowest bits of
+/// the first one, within stage 1 those of the second.
+///
+/// Their Tofino form is `CRCPolynomial<bit<32>>(polynomial, true, false, false, 32w0xFFFFFFFF, 32w0xFFFFFFFF)`, over the signature's four
+/// bytes in network order.
+pub const STAGE_POLYNOMIALS: [u32; 2] = [0x04c1_1db7, 0x6b8c_b0c5];
+
+static FIRST: WordCrc32 = WordCrc32::new(STAGE_POLYNOMIALS[0]);
+static SECOND: WordCrc32 = WordCrc32::new(STAGE_POLYNOMIALS[1]);
+
+const WAYS_LOG2: u32 = 3;
+const HASH_PIPE_STAGES_LOG2: u32 = 2;
+const PRECISION_STAGES_LOG2: u32 = 1;
+
+/// Stages of [`Precision`](super::Algorithm::Precision).
+pub const PRECISION_STAGES: usize = 1 << PRECISION_STAGES_LOG2;
+
+/// The first CRC of a signature.
+#[inline(always)]
+pub(super) fn hash(signature: u32) -> u32 {
+    FIRST.hash(signature)
+}
+
+impl<const N: usize> Table<N> {
+    /// The slots of a signature in the stages of HashPipe or PRECISION, in their order.
+    #[inline(always)]
+    pub(super) fn stage_slots(settings: &Settings, signature: u32) -> impl Iterator<Item = usize> {
+        let stages_log2 = match settings.algorithm {
+            Algorithm::Precision => PRECISION_STAGES_LOG2,
+            _ => HASH_PIPE_STAGES_LOG2,
+        };
+        let stages = 1_usize.wrapping_shl(stages_log2);
+        (0..stages).map(move |stage| Self::stage_slot(settings, stages_log2, stage, signature))
+    }
+
+    /// The slot in a stage: stages lie one after another. Stages 2 and 3 take the upper halves of the two CRCs.
+    #[inline(always)]
+    fn stage_slot(settings: &Settings, stages_log2: u32, stage: usize, signature: u32) -> usize {
+        let crc = if stage & 1 == 0 { FIRST.hash(signature) } else { SECOND.hash(signature) };
+        let slice = if stage & 2 == 0 { crc } else { crc >> 16 };
+        let bits = Self::slots_log2(settings).wrapping_sub(stages_log2);
+        let within = slice as usize & 1_usize.wrapping_shl(bits).wrapping_sub(1);
+        stage.wrapping_shl(bits) | within
+    }
+
+    /// The first of the 8 slots of a signature's set.
+    #[inline(always)]
+    fn set_start(settings: &Settings, signature: u32) -> usize {
+        let sets = Self::slots(settings).wrapping_shr(WAYS_LOG2);
+        (FIRST.hash(signature) as usize & sets.wrapping_sub(1)).wrapping_shl(WAYS_LOG2)
+    }
+
+    /// The slots of a signature, whatever the algorithm.
+    pub(super) fn few_slots(settings: &Settings, signature: u32) -> impl Iterator<Item = usize> {
+        let set = Self::set_start(settings, signature);
+        let in_set = settings.algorithm == Algorithm::DWayRap;
+        let set = (set..set.wrapping_add(1 << WAYS_LOG2)).filter(move |_| in_set);
+        set.chain(Self::stage_slots(settings, signature).filter(move |_| !in_set))
+    }
+
+    #[inline(always)]
+    pub(super) fn update_d_way_rap(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
+        let first = Self::set_start(settings, item.signature);
+        let (mut smallest, mut minimum) = (first, u64::MAX);
+        for way in 0..1 << WAYS_LOG2 {
+            let slot = first | way;
+            if self.holds(slot, item.signature) {
+                return self.add(slot, weight);
+            }
+            let count = self.count(slot);
+            if count < minimum {
+                (smallest, minimum) = (slot, count);
+            }
+        }
+        if admits(coin(item.signature, self.packets), minimum, weight) {
+            self.put(smallest, item.signature, item.key, minimum.wrapping_add(weight), minimum);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn update_precision(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
+        let slot = |stage| Self::stage_slot(settings, PRECISION_STAGES_LOG2, stage, item.signature);
+        let first = slot(0);
+        if self.holds(first, item.signature) {
+            return self.add(first, weight);
+        }
+        let second = slot(1);
+        if self.holds(second, item.signature) {
+            return self.add(second, weight);
+        }
+        let smallest = if self.count(second) < self.count(first) { second } else { first };
+        let minimum = self.count(smallest);
+        if admits_by_power(coin(item.signature, self.packets), minimum, weight) {
+            self.put(smallest, item.signature, item.key, minimum.wrapping_add(weight), minimum);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn update_hash_pipe(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
+        let mut carried = Entry { signature: item.signature, key: *item.key, count: weight, inherited: 0 };
+        for stage in 0..1 << HASH_PIPE_STAGES_LOG2 {
+            let slot = Self::stage_slot(settings, HASH_PIPE_STAGES_LOG2, stage, carried.signature);
+            if self.holds(slot, carried.signature) {
+                return self.add(slot, carried.count);
+            }
+            let count = self.count(slot);
+            if stage == 0 || count < carried.count {
+                let replaced = self.entry(slot);
+                self.set_slot(slot, &carried);
+                carried = replaced;
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Gives a flow from elsewhere the smallest of its slots, if its count is larger.
+    pub(super) fn place_few_slots(&mut self, settings: &Settings, entry: &Entry) {
+        let smallest = Self::few_slots(settings, entry.signature).min_by_key(|&slot| self.count(slot));
+        if let Some(slot) = smallest.filter(|&slot| self.count(slot) < entry.count) {
+            self.set_slot(slot, entry);
+        }
+    }
+}

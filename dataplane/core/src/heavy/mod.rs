@@ -1,0 +1,455 @@
+//! Heavy hitters: the flows with the most packets or bytes, in a table of few slots.
+//!
+//! A slot holds a flow and its count. A packet of a flow in the table raises the flow's count, one of another flow takes a free
+//! slot if there is one for it, and else may replace a flow with a small count, of which the newcomer inherits the count. The algorithms differ
+//! in the slots that a flow may have and in what it takes to replace:
+//!
+//! | algorithm | slots of a flow | the smallest of them is replaced | source |
+//! | --- | --- | --- | --- |
+//! | [`Rap`](Algorithm::Rap) | all | with probability w/(c + w) | Ben-Basat et al., INFOCOM 2017 |
+//! | [`SpaceSaving`](Algorithm::SpaceSaving) | all | always | Metwally et al., ICDT 2005 |
+//! | [`DWayRap`](Algorithm::DWayRap) | a set of 8 | with probability w/(c + w) | Ben-Basat et al., INFOCOM 2017 |
+//! | [`HashPipe`](Algorithm::HashPipe) | one in each of 4 stages | in the first stage always; who is replaced moves on, and the larger stays | Sivaraman et al., SOSR 2017 |
+//! | [`Precision`](Algorithm::Precision) | one in each of 2 stages | with about that probability, a power of two | Ben-Basat et al., ICNP 2018 |
+//!
+//! c is the smallest count and w the packet's weight: 1 where packets are counted, its length where bytes are. The papers count packets.
+//! w/(c + w) is what keeps counts right in the mean with other weights too: a packet that is admitted adds c + w to the count of its
+//! flow, one that is not adds nothing, and the mean of both is w.
+//!
+//! A flow is told from another by its *signature* alone, the CRC of its key: two flows with one signature are one. IPv4 sources
+//! and destinations all have different ones. Of other keys n flows have another with their signature with a probability of
+//! n/2^32 each: one flow in 4,295 among a million.
+//!
+//! Nothing is random: the coin of a packet is a CRC of its signature and of the number of packets that the table has seen, so that a run
+//! repeats, and a switch comes to the same table.
+
+mod admission;
+mod any_slot;
+mod few_slots;
+
+pub use admission::{AdmissionEntry, admission_table};
+pub use few_slots::{PRECISION_STAGES, STAGE_POLYNOMIALS};
+
+use crate::key::{FlowKey, KeyKind};
+use any_slot::Ranking;
+
+/// Slots of a [`Heavy`].
+pub const MAX_SLOTS: usize = 1 << MAX_SLOTS_LOG2;
+const MIN_SLOTS_LOG2: u8 = 4;
+const MAX_SLOTS_LOG2: u8 = 12;
+
+/// How flows come into the table and leave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// Not measured.
+    #[default]
+    Off = 0,
+    /// Randomized admission: the smallest of all counts is replaced, seldom if it is large.
+    Rap = 1,
+    /// The smallest of all counts is always replaced.
+    SpaceSaving = 2,
+    /// Randomized admission in a set of 8 slots.
+    DWayRap = 3,
+    /// Four stages; a newcomer is always admitted, and the smaller moves on.
+    HashPipe = 4,
+    /// Two stages; randomized admission with powers of two.
+    Precision = 5,
+}
+
+impl Algorithm {
+    /// Every algorithm that measures.
+    pub const ALL: [Algorithm; 5] =
+        [Algorithm::Rap, Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision];
+
+    /// The name used in options and outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::Off => "off",
+            Algorithm::Rap => "rap",
+            Algorithm::SpaceSaving => "space-saving",
+            Algorithm::DWayRap => "d-way-rap",
+            Algorithm::HashPipe => "hashpipe",
+            Algorithm::Precision => "precision",
+        }
+    }
+
+    /// Whether a flow may have any slot. Where not, an update looks at 8 slots at most, in loops that the kernel's verifier and a
+    /// switch can follow.
+    #[must_use]
+    pub const fn takes_any_slot(self) -> bool {
+        matches!(self, Algorithm::Rap | Algorithm::SpaceSaving)
+    }
+}
+
+/// What a flow is heavy by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Unit {
+    /// Packets.
+    #[default]
+    Packets = 0,
+    /// Bytes on the wire.
+    Bytes = 1,
+}
+
+impl Unit {
+    /// Both units.
+    pub const ALL: [Unit; 2] = [Unit::Packets, Unit::Bytes];
+
+    /// The name used in options and outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Packets => "packets",
+            Unit::Bytes => "bytes",
+        }
+    }
+}
+
+/// What to count and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// Whether and how to measure.
+    pub algorithm: Algorithm,
+    /// What makes a flow.
+    pub key: KeyKind,
+    /// What a flow is heavy by.
+    pub unit: Unit,
+    /// Slots as a power of two, 4 to 12; what is outside is taken for the nearest.
+    pub slots_log2: u8,
+}
+
+impl Settings {
+    /// As [`Default`], for statics: off.
+    pub const DEFAULT: Settings = Settings { algorithm: Algorithm::Off, key: KeyKind::Src, unit: Unit::Packets, slots_log2: 10 };
+
+    /// Slots in use, stages and sets together.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        Heavy::slots(self)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// A packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// The CRC of the packet's flow key.
+    pub signature: u32,
+    /// Bytes on the wire.
+    pub bytes: u32,
+    /// The flow key itself; copied when the flow is given a slot.
+    pub key: &'a FlowKey,
+}
+
+/// A flow in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The CRC of the flow key.
+    pub signature: u32,
+    /// The flow key.
+    pub key: FlowKey,
+    /// Packets or bytes counted for the flow. Zero for a slot that is free.
+    pub count: u64,
+    /// How much of the count the flow inherited from others: `count - inherited` was counted while it had the slot, and was certainly its
+    /// own.
+    pub inherited: u64,
+}
+
+/// The heavy hitters of a bank.
+pub type Heavy = Table<MAX_SLOTS>;
+
+/// A table of `N` slots at most, a power of two in 16..=16384.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Table<const N: usize> {
+    /// Weight of all packets.
+    total: u64,
+    /// Number of all packets.
+    packets: u32,
+    /// Slots taken so far, of algorithms that take any.
+    taken: u32,
+    /// Zero for a slot that is free.
+    counts: [u64; N],
+    inherited: [u64; N],
+    signatures: [u32; N],
+    ranking: Ranking<N>,
+    keys: [FlowKey; N],
+}
+
+impl<const N: usize> Table<N> {
+    const MASK: usize = {
+        assert!(N.is_power_of_two() && N >= 1 << MIN_SLOTS_LOG2 && N <= 1 << 14);
+        N.wrapping_sub(1)
+    };
+
+    /// An empty table.
+    #[must_use]
+    pub const fn new() -> Self {
+        Table {
+            total: 0,
+            packets: 0,
+            taken: 0,
+            counts: [0; N],
+            inherited: [0; N],
+            signatures: [0; N],
+            ranking: Ranking::new(),
+            keys: [FlowKey::EMPTY; N],
+        }
+    }
+
+    /// Slots in use as a power of two.
+    #[inline(always)]
+    const fn slots_log2(settings: &Settings) -> u32 {
+        let most = Self::MASK.trailing_ones();
+        let wanted = settings.slots_log2 as u32;
+        if wanted > most {
+            most
+        } else if wanted < MIN_SLOTS_LOG2 as u32 {
+            MIN_SLOTS_LOG2 as u32
+        } else {
+            wanted
+        }
+    }
+
+    /// Slots in use, stages and sets together.
+    #[must_use]
+    pub const fn slots(settings: &Settings) -> usize {
+        1_usize.wrapping_shl(Self::slots_log2(settings))
+    }
+
+    /// Counts a packet.
+    #[inline(always)]
+    pub fn update(&mut self, settings: &Settings, item: Item<'_>) {
+        // Programs in the kernel are never asked for these, and the verifier would look at them.
+        if settings.algorithm.takes_any_slot() && !cfg!(target_arch = "bpf") {
+            let weight = self.weigh(settings, &item);
+            self.update_any_slot(settings, &item, weight);
+        } else {
+            self.update_few_slots(settings, item);
+        }
+    }
+
+    /// Counts a packet by an algorithm that does not [take any slot](Algorithm::takes_any_slot); the others count nothing. For dataplanes
+    /// that must do without them.
+    #[inline(always)]
+    pub fn update_few_slots(&mut self, settings: &Settings, item: Item<'_>) {
+        match settings.algorithm {
+            Algorithm::Off | Algorithm::Rap | Algorithm::SpaceSaving => {}
+            Algorithm::DWayRap => {
+                let weight = self.weigh(settings, &item);
+                self.update_d_way_rap(settings, &item, weight);
+            }
+            Algorithm::HashPipe => {
+                let weight = self.weigh(settings, &item);
+                self.update_hash_pipe(settings, &item, weight);
+            }
+            Algorithm::Precision => {
+                let weight = self.weigh(settings, &item);
+                self.update_precision(settings, &item, weight);
+            }
+        }
+    }
+
+    /// Counts the packet in the totals and gives its weight, which is never zero: a count of zero means a free slot.
+    #[inline(always)]
+    fn weigh(&mut self, settings: &Settings, item: &Item<'_>) -> u64 {
+        let weight = match settings.unit {
+            Unit::Packets => 1,
+            Unit::Bytes => u64::from(item.bytes.max(1)),
+        };
+        self.packets = self.packets.wrapping_add(1);
+        self.total = self.total.wrapping_add(weight);
+        weight
+    }
+
+    /// Weight of all packets, of flows in the table and of others: what was counted here and, after a merge, elsewhere.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Number of all packets, modulo 2^32.
+    #[must_use]
+    pub const fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// The flows of the table with their counts, in no order, each once.
+    pub fn entries<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = Entry> + 'a {
+        (0..Self::slots(settings)).filter_map(move |slot| self.whole_entry(settings, slot))
+    }
+
+    /// The slots in use as they are kept, free ones included.
+    pub fn slot_entries<'a>(&'a self, settings: &Settings) -> impl Iterator<Item = Entry> + 'a {
+        (0..Self::slots(settings)).map(|slot| self.entry(slot))
+    }
+
+    /// Sets a slot of an algorithm that does not [take any](Algorithm::takes_any_slot), as read from a device.
+    pub fn set_slot(&mut self, slot: usize, entry: &Entry) {
+        self.put(slot, entry.signature, &entry.key, entry.count, entry.inherited);
+    }
+
+    /// Sets number and weight of all packets, as read from a device.
+    pub fn set_totals(&mut self, packets: u32, total: u64) {
+        self.packets = packets;
+        self.total = total;
+    }
+
+    /// Adds what another core counted in the same window. Counts of equal flows add up; of flows that compete for a slot the larger is
+    /// kept. The bounds that [`inherited`](Entry::inherited) and [`total`](Self::total) give hold for both cores' packets together.
+    pub fn merge(&mut self, other: &Self, settings: &Settings) {
+        if settings.algorithm == Algorithm::Off {
+            return;
+        }
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.total = self.total.wrapping_add(other.total);
+        // With SpaceSaving a flow that only one table has may have had packets up to the smallest count in the other, which are in
+        // counts that others inherited there (Agarwal et al., "Mergeable summaries", PODS 2012). The other algorithms put packets that they
+        // do not admit in no count.
+        let (mine, theirs) = match settings.algorithm {
+            Algorithm::SpaceSaving => (self.smallest_if_full(settings), other.smallest_if_full(settings)),
+            _ => (0, 0),
+        };
+        for slot in 0..Self::slots(settings) {
+            let Entry { signature, count, .. } = self.entry(slot);
+            if count > 0 && theirs > 0 && other.find(settings, signature).is_none() {
+                self.add_inherited(slot, theirs);
+            }
+        }
+        // All that both have comes first: who is pushed out then has its whole count.
+        let mut placed = [false; N];
+        for (slot, placed) in (0..Self::slots(settings)).zip(&mut placed) {
+            let Entry { signature, count, inherited, .. } = other.entry(slot);
+            if count == 0 {
+                *placed = true;
+            } else if let Some(slot) = self.find(settings, signature) {
+                self.add(slot, count.wrapping_sub(inherited));
+                self.add_inherited(slot, inherited);
+                *placed = true;
+            }
+        }
+        if settings.algorithm.takes_any_slot() {
+            self.restore_heap();
+        }
+        for (slot, _) in (0..Self::slots(settings)).zip(&placed).filter(|(_, placed)| !**placed) {
+            let mut entry = other.entry(slot);
+            entry.count = entry.count.wrapping_add(mine);
+            entry.inherited = entry.inherited.wrapping_add(mine);
+            if settings.algorithm.takes_any_slot() {
+                self.place_any_slot(settings, &entry);
+            } else {
+                self.place_few_slots(settings, &entry);
+            }
+        }
+    }
+
+    /// Makes the table empty again.
+    pub fn clear(&mut self, settings: &Settings) {
+        let slots = Self::slots(settings);
+        self.set_totals(0, 0);
+        self.taken = 0;
+        self.counts.iter_mut().take(slots).for_each(|count| *count = 0);
+        self.inherited.iter_mut().take(slots).for_each(|inherited| *inherited = 0);
+        self.signatures.iter_mut().take(slots).for_each(|signature| *signature = 0);
+        self.keys.iter_mut().take(slots).for_each(|key| *key = FlowKey::EMPTY);
+        if settings.algorithm.takes_any_slot() {
+            self.ranking.clear(slots);
+        }
+    }
+
+    /// A flow, unless it was met at an earlier slot, with all that is counted for it.
+    fn whole_entry(&self, settings: &Settings, slot: usize) -> Option<Entry> {
+        let mut entry = self.entry(slot);
+        if entry.count == 0 {
+            return None;
+        }
+        if matches!(settings.algorithm, Algorithm::HashPipe | Algorithm::Precision) {
+            for other in Self::stage_slots(settings, entry.signature) {
+                if other != slot && self.holds(other, entry.signature) {
+                    if other < slot {
+                        return None;
+                    }
+                    let Entry { count, inherited, .. } = self.entry(other);
+                    entry.count = entry.count.wrapping_add(count);
+                    entry.inherited = entry.inherited.wrapping_add(inherited);
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// The slot of a flow, the first if it has several.
+    fn find(&self, settings: &Settings, signature: u32) -> Option<usize> {
+        if settings.algorithm.takes_any_slot() {
+            self.find_any_slot(settings, signature)
+        } else {
+            Self::few_slots(settings, signature).find(|&slot| self.holds(slot, signature))
+        }
+    }
+
+    fn entry(&self, slot: usize) -> Entry {
+        Entry {
+            signature: self.signature(slot),
+            key: self.keys.get(slot & Self::MASK).copied().unwrap_or_default(),
+            count: self.count(slot),
+            inherited: self.inherited.get(slot & Self::MASK).copied().unwrap_or_default(),
+        }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+    fn count(&self, slot: usize) -> u64 {
+        self.counts[slot & Self::MASK]
+    }
+
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+    fn signature(&self, slot: usize) -> u32 {
+        self.signatures[slot & Self::MASK]
+    }
+
+    #[inline(always)]
+    fn holds(&self, slot: usize, signature: u32) -> bool {
+        self.signature(slot) == signature && self.count(slot) != 0
+    }
+
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+    fn add(&mut self, slot: usize, weight: u64) {
+        let count = &mut self.counts[slot & Self::MASK];
+        *count = count.wrapping_add(weight);
+    }
+
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+    fn add_inherited(&mut self, slot: usize, weight: u64) {
+        self.add(slot, weight);
+        let inherited = &mut self.inherited[slot & Self::MASK];
+        *inherited = inherited.wrapping_add(weight);
+    }
+
+    #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+    fn put(&mut self, slot: usize, signature: u32, key: &FlowKey, count: u64, inherited: u64) {
+        let slot = slot & Self::MASK;
+        self.signatures[slot] = signature;
+        self.counts[slot] = count;
+        self.inherited[slot] = inherited;
+        self.keys[slot] = *key;
+    }
+}
+
+impl<const N: usize> Default for Table<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

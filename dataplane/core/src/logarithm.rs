@@ -1,0 +1,166 @@
+//! Logarithms and powers in integers: P4Log and P4Exp (P4Entropy paper, section III).
+//!
+//! Fractions are carried as integers times 2^10 ("amplified").
+
+/// Fractions are amplified by 2 to this power.
+pub const AMPLIFICATION_BITS: u32 = 10;
+
+/// Bits below the leading one that can be looked at.
+pub const MAX_BITS: u32 = 8;
+
+/// Decimal digits that constants can have.
+pub const MAX_DIGITS: u32 = 5;
+
+/// What the dataplane uses for every packet (paper, table II): 4 bits, 3 digits. At most 1.1 % from the logarithm, at 67; 0.05 % on the
+/// average of 64-bit numbers.
+pub static PER_PACKET: Logarithm = Logarithm::new(4, 3);
+
+/// What is used once a window, where it costs nothing: 7 bits, 3 digits.
+pub static PER_WINDOW: Logarithm = Logarithm::new(7, 3);
+
+/// P4Log: `log2(x)` from the position of the leading one and a constant for the bits below it (paper, algorithm 1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logarithm {
+    bits: u32,
+    constants: [u32; 1 << MAX_BITS],
+}
+
+impl Logarithm {
+    /// Looks at `bits` bits below the leading one, at most [`MAX_BITS`]; constants are rounded to `digits` decimal digits, at most
+    /// [`MAX_DIGITS`] (Nbits and Ndigits in the paper).
+    #[must_use]
+    #[allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "nearly always evaluated at compile time; indices and products are bounded by MAX_BITS and MAX_DIGITS"
+    )]
+    pub const fn new(bits: u32, digits: u32) -> Self {
+        let bits = if bits > MAX_BITS { MAX_BITS } else { bits };
+        let digits = if digits > MAX_DIGITS { MAX_DIGITS } else { digits };
+        let unit = 10_u64.pow(digits);
+        let mut constants = [0; 1 << MAX_BITS];
+        let mut index = 0;
+        while index < 1 << bits {
+            let fraction = log2_of_fraction(index as u64, bits);
+            // Rounded to a decimal number first, and then cut off, as the paper's program does.
+            let decimal = ((fraction as u128 * unit as u128 + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS) as u64;
+            constants[index] = ((decimal << AMPLIFICATION_BITS) / unit) as u32;
+            index += 1;
+        }
+        Logarithm { bits, constants }
+    }
+
+    /// `log2(x)`, amplified; of 0 it is 0.
+    #[inline(always)]
+    #[must_use]
+    pub fn log2(&self, x: u64) -> u32 {
+        let Some(leading) = x.checked_ilog2() else { return 0 };
+        // With the leading one shifted out, the bits below it are the highest; missing ones are zeros.
+        let below = (x << (63_u32.wrapping_sub(leading) & 63)) << 1;
+        let index = if self.bits == 0 { 0 } else { below >> (64_u32.wrapping_sub(self.bits) & 63) };
+        let fraction = self.constants.get(index as usize).copied().unwrap_or(0);
+        (leading << AMPLIFICATION_BITS).wrapping_add(fraction)
+    }
+
+    /// `log_d(x)`, amplified, given `log_d(2)`, amplified (paper, algorithm 1, line 10).
+    #[must_use]
+    pub fn log(&self, x: u64, log_of_2: u32) -> u64 {
+        u64::from(self.log2(x)).wrapping_mul(u64::from(log_of_2)) >> AMPLIFICATION_BITS
+    }
+
+    /// The logarithm of numbers of 32 bits as a longest-prefix-match table, for switches, which can neither shift by a variable nor find a
+    /// leading one: disjoint entries for 2 to 2^31 - 1. What is more is negative in a Count Sketch.
+    pub fn table(&self) -> impl Iterator<Item = LogarithmEntry> + '_ {
+        (1..31_u32).flat_map(move |leading| {
+            let looked_at = self.bits.min(leading);
+            let prefix_length = 32_u32.wrapping_sub(leading).wrapping_add(looked_at);
+            (0..1_u32 << looked_at).map(move |below| {
+                let value = (1_u32 << leading) | (below << (leading.wrapping_sub(looked_at) & 31));
+                LogarithmEntry { value, prefix_length, log2: self.log2(u64::from(value)) }
+            })
+        })
+    }
+}
+
+/// One entry: numbers of 32 bits that start with `value` over `prefix_length` bits have this logarithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogarithmEntry {
+    /// The smallest number.
+    pub value: u32,
+    /// Bits of the prefix.
+    pub prefix_length: u32,
+    /// Their logarithm to base 2, amplified.
+    pub log2: u32,
+}
+
+/// P4Exp: powers of 2 and of any base from P4Log and a binomial series (paper, algorithm 2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Power {
+    logarithm: Logarithm,
+    terms: u32,
+}
+
+impl Power {
+    /// Of the series `terms` terms (Nterms in the paper) beyond the constant one; from the seventh on they add nothing, since
+    /// 1024 / 7! is less than one.
+    #[must_use]
+    pub const fn new(logarithm: Logarithm, terms: u32) -> Self {
+        Power { logarithm, terms }
+    }
+
+    /// `2^y`, amplified, of an amplified `y`; saturates.
+    #[must_use]
+    pub fn of_2(&self, y: u64) -> u128 {
+        let (whole, factor) = self.split(y);
+        u128::from(factor).checked_shl(whole).filter(|_| whole < 96).unwrap_or(u128::MAX)
+    }
+
+    /// `x^d` (paper, algorithm 2), cut off to an integer; saturates.
+    #[must_use]
+    pub fn of(&self, x: u64, d: u64) -> u128 {
+        let (whole, factor) = self.split(d.wrapping_mul(u64::from(self.logarithm.log2(x))));
+        let factor = u128::from(factor);
+        match whole.checked_sub(AMPLIFICATION_BITS) {
+            None => (factor << whole) >> AMPLIFICATION_BITS,
+            Some(rest) => factor.checked_shl(rest).filter(|_| rest < 96).unwrap_or(u128::MAX),
+        }
+    }
+
+    /// The whole part of an amplified exponent, and 2 to its fraction, amplified.
+    fn split(&self, exponent: u64) -> (u32, u64) {
+        let whole = u32::try_from(exponent >> AMPLIFICATION_BITS).unwrap_or(u32::MAX);
+        let fraction = (exponent & ((1 << AMPLIFICATION_BITS) - 1)) as i64;
+        let one = 1_i64 << AMPLIFICATION_BITS;
+        // (1 + 1)^e = 1 + e + e(e - 1)/2! + …; every product is brought back to the amplification of its factors.
+        let (mut sum, mut product, mut factorial, mut term) = (one.wrapping_add(fraction), fraction, 1_i64, 2_u32);
+        while term <= self.terms.min(20) {
+            let factor = fraction.wrapping_sub(i64::from(term.wrapping_sub(1)).wrapping_mul(one));
+            product = product.wrapping_mul(factor) >> AMPLIFICATION_BITS;
+            factorial = factorial.wrapping_mul(i64::from(term));
+            sum = sum.wrapping_add(product.wrapping_mul(one.checked_div(factorial).unwrap_or(0)) >> AMPLIFICATION_BITS);
+            term = term.wrapping_add(1);
+        }
+        (whole, sum.unsigned_abs())
+    }
+}
+
+/// Bits of the fractions that constants are computed in.
+const FRACTION_BITS: u32 = 40;
+
+/// `log2(1 + k / 2^bits)` with [`FRACTION_BITS`] bits, by squaring: a square of two and more gives a one.
+#[allow(clippy::arithmetic_side_effects, reason = "a number from one to two, times 2^62, and its square fit")]
+const fn log2_of_fraction(k: u64, bits: u32) -> u64 {
+    let mut x = (1_u128 << 62) + ((k as u128) << (62 - bits));
+    let mut fraction = 0;
+    let mut bit = 0;
+    while bit < FRACTION_BITS {
+        x = (x * x) >> 62;
+        fraction <<= 1;
+        if x >> 63 != 0 {
+            fraction |= 1;
+            x >>= 1;
+        }
+        bit += 1;
+    }
+    fraction
+}

@@ -1,0 +1,132 @@
+//! The sums of entropies, and what becomes of them in integers.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, of_window};
+use flowgauge_core::logarithm::{Logarithm, PER_PACKET, PER_WINDOW};
+use flowgauge_core::{Entropy, Shape, SharedSketch, Sharing, SketchKind, Tabulation};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+fn tabulation() -> &'static Tabulation {
+    static TABULATION: OnceLock<Box<Tabulation>> = OnceLock::new();
+    TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
+}
+
+/// Wide enough that each of some twenty keys is alone in most rows.
+fn wide() -> Shape {
+    Shape::new(12, 1024).unwrap()
+}
+
+/// What the packets of these flows add up to, each counted exactly.
+fn sum(keys: &[u8]) -> u64 {
+    let mut counts: BTreeMap<u8, u64> = BTreeMap::new();
+    let term = |key: &u8| {
+        let count = counts.entry(*key).or_default();
+        *count += 1;
+        if *count > 1 { u64::from(PER_PACKET.log2(*count)) + u64::from(DERIVATIVE_OF_LOG) } else { 0 }
+    };
+    keys.iter().map(term).sum()
+}
+
+/// `log2 S - sum / S`, nothing amplified.
+fn in_floats(packets: u64, sum: u64) -> f64 {
+    (packets as f64).log2() - sum as f64 / 1024.0 / packets as f64
+}
+
+/// Algorithm 3 as the paper has it: the exponent, which is amplified already, is taken for a plain one. What does not fit 128 bits is
+/// zero in P4 (paper, section III-B).
+fn literally(packets: u64, sum: u64) -> f64 {
+    let difference = u64::from(PER_WINDOW.log2(sum >> 10) - PER_WINDOW.log2(packets));
+    let power = if difference < 128 { POWER.of(2, difference) } else { 0 };
+    (f64::from(PER_WINDOW.log2(packets)) - power as f64) / 1024.0
+}
+
+#[test]
+fn the_constant_is_that_of_the_paper() {
+    assert_eq!(DERIVATIVE_OF_LOG, (1.44 * 1024.0) as u32);
+}
+
+#[test]
+fn known_windows() {
+    // One flow of 4: log2 of 2, 3 and 4 with constants of three digits, and three times the derivative.
+    assert_eq!(sum(&[7; 4]), (1024 + 1474) + (1024 + 599 + 1474) + (2048 + 1474));
+    // As many flows as packets: nothing is added, and the entropy is the logarithm of the packets.
+    assert_eq!(of_window(1 << 20, 0), 20 << 10);
+    assert_eq!(of_window(1 << 20, (1 << 30) - 1), 20 << 10, "less than one bit a packet is neglected (paper, equation 2)");
+    assert_eq!(of_window(1 << 20, 1 << 30), 19 << 10);
+    assert_eq!(of_window(1 << 20, 10 << 30), (20 << 10) - 10_176, "P4Log of 10 is 3.32 and P4Exp of that 9.94");
+    assert_eq!((of_window(0, 0), of_window(1, 0)), (0, 0));
+    assert_eq!(of_window(1, u64::MAX), 0, "never below zero");
+}
+
+/// Both in floating point and in integers: the first is exact but for the sum.
+#[test]
+fn integers_with_seven_bits_are_near_the_floats() {
+    let mut worst: f64 = 0.0;
+    for packets in (130..400).map(|step| 1.05_f64.powi(step) as u64) {
+        for hundredths in (100..((packets as f64).log2() * 100.0) as u64).step_by(7) {
+            let sum = packets * 1024 * hundredths / 100;
+            let quotient = sum as f64 / 1024.0 / packets as f64;
+            let error = of_window(packets, sum) as f64 / 1024.0 - in_floats(packets, sum);
+            // Logarithms are cut off by up to 1/128 ln 2 bits, once in the difference and once in the exponent of the quotient.
+            assert!(error.abs() <= 0.0125 + 0.02 * quotient, "{packets} packets, {quotient} a packet: {error:+.4} bits");
+            worst = worst.max(error.abs());
+        }
+    }
+    assert!(worst > 0.05, "the bound above is no better than another");
+}
+
+#[test]
+fn seven_bits_are_better_than_four_and_the_literal_algorithm_is_no_use() {
+    let (mut four, mut seven) = (0.0, 0.0);
+    let cases = || (1..100_u64).flat_map(|step| (8..60_u64).map(move |tenths| (20_011 * step, tenths)));
+    for (packets, tenths) in cases() {
+        let sum = packets * 1024 * tenths / 10;
+        let exact = in_floats(packets, sum);
+        four += (in_integers(packets, sum, &Logarithm::new(4, 3), &POWER) as f64 / 1024.0 - exact).abs();
+        seven += (of_window(packets, sum) as f64 / 1024.0 - exact).abs();
+    }
+    assert!(seven < 0.5 * four, "4 bits {four}, 7 bits {seven}");
+    // The power is lost, and what is left is the logarithm of the packets.
+    for (tenths, wrong) in [(58, 38.0), (128, 156.0)] {
+        let (packets, sum) = (1 << 21, (1_u64 << 21) * 1024 * tenths / 10);
+        let exact = in_floats(packets, sum);
+        let error = (literally(packets, sum) - exact).abs() / exact * 100.0;
+        assert!((error - wrong).abs() < 1.0, "{tenths}: {error}");
+        assert!((of_window(packets, sum) as f64 / 1024.0 - exact).abs() / exact < 0.02);
+    }
+}
+
+proptest! {
+    #[test]
+    fn sums_are_those_of_exact_counts(keys in prop::collection::vec(0..20_u8, 0..400), shared: bool) {
+        let sharing = if shared { Sharing::Shared } else { Sharing::Alone };
+        for kind in SketchKind::ALL {
+            let (sketch, mut entropy) = (Box::new(SharedSketch::new()), Entropy::default());
+            for key in &keys {
+                entropy.update(&sketch, sharing, kind, wide(), u32::from(*key) * 0x0123_4567, tabulation());
+            }
+            prop_assert_eq!(entropy.sum, sum(&keys));
+        }
+    }
+
+    /// Packets of one flow on several cores: the sketch is one, and the sums add up to that of one core.
+    #[test]
+    fn cores_add_up(packets in prop::collection::vec((0..20_u8, 0..4_usize), 0..400)) {
+        let (sketch, mut cores) = (Box::new(SharedSketch::new()), [Entropy::default(); 4]);
+        for (key, core) in &packets {
+            let crc = u32::from(*key) * 0x0123_4567;
+            cores[*core].update(&sketch, Sharing::Shared, SketchKind::CountSketch, wide(), crc, tabulation());
+        }
+        let mut all = Entropy::default();
+        cores.iter().for_each(|core| all.merge(core));
+        let keys: Vec<u8> = packets.iter().map(|(key, _)| *key).collect();
+        prop_assert_eq!(all.sum, sum(&keys));
+    }
+
+    #[test]
+    fn entropies_stay_between_nothing_and_the_logarithm_of_the_packets(packets: u64, sum: u64) {
+        prop_assert!(of_window(packets, sum) <= u64::from(PER_WINDOW.log2(packets)));
+    }
+}

@@ -1,0 +1,267 @@
+//! Count Sketch and Count-Min against slow models.
+
+use flowgauge_core::hash::MAX_ROWS;
+use flowgauge_core::sketch::{MAX_CELLS, MAX_COLUMN_BITS, Shape, SharedSketch, Sharing, Sketch, SketchKind};
+use flowgauge_core::{Tabulation, hash};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+fn tabulation() -> &'static Tabulation {
+    static TABULATION: OnceLock<Box<Tabulation>> = OnceLock::new();
+    TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
+}
+
+/// Every shape that there may be.
+fn shapes() -> impl Iterator<Item = Shape> {
+    (1..=MAX_ROWS).flat_map(|rows| (4..=MAX_COLUMN_BITS).filter_map(move |bits| Shape::new(rows, 1 << bits)))
+}
+
+/// Sketches are too large for a test's stack.
+fn sketch() -> Box<Sketch> {
+    Box::new(Sketch::new())
+}
+
+fn shared() -> Box<SharedSketch> {
+    Box::new(SharedSketch::new())
+}
+
+/// Column and sign of a key in a row, from the words of the tables.
+fn place(crc: u32, row: usize, column_bits: u32, tabulation: &Tabulation) -> (u32, i64) {
+    let tables = &tabulation.rows()[row / 4];
+    let words = (0..4).fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
+    let hash = (words >> (16 * (row % 4)) & 0xffff) as u32;
+    (hash >> (16 - column_bits), if hash & 1 == 1 { -1 } else { 1 })
+}
+
+/// Counters of 64 bits, by row and column.
+struct Model {
+    kind: SketchKind,
+    shape: Shape,
+    counters: BTreeMap<(usize, u32), i64>,
+}
+
+impl Model {
+    fn new(kind: SketchKind, shape: Shape) -> Self {
+        Model { kind, shape, counters: BTreeMap::new() }
+    }
+
+    fn place(&self, crc: u32, row: usize) -> ((usize, u32), i64) {
+        let (column, sign) = place(crc, row, self.shape.column_bits(), tabulation());
+        ((row, column), if self.kind == SketchKind::CountMin { 1 } else { sign })
+    }
+
+    fn update(&mut self, crc: u32) {
+        for row in 0..self.shape.rows() {
+            let (place, sign) = self.place(crc, row);
+            *self.counters.entry(place).or_default() += sign;
+        }
+    }
+
+    fn query(&self, crc: u32) -> i64 {
+        let value = |row| {
+            let (place, sign) = self.place(crc, row);
+            self.counters.get(&place).copied().unwrap_or(0) * sign
+        };
+        let mut values: Vec<i64> = (0..self.shape.rows()).map(value).collect();
+        values.sort_unstable();
+        match self.kind {
+            SketchKind::CountMin => values[0],
+            SketchKind::CountSketch => (values[(values.len() - 1) / 2] + values[values.len() / 2] + 1).div_euclid(2),
+        }
+    }
+
+    fn cells(&self) -> Vec<i32> {
+        let mut cells = vec![0; self.shape.cells()];
+        for ((row, column), count) in &self.counters {
+            cells[row * self.shape.columns() + *column as usize] = *count as i32;
+        }
+        cells
+    }
+}
+
+/// Keys of which some come often.
+fn keys() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(prop_oneof![0..8_u32, any::<u32>()], 0..200)
+}
+
+fn kind() -> impl Strategy<Value = SketchKind> {
+    prop::sample::select(SketchKind::ALL.to_vec())
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    prop::sample::select(shapes().collect::<Vec<_>>())
+}
+
+fn filled(kind: SketchKind, shape: Shape, keys: &[u32]) -> Box<Sketch> {
+    let mut sketch = sketch();
+    keys.iter().for_each(|&crc| sketch.update(kind, shape, crc, tabulation()));
+    sketch
+}
+
+#[test]
+fn shapes_have_their_limits() {
+    assert_eq!(shapes().filter(|shape| shape.rows() == 1).count(), 11);
+    assert!(shapes().all(|shape| shape.cells() <= MAX_CELLS && shape.cells() == shape.rows() * shape.columns()));
+    assert_eq!(shapes().filter(|shape| shape.columns() == 1024).count(), MAX_ROWS);
+    for (rows, columns) in [(0, 1024), (13, 16), (1, 8), (1, 1000), (2, 1 << 14), (12, 2048), (usize::MAX, 16), (1, usize::MAX)] {
+        assert_eq!(Shape::new(rows, columns), None, "{rows} x {columns}");
+    }
+    assert_eq!(Shape::new(4, 1024), Some(Shape::DEFAULT));
+}
+
+/// 300 keys, some often, in every shape: answers on the way and counters at the end.
+#[test]
+fn every_shape_counts_as_its_model() {
+    for (number, shape) in (1_u32..).zip(shapes()) {
+        for kind in SketchKind::ALL {
+            let (mut sketch, shared, mut model) = (sketch(), shared(), Model::new(kind, shape));
+            for step in 0..300_u32 {
+                let crc = (step * step % 61).wrapping_mul(0x9e37_79b9).wrapping_mul(number);
+                model.update(crc);
+                sketch.update(kind, shape, crc, tabulation());
+                let sharing = if step % 2 == 0 { Sharing::Alone } else { Sharing::Shared };
+                let answer = shared.update_and_query(sharing, kind, shape, crc, tabulation());
+                assert_eq!(i64::from(answer), model.query(crc), "{kind:?}, {shape:?}");
+                assert_eq!(
+                    i64::from(sketch.query(kind, shape, crc ^ 1, tabulation())),
+                    model.query(crc ^ 1),
+                    "{kind:?}, {shape:?}"
+                );
+            }
+            assert_eq!(sketch.cells(shape), model.cells());
+            let mut copy = Box::new(Sketch::new());
+            shared.merge_into(&mut copy, shape);
+            assert!(copy == sketch, "{kind:?}, {shape:?}");
+            shared.clear(shape);
+            sketch.clear(shape);
+            shared.merge_into(&mut sketch, shape);
+            assert!(*sketch == Sketch::new());
+        }
+    }
+}
+
+#[test]
+fn counters_of_count_sketch_wrap_around() {
+    let shape = Shape::new(1, 16).unwrap();
+    for crc in 0..64 {
+        let (column, sign) = place(crc, 0, 4, tabulation());
+        let mut sketch = sketch();
+        let edge = if sign == 1 { i32::MAX } else { i32::MIN };
+        sketch.cells_mut(shape)[column as usize] = edge;
+        sketch.update(SketchKind::CountSketch, shape, crc, tabulation());
+        assert_eq!(sketch.cells(shape)[column as usize], edge.wrapping_add(sign as i32));
+    }
+}
+
+/// Beyond 2^31 - 1 a counter of Count-Min says the most that an answer can be, and others decide.
+#[test]
+fn counters_of_count_min_are_unsigned() {
+    let shape = Shape::new(3, 16).unwrap();
+    let mut sketch = sketch();
+    sketch.cells_mut(shape).fill(i32::MAX);
+    sketch.update(SketchKind::CountMin, shape, 7, tabulation());
+    assert_eq!(sketch.query(SketchKind::CountMin, shape, 7, tabulation()), i32::MAX);
+    let (column, _) = place(7, 1, 4, tabulation());
+    sketch.cells_mut(shape)[16 + column as usize] = 5;
+    assert_eq!(sketch.query(SketchKind::CountMin, shape, 7, tabulation()), 5);
+}
+
+/// Any values in the rows' counters, as a device may hold.
+#[test]
+fn medians_of_extreme_values() {
+    const EXTREMES: [i32; 7] = [i32::MIN + 1, -1, 0, 1, 2, i32::MAX - 1, i32::MAX];
+    for rows in 1..=MAX_ROWS {
+        let shape = Shape::new(rows, 16).unwrap();
+        for step in 0..500_usize {
+            let (mut sketch, mut values) = (sketch(), Vec::new());
+            for row in 0..rows {
+                let value = EXTREMES[(step * 31 + row * row * 17 + step / 7 * row) % EXTREMES.len()];
+                let (column, sign) = place(99, row, 4, tabulation());
+                sketch.cells_mut(shape)[row * 16 + column as usize] = value * sign as i32;
+                values.push(i64::from(value));
+            }
+            values.sort_unstable();
+            let median = (values[(rows - 1) / 2] + values[rows / 2] + 1).div_euclid(2);
+            let answer = sketch.query(SketchKind::CountSketch, shape, 99, tabulation());
+            assert_eq!(i64::from(answer), median, "{values:?}");
+        }
+    }
+}
+
+/// Chi-squared over column and sign together: 32 places, 31 degrees of freedom.
+#[test]
+fn sign_and_column_are_independent() {
+    const KEYS: u32 = 64_000;
+    for seed in 1..=3 {
+        let tabulation = Box::new(Tabulation::from_seed(seed));
+        for row in 0..MAX_ROWS {
+            let mut places = [0_u32; 32];
+            for key in 0..KEYS {
+                let (column, sign) = place(hash::crc32(&key.to_be_bytes()), row, 4, &tabulation);
+                places[(column * 2) as usize + usize::from(sign == 1)] += 1;
+            }
+            let expected = f64::from(KEYS) / 32.0;
+            let chi_squared: f64 = places.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
+            // 99.99 % of 31 degrees of freedom.
+            assert!(chi_squared < 70.0, "seed {seed}, row {row}: {chi_squared}");
+        }
+    }
+}
+
+/// What collides in a column has signs of its own, so that Count Sketch has no bias; and so have the rows among themselves.
+#[test]
+fn signs_of_keys_that_collide_cancel_out() {
+    let tabulation = tabulation();
+    let places: Vec<Vec<(u32, i64)>> = (0..MAX_ROWS)
+        .map(|row| (0..2000_u32).map(|key| place(hash::crc32(&key.to_be_bytes()), row, 10, tabulation)).collect())
+        .collect();
+    for (row, keys) in places.iter().enumerate() {
+        let (mut pairs, mut sum) = (0_i64, 0_i64);
+        for (index, (column, sign)) in keys.iter().enumerate() {
+            for (_, other) in keys[..index].iter().filter(|(other, _)| other == column) {
+                (pairs, sum) = (pairs + 1, sum + sign * other);
+            }
+        }
+        assert!((1500..2500).contains(&pairs), "row {row}: {pairs} pairs in a column");
+        assert!((sum as f64).abs() < 4.0 * (pairs as f64).sqrt(), "row {row}: {sum} of {pairs}");
+        for (other, theirs) in places[..row].iter().enumerate() {
+            let same: i64 = keys.iter().zip(theirs).map(|(mine, theirs)| mine.1 * theirs.1).sum();
+            assert!(same.abs() < 5 * 45, "rows {row} and {other}: {same}");
+            let columns = keys.iter().zip(theirs).filter(|(mine, theirs)| mine.0 == theirs.0).count();
+            assert!(columns < 14, "rows {row} and {other}: {columns} keys in the same column of both");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_keys_count_as_in_the_model(kind in kind(), shape in shape(), keys in keys(), asked: u32) {
+        let sketch = filled(kind, shape, &keys);
+        let mut model = Model::new(kind, shape);
+        keys.iter().for_each(|&crc| model.update(crc));
+        prop_assert_eq!(sketch.cells(shape), model.cells());
+        for crc in keys.iter().copied().chain([asked]) {
+            prop_assert_eq!(i64::from(sketch.query(kind, shape, crc, tabulation())), model.query(crc));
+        }
+    }
+
+    #[test]
+    fn count_min_is_never_too_low(shape in shape(), keys in keys()) {
+        let sketch = filled(SketchKind::CountMin, shape, &keys);
+        for crc in &keys {
+            let count = keys.iter().filter(|key| *key == crc).count() as i32;
+            let answer = sketch.query(SketchKind::CountMin, shape, *crc, tabulation());
+            prop_assert!(answer >= count && answer <= keys.len() as i32);
+        }
+    }
+
+    #[test]
+    fn merge_is_the_sketch_of_all_keys(kind in kind(), shape in shape(), a in keys(), b in keys()) {
+        let mut merged = filled(kind, shape, &a);
+        merged.merge(&filled(kind, shape, &b), shape);
+        prop_assert!(merged == filled(kind, shape, &[a, b].concat()));
+        merged.clear(shape);
+        prop_assert!(*merged == Sketch::new());
+    }
+}

@@ -1,0 +1,339 @@
+//! Many packets at once, where the CPU has the instructions for it.
+//!
+//! A packet's key is kept until there are enough; then vectors find the registers and levels of all of them. Registers take the maximum,
+//! so that it makes no difference that they are raised later and in another order, as long as nobody looks before a [`Filling`] is
+//! dropped.
+
+use super::port::Frame;
+#[cfg(target_arch = "x86_64")]
+use super::vector::Vectors;
+use super::worker::record_unlikely;
+use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
+use flowgauge_core::hash::Crc32;
+use flowgauge_core::parse::{Packet, network, transport};
+use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation};
+
+/// Keys that one pass of the vectors takes.
+pub(super) const GROUP: usize = 64;
+/// Keys that are kept: as many as a byte has values, so that one counts them without a limit to look at. With more of them less is lost
+/// to waiting for the last one to be stored.
+pub(super) const CAPACITY: usize = 1 << u8::BITS;
+/// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the protocol.
+pub(super) const WORDS: usize = 4;
+/// A group of fewer keys is cheaper one by one.
+const FEW: usize = 40;
+
+/// Keys of IPv4 packets, word by word as they are in memory.
+#[repr(C, align(64))]
+pub(super) struct Keys {
+    pub(super) words: [[u32; CAPACITY]; WORDS],
+}
+
+/// Where keys belong.
+#[repr(C, align(64))]
+pub(super) struct Places {
+    /// Their registers.
+    pub(super) indices: [u16; CAPACITY],
+    /// And what these are raised to.
+    pub(super) levels: [u8; CAPACITY],
+}
+
+/// Vectors for CPUs that have none.
+#[cfg(not(target_arch = "x86_64"))]
+enum Vectors {}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Vectors {
+    fn new(_: KeyKind, _: HashMode, _: Precision, _: &Tabulation) -> Option<Self> {
+        None
+    }
+
+    fn split(&self, _: &Keys, _: usize, _: &mut Places) {
+        match *self {}
+    }
+}
+
+/// What counts many packets at once.
+pub struct Batch {
+    keys: Keys,
+    places: Places,
+    vectors: Vectors,
+    cardinality: cardinality::Settings,
+}
+
+/// Packets on their way into a bank, which holds all of them when this is dropped.
+///
+/// What changes with every packet is in here, and not in the bank or the batch, so that it stays in registers.
+pub struct Filling<'a> {
+    batch: &'a mut Batch,
+    active: Active<'a>,
+    context: &'a Context<'a>,
+    /// Keys that the batch has.
+    length: u8,
+    /// Bytes on the wire that the bank lacks.
+    bytes: u64,
+}
+
+impl Batch {
+    /// An empty batch; `None` where packets have to be counted one by one, because of the CPU or because distinct flows in windows are
+    /// not all that is measured.
+    #[must_use]
+    pub fn new(settings: &Settings, tabulation: &Tabulation) -> Option<Box<Self>> {
+        let cardinality = settings.cardinality;
+        if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() {
+            return None;
+        }
+        let vectors = Vectors::new(cardinality.key, cardinality.hash, cardinality.precision, tabulation)?;
+        let keys = Keys { words: [[0; CAPACITY]; WORDS] };
+        let places = Places { indices: [0; CAPACITY], levels: [0; CAPACITY] };
+        Some(Box::new(Batch { keys, places, vectors, cardinality }))
+    }
+
+    /// Begins to count in a bank, with the settings and tables that the batch was made for.
+    #[inline(always)]
+    pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
+        Filling { batch: self, active, context, length: 0, bytes: 0 }
+    }
+
+    /// Brings the first `length` keys into a bank.
+    #[inline(never)]
+    fn flush(&mut self, length: usize, bank: &mut Bank, tabulation: &Tabulation) {
+        bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(length as u64);
+        let cardinality::Settings { hash, precision, .. } = self.cardinality;
+        let few = if length % GROUP < FEW { length % GROUP } else { 0 };
+        (length - few..length).for_each(|at| raise(bank, hash, precision, self.crc(at), tabulation));
+        // Groups are whole: a key that comes again raises nothing.
+        let groups = (length - few).div_ceil(GROUP);
+        for word in &mut self.keys.words {
+            let [first, ..] = *word;
+            word[length - few..groups * GROUP].fill(first);
+        }
+        self.vectors.split(&self.keys, groups, &mut self.places);
+        let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else { return };
+        let places = self.places.indices.iter().zip(&self.places.levels);
+        for (&index, &level) in places.take(groups * GROUP) {
+            let register = &mut registers[usize::from(index)];
+            if level > *register {
+                *register = level;
+            }
+        }
+    }
+
+    fn crc(&self, at: usize) -> u32 {
+        let [first, second, third, [protocol, ..]] = [0, 1, 2, 3].map(|word: usize| self.keys.words[word][at].to_le_bytes());
+        let crc = match self.cardinality.key {
+            KeyKind::Src | KeyKind::Dst => Crc32::new().words([first]),
+            KeyKind::SrcDst => Crc32::new().words([first, second]),
+            KeyKind::FiveTuple => Crc32::new().words([first, second, third]).byte(protocol),
+        };
+        crc.finish()
+    }
+}
+
+#[inline(always)]
+fn raise(bank: &mut Bank, hash: HashMode, precision: Precision, crc: u32, tabulation: &Tabulation) {
+    let hash = match hash {
+        HashMode::Crc32 => crc,
+        HashMode::Tabulated => tabulation.hash(crc),
+    };
+    bank.cardinality.update(hash, precision);
+}
+
+impl Filling<'_> {
+    /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings: the compiler makes code of its own for
+    /// constants. Whatever else the settings have is out of its sight, and of the hot code.
+    #[inline(always)]
+    pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
+        let Frame { bytes, wire_length, timestamp, link } = *frame;
+        let packet = match network(bytes, Link::Ethernet) {
+            Ok(packet) if link == Link::Ethernet => packet,
+            _ => {
+                // Nobody else sees where a filling or a frame is, or every one of them would have to be in memory.
+                let Active { bank, staggered, sketches } = &mut self.active;
+                let mut active = Active { bank, staggered, sketches: *sketches };
+                return record_unlikely(&mut active, self.context, &Frame { bytes, wire_length, timestamp, link }, 0);
+            }
+        };
+        self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
+        let ip = match packet {
+            Packet::V4(ip) => ip,
+            Packet::V6(_) => {
+                let bank = &mut *self.active.bank;
+                bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(1);
+                let precision = self.context.settings.cardinality.precision;
+                return raise(bank, hash, precision, key.crc32(bytes, &packet), self.context.tabulation);
+            }
+        };
+        let [first, second, third, fourth] = &mut self.batch.keys.words;
+        let at = usize::from(self.length);
+        match key {
+            KeyKind::Src => first[at] = u32::from_le_bytes(ip.src()),
+            KeyKind::Dst => first[at] = u32::from_le_bytes(ip.dst()),
+            KeyKind::SrcDst => {
+                first[at] = u32::from_le_bytes(ip.src());
+                second[at] = u32::from_le_bytes(ip.dst());
+            }
+            KeyKind::FiveTuple => {
+                let transport = transport(bytes, &packet);
+                first[at] = u32::from_le_bytes(ip.src());
+                second[at] = u32::from_le_bytes(ip.dst());
+                third[at] = u32::from_le_bytes(transport.ports);
+                fourth[at] = u32::from(transport.protocol);
+            }
+        }
+        self.length = self.length.wrapping_add(1);
+        if self.length == 0 {
+            self.batch.flush(CAPACITY, self.active.bank, self.context.tabulation);
+        }
+    }
+}
+
+impl Drop for Filling<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let counters = &mut self.active.bank.counters;
+        counters.bytes = counters.bytes.wrapping_add(self.bytes);
+        if self.length > 0 {
+            self.batch.flush(usize::from(self.length), self.active.bank, self.context.tabulation);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zeroed::Zeroed;
+    use flowgauge_core::hash::crc32;
+    use flowgauge_core::{Shared, Sharing, State};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// A random packet: nearly always IPv4 with ports, now and then something else, with and without a tag, and cut anywhere.
+    fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
+        let mut bytes: Vec<u8> = (0..80).map(|_| random.random()).collect();
+        let tagged = random.random_ratio(1, 8);
+        let ethertype = if tagged { 16 } else { 12 };
+        if tagged {
+            bytes[12..14].copy_from_slice(&[0x81, 0x00]);
+        }
+        let (family, version) = match random.random_range(0..16) {
+            0 => ([0x86, 0xdd], 0x60),
+            1 => ([0x08, 0x06], 0x00),
+            2 => ([0x08, 0x00], 0x46),
+            _ => ([0x08, 0x00], 0x45),
+        };
+        bytes[ethertype..ethertype + 2].copy_from_slice(&family);
+        bytes[ethertype + 2] = version;
+        // A fragment offset would hide the ports.
+        bytes[ethertype + 8..ethertype + 10].copy_from_slice(if random.random_ratio(7, 8) { &[0, 0] } else { &[0, 1] });
+        bytes[ethertype + 11] = [1, 6, 17, 132][random.random_range(0..4)];
+        if random.random_ratio(1, 16) {
+            bytes.truncate(random.random_range(0..80));
+        }
+        if random.random_ratio(1, 16) { (bytes.split_off(bytes.len().min(14)), Link::Ip) } else { (bytes, Link::Ethernet) }
+    }
+
+    fn each_setting(mut body: impl FnMut(Settings)) {
+        for key in KeyKind::ALL {
+            for hash in HashMode::ALL {
+                for precision in (4..=16).filter_map(Precision::new) {
+                    let mut settings = Settings::default();
+                    (settings.cardinality.key, settings.cardinality.hash) = (key, hash);
+                    settings.cardinality.precision = precision;
+                    body(settings);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn batches_of_any_length_give_the_bits_that_packets_one_by_one_give() {
+        let tabulation = Tabulation::from_seed(7);
+        if Batch::new(&Settings::default(), &tabulation).is_none() {
+            println!("skipped: needs a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
+            return;
+        }
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let packets: Vec<(Vec<u8>, Link)> = (0..4096).map(|_| packet(&mut random)).collect();
+        let shared = Shared::boxed();
+        each_setting(|settings| {
+            let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+            let mut batch = Batch::new(&settings, &tabulation).unwrap();
+            let (mut one_by_one, mut batched) = (State::boxed(), State::boxed());
+            let mut rest = packets.iter().cycle();
+            for length in 0..=300 {
+                let mut filling = batch.fill(batched.active(&shared, 0), &context);
+                for (bytes, link) in rest.by_ref().take(length) {
+                    let wire_length = 1000 + bytes.len() as u32;
+                    one_by_one.active(&shared, 0).record(&context, *link, bytes.as_slice(), wire_length, 0);
+                    filling.record(
+                        settings.cardinality.key,
+                        settings.cardinality.hash,
+                        &Frame { bytes, wire_length, timestamp: 0, link: *link },
+                    );
+                }
+                drop(filling);
+                let ([one, _], [many, _]) = (&mut one_by_one.banks, &mut batched.banks);
+                assert_eq!(one.counters, many.counters, "{settings:?}, after a batch of {length}");
+                assert!(one.cardinality == many.cardinality, "{settings:?}, after a batch of {length}");
+                // Full registers would hide what is missing.
+                if length % 16 == 0 {
+                    one.clear(&settings);
+                    many.clear(&settings);
+                }
+            }
+            assert!(one_by_one == batched, "{settings:?}");
+        });
+    }
+
+    #[test]
+    fn every_level_is_found() {
+        let tabulation = Tabulation::from_seed(7);
+        let mut settings = Settings::default();
+        settings.cardinality.hash = HashMode::Crc32;
+        let precision = settings.cardinality.precision;
+        let Some(mut batch) = Batch::new(&settings, &tabulation) else {
+            println!("skipped: needs a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
+            return;
+        };
+        let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+        // Sources whose CRC is a chosen number: the CRC of a word is one-to-one, and turned back bit by bit.
+        let zero = crc32(&[0; 4]);
+        let mut basis: Vec<(u32, u32)> = (0..32).map(|bit| (1 << bit, crc32(&(1_u32 << bit).to_le_bytes()) ^ zero)).collect();
+        for bit in 0..32 {
+            let at = (bit..32).find(|&at| basis[at].1 >> bit & 1 == 1).unwrap();
+            basis.swap(bit, at);
+            let (key, image) = basis[bit];
+            for (other, (their_key, their_image)) in basis.iter_mut().enumerate() {
+                if other != bit && *their_image >> bit & 1 == 1 {
+                    *their_key ^= key;
+                    *their_image ^= image;
+                }
+            }
+        }
+        let source = |hash: u32| (0..32).filter(|bit| (hash ^ zero) >> bit & 1 == 1).fold(0, |key, bit| key ^ basis[bit].0);
+        let (mut state, shared) = (State::boxed(), Shared::boxed());
+        let mut filling = batch.fill(state.active(&shared, 0), &context);
+        for register in 0..u32::from(precision.max_level()) {
+            let rank = (1_u32 << precision.rank_bits() >> 1).checked_shr(register).unwrap_or(0);
+            let mut bytes = [0; 34];
+            bytes[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+            bytes[17] = 20;
+            bytes[26..30].copy_from_slice(&source(register << precision.rank_bits() | rank).to_le_bytes());
+            // Twice, so that there are enough for the vectors.
+            for _ in 0..2 {
+                filling.record(
+                    settings.cardinality.key,
+                    settings.cardinality.hash,
+                    &Frame { bytes: &bytes, wire_length: 60, timestamp: 0, link: Link::Ethernet },
+                );
+            }
+        }
+        drop(filling);
+        for (register, level) in
+            state.banks[0].cardinality.levels(precision).iter().enumerate().take(usize::from(precision.max_level()))
+        {
+            assert_eq!(usize::from(*level), register + 1);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Large values on the heap that never were on a stack.
+#![allow(unsafe_code, reason = "the standard library cannot know that these types are valid when zeroed")]
+
+use flowgauge_core::cardinality::Staggered;
+use flowgauge_core::{Bank, ENTROPIES, Shared, Sketch, State};
+use std::cell::UnsafeCell;
+
+/// Types whose values are valid, and empty, when all their bytes are zero.
+///
+/// # Safety
+/// Nothing but integers, atomic or not, and arrays and structs of them.
+pub(crate) unsafe trait Zeroed: Sized {
+    /// An empty one.
+    fn boxed() -> Box<Self> {
+        // SAFETY: zeros are a value, as implementors promise.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+}
+
+// SAFETY: structs of integers and arrays of them.
+unsafe impl Zeroed for Bank {}
+// SAFETY: as above.
+unsafe impl Zeroed for State {}
+// SAFETY: a cell is as what it holds.
+unsafe impl Zeroed for UnsafeCell<State> {}
+// SAFETY: as above, of atomic ones.
+unsafe impl Zeroed for Shared {}
+// SAFETY: as above.
+unsafe impl Zeroed for Staggered {}
+// SAFETY: as above.
+unsafe impl Zeroed for [Sketch; ENTROPIES] {}

@@ -1,0 +1,98 @@
+//! Tables of heavy hitters, slot by slot. What the algorithms do is tested in the core; here, that a backend does the same.
+
+use crate::backend::{Backend, Setup, start};
+use crate::frames::{from_source, kinds, random};
+use crate::model::{Verdict, crc32, verdict};
+use flowgauge_core::heavy::{Algorithm, Entry, Item, Settings, Unit};
+use flowgauge_core::{FlowKey, Heavy, KeyKind, cardinality};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use std::collections::HashMap;
+
+/// More flows than slots, of all sizes: every other frame is of one flow, every fourth of another, and so on.
+fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
+    let flow = |number: u32| {
+        let mut frame = from_source([10, seed as u8, (number / 3 % 90) as u8, number.trailing_zeros() as u8]);
+        frame.bytes.resize(60 + number as usize % 200, 0);
+        OwnedFrame { wire_length: frame.bytes.len() as u32, ..frame }
+    };
+    (1..=count).map(flow).chain(kinds()).chain(random(seed, 300)).collect()
+}
+
+fn packets(frames: &[OwnedFrame], settings: &Settings) -> Vec<(FlowKey, u32)> {
+    let packet = |frame: &OwnedFrame| match verdict(frame, settings.key) {
+        Verdict::V4(key) | Verdict::V6(key) => Some((FlowKey::new(&key), frame.wire_length)),
+        _ => None,
+    };
+    frames.iter().filter_map(packet).collect()
+}
+
+fn check(backend: &dyn Backend, settings: Settings) {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let mut setup = Setup { settings: flowgauge_core::Settings::only(off), ..Setup::default() };
+    setup.settings.heavy = settings;
+    let Some(mut rig) = start(backend, &setup) else { return };
+    for window in 0..2 {
+        let frames = backend.possible(skewed(60 + window, 3000));
+        let what = format!("window {window}, {settings:?}");
+        rig.feed(&frames[..]);
+        let (sample, closed) = (rig.sample().bank, rig.rotate().bank);
+        let mut expected = Box::new(Heavy::new());
+        for core in backend.cores(&frames) {
+            let mut table = Box::new(Heavy::new());
+            for (key, bytes) in packets(&core, &settings) {
+                table.update(&settings, Item { signature: crc32(key.as_bytes()), bytes, key: &key });
+            }
+            expected.merge(&table, &settings);
+        }
+        for held in [&sample.heavy, &closed.heavy] {
+            assert_eq!((held.packets(), held.total()), (expected.packets(), expected.total()), "totals: {what}");
+            if backend.in_order() {
+                let pairs = held.slot_entries(&settings).zip(expected.slot_entries(&settings)).enumerate();
+                pairs.for_each(|(slot, (held, expected))| assert_eq!(held, expected, "slot {slot}: {what}"));
+            }
+            bounds_hold(held, &settings, &packets(&frames, &settings), &what);
+        }
+    }
+}
+
+/// What was certainly counted for a flow is not more than what it sent.
+fn bounds_hold(held: &Heavy, settings: &Settings, packets: &[(FlowKey, u32)], what: &str) {
+    let mut sent: HashMap<FlowKey, u64> = HashMap::new();
+    for (key, bytes) in packets {
+        *sent.entry(*key).or_default() += if settings.unit == Unit::Bytes { u64::from(*bytes) } else { 1 };
+    }
+    for Entry { key, count, inherited, .. } in held.entries(settings) {
+        let own = count - inherited;
+        assert!(own <= sent.get(&key).copied().unwrap_or_default(), "{own} counted of {key:?}: {what}");
+    }
+}
+
+pub fn every_algorithm(backend: &dyn Backend) {
+    for algorithm in Algorithm::ALL {
+        check(backend, Settings { algorithm, unit: Unit::Packets, slots_log2: 6, key: KeyKind::Src });
+    }
+    if !backend.opens_many() {
+        return println!("skipped: needs a dataplane for every unit and number of slots");
+    }
+    for algorithm in Algorithm::ALL {
+        for unit in Unit::ALL {
+            for slots_log2 in [4, 12] {
+                check(backend, Settings { algorithm, unit, slots_log2, key: KeyKind::Src });
+            }
+        }
+    }
+}
+
+pub fn every_key(backend: &dyn Backend) {
+    if !backend.opens_many() {
+        return check(
+            backend,
+            Settings { algorithm: Algorithm::DWayRap, unit: Unit::Bytes, slots_log2: 5, key: KeyKind::FiveTuple },
+        );
+    }
+    for algorithm in [Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision] {
+        for key in KeyKind::ALL {
+            check(backend, Settings { algorithm, unit: Unit::Packets, slots_log2: 5, key });
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Sketches, cell by cell: entropies with their sums, frequencies, membership.
+
+use crate::backend::{Backend, SEED, Setup, start};
+use crate::frames::{from_source, kinds, random};
+use crate::sketches::Sketches;
+use flowgauge_core::membership::FilterShape;
+use flowgauge_core::sketch::{self, Shape};
+use flowgauge_core::{KeyKind, Settings, SketchKind, cardinality, heavy, membership};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
+
+/// Flows of all sizes: the source of every other frame, of every fourth, and so on, among frames of every kind.
+fn skewed(seed: u64, count: u32) -> Vec<OwnedFrame> {
+    let flow = |number: u32| from_source([10, 9, seed as u8, (number.trailing_zeros() * 7) as u8]);
+    let flows = (1..=count).map(flow);
+    flows.chain(kinds()).chain(random(seed, 300)).chain(kinds()).collect()
+}
+
+fn with(change: impl FnOnce(&mut Settings)) -> Setup {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let mut settings = Settings::only(off);
+    change(&mut settings);
+    Setup { settings, ..Setup::default() }
+}
+
+fn sketch(kind: SketchKind, key: KeyKind, rows: usize, columns: usize) -> sketch::Settings {
+    sketch::Settings { mode: kind.into(), key, shape: Shape::new(rows, columns).unwrap() }
+}
+
+fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
+    let cells = [0, 1].map(|index| snapshot.sketches[index].cells(settings.entropy[index].shape).to_vec());
+    Sketches {
+        sums: snapshot.bank.entropy.map(|entropy| entropy.sum),
+        entropy: cells,
+        frequency: snapshot.bank.frequency.cells(settings.frequency.shape).to_vec(),
+        membership: snapshot.bank.membership.words(settings.membership.shape).to_vec(),
+    }
+}
+
+/// Asserts that a snapshot holds what the packets of each core make together. Of packets that come to several cores in no fixed order, sums
+/// depend on the order, and only on it.
+#[track_caller]
+fn assert_holds(backend: &dyn Backend, snapshot: &Snapshot, settings: &Settings, frames: &[OwnedFrame], what: &str) {
+    let mut expected = Sketches::nothing(settings);
+    for sharing in backend.sharing(frames) {
+        expected.merge(&Sketches::of(settings, SEED, sharing));
+    }
+    let mut held = held(snapshot, settings);
+    if !backend.in_order() {
+        for (sum, right) in held.sums.iter_mut().zip(expected.sums) {
+            assert!(sum.abs_diff(right) <= right / 50, "a sum of {sum} and not about {right}: {what}");
+            *sum = right;
+        }
+    }
+    assert_eq!(held.sums, expected.sums, "sums: {what}");
+    for (held, expected) in held.entropy.iter().zip(&expected.entropy) {
+        assert_cells(held, expected, &format!("cell of entropy: {what}"));
+    }
+    assert_cells(&held.frequency, &expected.frequency, &format!("cell of frequency: {what}"));
+    assert_cells(&held.membership, &expected.membership, &format!("word of membership: {what}"));
+}
+
+#[track_caller]
+fn assert_cells<T: PartialEq + std::fmt::Debug>(held: &[T], expected: &[T], what: &str) {
+    assert_eq!(held.len(), expected.len(), "{what}");
+    if let Some(index) = (0..held.len()).find(|&index| held[index] != expected[index]) {
+        panic!("{index} is {:?} and not {:?}: {what}", held[index], expected[index]);
+    }
+}
+
+fn check(backend: &dyn Backend, setup: &Setup) {
+    let Some(mut rig) = start(backend, setup) else { return };
+    for window in 0..2 {
+        let frames = backend.possible(skewed(40 + window, 700));
+        rig.feed(&frames[..]);
+        let what = format!("window {window}, {:?}", setup.settings);
+        assert_holds(backend, &rig.sample(), &setup.settings, &frames, &what);
+        assert_holds(backend, &rig.rotate(), &setup.settings, &frames, &what);
+    }
+}
+
+const SHAPES: [(usize, usize); 7] = [(1, 16), (2, 64), (3, 1024), (4, 1024), (5, 256), (8, 2048), (12, 1024)];
+
+fn keys(backend: &dyn Backend) -> &'static [KeyKind] {
+    if backend.opens_many() { &KeyKind::ALL } else { &[KeyKind::FiveTuple] }
+}
+
+fn shapes(backend: &dyn Backend) -> &'static [(usize, usize)] {
+    if backend.opens_many() { &SHAPES } else { &[(4, 1024)] }
+}
+
+pub fn entropy_of_every_key_and_shape(backend: &dyn Backend) {
+    for kind in SketchKind::ALL {
+        for &key in keys(backend) {
+            check(backend, &with(|settings| settings.entropy[0] = sketch(kind, key, 3, 1024)));
+        }
+        for &(rows, columns) in shapes(backend) {
+            check(backend, &with(|settings| settings.entropy[0] = sketch(kind, KeyKind::SrcDst, rows, columns)));
+        }
+    }
+}
+
+pub fn entropies_of_sources_and_destinations(backend: &dyn Backend) {
+    check(
+        backend,
+        &with(|settings| {
+            settings.entropy = [KeyKind::Src, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
+        }),
+    );
+}
+
+pub fn frequency_of_every_key_and_shape(backend: &dyn Backend) {
+    for kind in SketchKind::ALL {
+        for &key in keys(backend) {
+            check(backend, &with(|settings| settings.frequency = sketch(kind, key, 3, 1024)));
+        }
+        for &(rows, columns) in shapes(backend) {
+            check(backend, &with(|settings| settings.frequency = sketch(kind, KeyKind::Src, rows, columns)));
+        }
+    }
+}
+
+pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
+    let filter = |key, rows, bits| membership::Settings { on: true, key, shape: FilterShape::new(rows, bits).unwrap() };
+    for &key in keys(backend) {
+        check(backend, &with(|settings| settings.membership = filter(key, 3, 1 << 16)));
+    }
+    let shapes = [(4, 1 << 16), (1, 64), (3, 1 << 10), (8, 1 << 16), (12, 1 << 13)];
+    for (rows, bits) in shapes.into_iter().take(if backend.opens_many() { 5 } else { 1 }) {
+        check(backend, &with(|settings| settings.membership = filter(KeyKind::Src, rows, bits)));
+    }
+}
+
+/// All that a backend can measure at once, each by a key of its own.
+pub fn everything_together(backend: &dyn Backend) {
+    let setup = Setup {
+        settings: Settings {
+            cardinality: cardinality::Settings::DEFAULT,
+            entropy: [sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024), sketch::Settings::DEFAULT],
+            frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
+            membership: membership::Settings { on: true, key: KeyKind::Src, shape: FilterShape::new(3, 1 << 16).unwrap() },
+            heavy: heavy::Settings::DEFAULT,
+        },
+        ..Setup::default()
+    };
+    check(backend, &setup);
+    let Some(mut rig) = start(backend, &setup) else { return };
+    let frames = backend.possible(skewed(50, 700));
+    rig.feed(&frames[..]);
+    let window = rig.rotate();
+    crate::backend::assert_same(&window, &setup.model().expect(&frames), setup.precision(), "registers beside sketches");
+}
+
+/// What cannot be measured is refused before anything is counted, with what can.
+pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
+    let Some(rig) = backend.open(&Setup::default()) else { return };
+    let capabilities = rig.dataplane.capabilities();
+    let refused = |change: fn(&mut Capabilities), setup: &Setup| {
+        let mut changed = capabilities.clone();
+        changed.keys = KeyKind::ALL.to_vec();
+        changed.measurements = MeasurementKind::ALL.to_vec();
+        (changed.entropies, changed.rows) = (2, 1..=12);
+        change(&mut changed);
+        changed.check(&setup.settings).unwrap_err().to_string()
+    };
+    let backend = capabilities.backend;
+    let entropy = with(|settings| settings.entropy[0] = sketch(SketchKind::CountSketch, KeyKind::Src, 4, 1024));
+    assert_eq!(
+        refused(|changed| changed.measurements = vec![MeasurementKind::Cardinality], &entropy),
+        format!("{backend} cannot measure entropy; it can cardinality")
+    );
+    assert_eq!(
+        refused(|changed| changed.rows = 3..=3, &entropy),
+        format!("{backend} cannot use sketches of 4 rows; it can use 3 to 3")
+    );
+    assert_eq!(
+        refused(|changed| changed.keys = vec![KeyKind::Dst], &entropy),
+        format!("{backend} cannot measure entropy by src; it can dst")
+    );
+    let two = with(|settings| settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]);
+    assert_eq!(refused(|changed| changed.entropies = 1, &two), format!("{backend} cannot measure 2 entropies; it can measure 1"));
+}

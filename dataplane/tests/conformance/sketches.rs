@@ -1,0 +1,109 @@
+//! What sketches must hold: written from the definitions, slowly, and sharing no code with what is under test.
+
+use crate::model::{Verdict, crc32, split_mix, verdict};
+use flowgauge_core::sketch::Mode;
+use flowgauge_core::{ENTROPIES, Settings, SketchKind};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use std::borrow::Borrow;
+
+/// The 16 bits of each of twelve rows for a CRC: what SplitMix64 gives behind the 1024 words of registers, four tables of 256 words for
+/// every four rows.
+fn row_hashes(seed: u64, crc: u32) -> Vec<u16> {
+    let word = |block: u64, table: u64, byte: u32| split_mix(seed, 1024 + (block * 4 + table) * 256 + u64::from(byte));
+    let block = |block: u64| (0..4).fold(0, |hash, table| hash ^ word(block, table, crc >> (24 - 8 * table) & 0xff));
+    (0..12).map(|row| (block(row / 4) >> (16 * (row % 4))) as u16).collect()
+}
+
+/// P4Log with four bits and three digits.
+fn logarithm(count: i64) -> u64 {
+    let exponent = (0..63).rev().find(|bit| count >> bit & 1 == 1).unwrap();
+    let sixteenths = if exponent >= 4 { count >> (exponent - 4) & 15 } else { count << (4 - exponent) & 15 };
+    let decimal = ((1.0 + sixteenths as f64 / 16.0).log2() * 1000.0).round() / 1000.0;
+    exponent * 1024 + (decimal * 1024.0) as u64
+}
+
+/// What all measurements beside distinct flows hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sketches {
+    pub sums: [u64; ENTROPIES],
+    pub entropy: [Vec<i32>; ENTROPIES],
+    pub frequency: Vec<i32>,
+    pub membership: Vec<u64>,
+}
+
+impl Sketches {
+    /// Of nothing.
+    pub fn nothing(settings: &Settings) -> Self {
+        let cells = |sketch: &flowgauge_core::sketch::Settings| vec![0; sketch.shape.rows() * sketch.shape.columns()];
+        let filter = settings.membership.shape;
+        Sketches {
+            sums: [0; ENTROPIES],
+            entropy: settings.entropy.each_ref().map(cells),
+            frequency: cells(&settings.frequency),
+            membership: vec![0; filter.rows() << filter.row_bits() >> 6],
+        }
+    }
+
+    /// Of these frames, one after the other.
+    pub fn of<F: Borrow<OwnedFrame>>(settings: &Settings, seed: u64, frames: impl IntoIterator<Item = F>) -> Self {
+        let mut sketches = Sketches::nothing(settings);
+        frames.into_iter().for_each(|frame| sketches.add(settings, seed, frame.borrow()));
+        sketches
+    }
+
+    /// As if both were counted together, but for the sums, which depend on who saw which packet.
+    pub fn merge(&mut self, other: &Sketches) {
+        let add = |mine: &mut Vec<i32>, theirs: &[i32]| mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        self.sums.iter_mut().zip(other.sums).for_each(|(mine, theirs)| *mine += theirs);
+        self.entropy.iter_mut().zip(&other.entropy).for_each(|(mine, theirs)| add(mine, theirs));
+        add(&mut self.frequency, &other.frequency);
+        self.membership.iter_mut().zip(&other.membership).for_each(|(mine, theirs)| *mine |= theirs);
+    }
+
+    fn add(&mut self, settings: &Settings, seed: u64, frame: &OwnedFrame) {
+        let hashes = |key| match verdict(frame, key) {
+            Verdict::V4(key) | Verdict::V6(key) => Some(row_hashes(seed, crc32(&key))),
+            _ => None,
+        };
+        for (index, entropy) in settings.entropy.iter().enumerate() {
+            let Some(hashes) = hashes(entropy.key).filter(|_| entropy.mode != Mode::Off) else { continue };
+            let count = count(&mut self.entropy[index], entropy, &hashes);
+            if count > 1 {
+                self.sums[index] += logarithm(count) + 1474;
+            }
+        }
+        let frequency = &settings.frequency;
+        if let Some(hashes) = hashes(frequency.key).filter(|_| frequency.mode != Mode::Off) {
+            count(&mut self.frequency, frequency, &hashes);
+        }
+        let membership = &settings.membership;
+        if let Some(hashes) = hashes(membership.key).filter(|_| membership.on) {
+            let bits = membership.shape.row_bits();
+            for (row, hash) in hashes.iter().enumerate().take(membership.shape.rows()) {
+                let place = (row << bits) + (usize::from(*hash) >> (16 - bits));
+                self.membership[place / 64] |= 1 << (place % 64);
+            }
+        }
+    }
+}
+
+/// Counts a key once; gives how often it was counted, by the sketch.
+fn count(cells: &mut [i32], settings: &flowgauge_core::sketch::Settings, hashes: &[u16]) -> i64 {
+    let (rows, columns) = (settings.shape.rows(), settings.shape.columns());
+    let kind = settings.mode.sketch().unwrap();
+    let mut counts: Vec<i64> = (0..rows)
+        .map(|row| {
+            let column = usize::from(hashes[row]) * columns / 65_536;
+            let cell = &mut cells[row * columns + column];
+            let sign = if kind == SketchKind::CountSketch && hashes[row] % 2 == 1 { -1 } else { 1 };
+            *cell += sign;
+            i64::from(*cell * sign)
+        })
+        .collect();
+    counts.sort_unstable();
+    match kind {
+        SketchKind::CountMin => counts[0],
+        SketchKind::CountSketch if rows % 2 == 1 => counts[rows / 2],
+        SketchKind::CountSketch => (counts[rows / 2 - 1] + counts[rows / 2] + 1).div_euclid(2),
+    }
+}

@@ -1,0 +1,300 @@
+// Heavy hitters: PRECISION (Ben-Basat et al., ICNP 2018), two stages, by packets.
+//
+// A flow is told by its signature, the CRC of its key. One that has a slot is counted there. Another packet may replace the smaller of the
+// two counts that its flow could have, with a probability of about one in the count plus one: then it passes through the pipe again, carrying
+// stage and count, because the slot of stage 0 has passed by when the smaller one is known.
+#ifndef FLOWGAUGE_HEAVY_P4
+#define FLOWGAUGE_HEAVY_P4
+
+#include "headers.p4"
+
+#define FLOWGAUGE_SIGNATURE FLOWGAUGE_OF_KEY(FLOWGAUGE_HEAVY_KEY).crc
+// Slots of a stage, as a power of two.
+#define FLOWGAUGE_STAGE_BITS (FLOWGAUGE_HEAVY_SLOT_BITS - 1)
+
+#define FLOWGAUGE_HEAVY_HAS_SRC (FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_DST)
+#define FLOWGAUGE_HEAVY_HAS_DST (FLOWGAUGE_HEAVY_KEY != FLOWGAUGE_KEY_SRC)
+
+#if FLOWGAUGE_HEAVY
+struct flowgauge_flow_t {
+    bit<32> signature;
+    bit<32> count;
+}
+
+// How much of the count was another flow's, and whose the key is: 4 and 6 for IPv4 and IPv6, 0 for nobody's.
+struct flowgauge_origin_t {
+    bit<32> inherited;
+    bit<32> version;
+}
+
+// Half an address; an IPv4 address is the lowest word.
+struct flowgauge_half_t {
+    bit<32> high;
+    bit<32> low;
+}
+
+#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+struct flowgauge_service_t {
+    bit<32> ports;
+    bit<32> protocol;
+}
+#endif
+
+// What the second pass leaves of its packet, of the slots of both stages.
+#define FLOWGAUGE_HEAVY_REMEMBER(type, name, first, first_value, second, second_value) \
+    Register<type, bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)>>(2 << FLOWGAUGE_HEAVY_SLOT_BITS, {0, 0}) name; \
+    RegisterAction<type, bit<(FLOWGAUGE_HEAVY_SLOT_BITS + 1)>, bit<32>>(name) remember_##name = { \
+        void apply(inout type slot) { \
+            slot.first = first_value; \
+            slot.second = second_value; \
+        } \
+    };
+
+#define FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(address) \
+    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_half_t, address##_upper, high, address##3, low, address##2) \
+    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_half_t, address##_lower, high, address##1, low, address##0)
+
+#define FLOWGAUGE_HEAVY_WHEN_ADMITTED(name) \
+    if (md.flowgauge.admitted.isValid()) { \
+        if (md.flowgauge.admitted.stage == 0) { \
+            remember_##name.execute(FLOWGAUGE_ADMITTED_SLOT(crc0)); \
+        } else { \
+            remember_##name.execute(FLOWGAUGE_ADMITTED_SLOT(crc1)); \
+        } \
+    }
+
+// Counts are kept plus one, because zero tells of a flow that was found.
+#define FLOWGAUGE_HEAVY_STAGE(stage) \
+    Register<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>>(2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows##stage; \
+    RegisterAction<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>, bit<32>>(flows##stage) find##stage = { \
+        void apply(inout flowgauge_flow_t flow, out bit<32> other) { \
+            if (flow.signature == FLOWGAUGE_SIGNATURE && flow.count != 1) { \
+                flow.count = flow.count + 1; \
+                other = 0; \
+            } else { \
+                other = flow.count; \
+            } \
+        } \
+    }; \
+    RegisterAction<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>, bit<32>>(flows##stage) replace##stage = { \
+        void apply(inout flowgauge_flow_t flow) { \
+            flow.signature = FLOWGAUGE_SIGNATURE; \
+            flow.count = md.flowgauge.admitted.count; \
+        } \
+    };
+
+#define FLOWGAUGE_SLOT(crc) md.flowgauge.bank ++ crc[FLOWGAUGE_STAGE_BITS - 1:0]
+#define FLOWGAUGE_ADMITTED_SLOT(crc) md.flowgauge.bank ++ md.flowgauge.admitted.stage ++ crc[FLOWGAUGE_STAGE_BITS - 1:0]
+
+control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
+                       inout ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+    bit<32> crc0;
+    bit<32> crc1;
+    bit<32> packet;
+    bit<32> coin;
+    bit<32> count0;
+    // Zero as well for a flow that was found in stage 0.
+    bit<32> count1 = 0;
+    bit<32> difference;
+    bit<32> smallest;
+    bit<32> replaced;
+    bit<32> version;
+    bit<1> stage;
+#if FLOWGAUGE_HEAVY_HAS_SRC
+    bit<32> src0;
+    bit<32> src1;
+    bit<32> src2;
+    bit<32> src3;
+#endif
+#if FLOWGAUGE_HEAVY_HAS_DST
+    bit<32> dst0;
+    bit<32> dst1;
+    bit<32> dst2;
+    bit<32> dst3;
+#endif
+#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+    bit<32> protocol;
+#endif
+
+    CRCPolynomial<bit<32>>(32w0x04c11db7, true, false, false, 32w0xffffffff, 32w0xffffffff) polynomial0;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial0) slot0;
+    CRCPolynomial<bit<32>>(32w0x6b8cb0c5, true, false, false, 32w0xffffffff, 32w0xffffffff) polynomial1;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial1) slot1;
+    CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) coin_polynomial;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, coin_polynomial) toss;
+
+    Register<bit<32>, bit<1>>(2, 0) packets;
+    RegisterAction<bit<32>, bit<1>, bit<32>>(packets) next_packet = {
+        void apply(inout bit<32> packets_so_far, out bit<32> number) {
+            packets_so_far = packets_so_far + 1;
+            number = packets_so_far;
+        }
+    };
+
+    FLOWGAUGE_HEAVY_STAGE(0)
+    FLOWGAUGE_HEAVY_STAGE(1)
+    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_origin_t, origin, inherited, replaced, version, version)
+#if FLOWGAUGE_HEAVY_HAS_SRC
+    FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(src)
+#endif
+#if FLOWGAUGE_HEAVY_HAS_DST
+    FLOWGAUGE_HEAVY_REMEMBER_ADDRESS(dst)
+#endif
+#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+    FLOWGAUGE_HEAVY_REMEMBER(flowgauge_service_t, service, ports, md.flowgauge.ports, protocol, protocol)
+#endif
+
+    action take_ipv4() {
+        version = 4;
+#if FLOWGAUGE_HEAVY_HAS_SRC
+        src0 = hdr.ipv4.src_addr;
+        src1 = 0;
+        src2 = 0;
+        src3 = 0;
+#endif
+#if FLOWGAUGE_HEAVY_HAS_DST
+        dst0 = hdr.ipv4.dst_addr;
+        dst1 = 0;
+        dst2 = 0;
+        dst3 = 0;
+#endif
+#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+        protocol = (bit<32>)hdr.ipv4.protocol;
+#endif
+    }
+
+    action take_ipv6() {
+        version = 6;
+#if FLOWGAUGE_HEAVY_HAS_SRC
+        src0 = hdr.ipv6.src_addr[31:0];
+        src1 = hdr.ipv6.src_addr[63:32];
+        src2 = hdr.ipv6.src_addr[95:64];
+        src3 = hdr.ipv6.src_addr[127:96];
+#endif
+#if FLOWGAUGE_HEAVY_HAS_DST
+        dst0 = hdr.ipv6.dst_addr[31:0];
+        dst1 = hdr.ipv6.dst_addr[63:32];
+        dst2 = hdr.ipv6.dst_addr[95:64];
+        dst3 = hdr.ipv6.dst_addr[127:96];
+#endif
+#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+        protocol = (bit<32>)md.flowgauge.protocol;
+#endif
+    }
+
+    action hash0() {
+        crc0 = slot0.get({ FLOWGAUGE_SIGNATURE });
+    }
+
+    action hash1() {
+        crc1 = slot1.get({ FLOWGAUGE_SIGNATURE });
+    }
+
+    // Nothing is random, so that a run repeats.
+    action toss_coin() {
+        coin = toss.get({ FLOWGAUGE_SIGNATURE, packet });
+    }
+
+    action inherit() {
+        replaced = md.flowgauge.admitted.count + 0xfffffffe;
+    }
+
+    action subtract() {
+        difference = count1 - count0;
+    }
+
+    // A table, so that the difference is computed before its sign is looked at.
+    table differences {
+        actions = { subtract; }
+        const default_action = subtract();
+        size = 1;
+    }
+
+    action take0() {
+        stage = 0;
+        smallest = count0 + 0xffffffff;
+    }
+
+    action take1() {
+        stage = 1;
+        smallest = count1 + 0xffffffff;
+    }
+
+    // Tofino resubmits nothing that is to be dropped.
+    action admit() {
+        for_deparser.resubmit_type = 1;
+        for_deparser.drop_ctl = 0;
+        md.flowgauge.admission.setValid();
+        md.flowgauge.admission.stage = stage;
+        md.flowgauge.admission.bank = md.flowgauge.bank;
+        md.flowgauge.admission.padding = 0;
+        md.flowgauge.admission.count = smallest + 2;
+    }
+
+    action refuse() {}
+
+    // One entry a number of bits of the smaller count, which wants as many zeros of the coin.
+    table admission {
+        key = {
+            smallest : ternary @name("count");
+            coin : ternary @name("coin");
+        }
+        actions = {
+            admit;
+            refuse;
+        }
+        default_action = refuse();
+        size = 64;
+    }
+
+    apply {
+        hash0();
+        hash1();
+        inherit();
+        if (hdr.ipv4.isValid()) {
+            take_ipv4();
+        } else {
+            take_ipv6();
+        }
+        if (md.flowgauge.sound == 1) {
+            packet = next_packet.execute(md.flowgauge.bank);
+        }
+        toss_coin();
+        if (md.flowgauge.sound == 1) {
+            count0 = find0.execute(FLOWGAUGE_SLOT(crc0));
+        } else if (md.flowgauge.admitted.isValid() && md.flowgauge.admitted.stage == 0) {
+            replace0.execute(FLOWGAUGE_SLOT(crc0));
+        }
+        if (md.flowgauge.sound == 1) {
+            if (count0 != 0) {
+                count1 = find1.execute(FLOWGAUGE_SLOT(crc1));
+            }
+        } else if (md.flowgauge.admitted.isValid() && md.flowgauge.admitted.stage == 1) {
+            replace1.execute(FLOWGAUGE_SLOT(crc1));
+        }
+        FLOWGAUGE_HEAVY_WHEN_ADMITTED(origin)
+#if FLOWGAUGE_HEAVY_HAS_SRC
+        FLOWGAUGE_HEAVY_WHEN_ADMITTED(src_upper)
+        FLOWGAUGE_HEAVY_WHEN_ADMITTED(src_lower)
+#endif
+#if FLOWGAUGE_HEAVY_HAS_DST
+        FLOWGAUGE_HEAVY_WHEN_ADMITTED(dst_upper)
+        FLOWGAUGE_HEAVY_WHEN_ADMITTED(dst_lower)
+#endif
+#if FLOWGAUGE_HEAVY_KEY == FLOWGAUGE_KEY_FIVE_TUPLE
+        FLOWGAUGE_HEAVY_WHEN_ADMITTED(service)
+#endif
+        differences.apply();
+        if (difference[31:31] == 1) {
+            take1();
+        } else {
+            take0();
+        }
+        if (md.flowgauge.sound == 1 && count1 != 0) {
+            admission.apply();
+        }
+    }
+}
+#endif
+
+#endif

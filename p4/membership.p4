@@ -1,0 +1,87 @@
+// Which flows were seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits of its own.
+#ifndef FLOWGAUGE_MEMBERSHIP_P4
+#define FLOWGAUGE_MEMBERSHIP_P4
+
+#include "sketch.p4"
+
+#define FLOWGAUGE_MEMBERSHIP_HASHES FLOWGAUGE_OF_KEY(FLOWGAUGE_MEMBERSHIP_KEY)
+#define FLOWGAUGE_MEMBERSHIP_CELL_BITS (FLOWGAUGE_MEMBERSHIP_ROW_BITS - 5)
+
+// Where among its cell's 32 bits a row's bit is.
+#define FLOWGAUGE_PLACE_0(hashes, bits) hashes.rows01[20 - bits:16 - bits]
+#define FLOWGAUGE_PLACE_1(hashes, bits) hashes.rows01[36 - bits:32 - bits]
+#define FLOWGAUGE_PLACE_2(hashes, bits) hashes.rows23[20 - bits:16 - bits]
+
+// A row: cells of 32 bits, which are read 32 times as fast as single ones. A switch cannot shift by what it looks up, so a table
+// has the bit at every place.
+#define FLOWGAUGE_FILTER_ROW(row) \
+    bit<32> bit_of_row##row; \
+    action set_bit##row(bit<32> value) { \
+        bit_of_row##row = value; \
+    } \
+    table place##row { \
+        key = { FLOWGAUGE_PLACE_##row(FLOWGAUGE_MEMBERSHIP_HASHES, FLOWGAUGE_MEMBERSHIP_ROW_BITS) : exact @name("place"); } \
+        actions = { set_bit##row; } \
+        const entries = { \
+            0: set_bit##row(0x00000001); \
+            1: set_bit##row(0x00000002); \
+            2: set_bit##row(0x00000004); \
+            3: set_bit##row(0x00000008); \
+            4: set_bit##row(0x00000010); \
+            5: set_bit##row(0x00000020); \
+            6: set_bit##row(0x00000040); \
+            7: set_bit##row(0x00000080); \
+            8: set_bit##row(0x00000100); \
+            9: set_bit##row(0x00000200); \
+            10: set_bit##row(0x00000400); \
+            11: set_bit##row(0x00000800); \
+            12: set_bit##row(0x00001000); \
+            13: set_bit##row(0x00002000); \
+            14: set_bit##row(0x00004000); \
+            15: set_bit##row(0x00008000); \
+            16: set_bit##row(0x00010000); \
+            17: set_bit##row(0x00020000); \
+            18: set_bit##row(0x00040000); \
+            19: set_bit##row(0x00080000); \
+            20: set_bit##row(0x00100000); \
+            21: set_bit##row(0x00200000); \
+            22: set_bit##row(0x00400000); \
+            23: set_bit##row(0x00800000); \
+            24: set_bit##row(0x01000000); \
+            25: set_bit##row(0x02000000); \
+            26: set_bit##row(0x04000000); \
+            27: set_bit##row(0x08000000); \
+            28: set_bit##row(0x10000000); \
+            29: set_bit##row(0x20000000); \
+            30: set_bit##row(0x40000000); \
+            31: set_bit##row(0x80000000); \
+        } \
+        size = 32; \
+    } \
+    Register<bit<32>, bit<(FLOWGAUGE_MEMBERSHIP_CELL_BITS + 1)>>(2 << FLOWGAUGE_MEMBERSHIP_CELL_BITS, 0) bits##row; \
+    RegisterAction<bit<32>, bit<(FLOWGAUGE_MEMBERSHIP_CELL_BITS + 1)>, bit<32>>(bits##row) remember##row = { \
+        void apply(inout bit<32> cell) { \
+            cell = cell | bit_of_row##row; \
+        } \
+    };
+
+#define FLOWGAUGE_REMEMBER(row) \
+    place##row.apply(); \
+    if (md.flowgauge.sound == 1) { \
+        remember##row.execute( \
+            md.flowgauge.bank ++ FLOWGAUGE_COLUMN_##row(FLOWGAUGE_MEMBERSHIP_HASHES, FLOWGAUGE_MEMBERSHIP_CELL_BITS)); \
+    }
+
+control FlowgaugeMembership(inout FLOWGAUGE_METADATA md) {
+    FLOWGAUGE_FILTER_ROW(0)
+    FLOWGAUGE_FILTER_ROW(1)
+    FLOWGAUGE_FILTER_ROW(2)
+
+    apply {
+        FLOWGAUGE_REMEMBER(0)
+        FLOWGAUGE_REMEMBER(1)
+        FLOWGAUGE_REMEMBER(2)
+    }
+}
+
+#endif

@@ -1,0 +1,245 @@
+//! Heavy hitters in the model against their definition, slot by slot.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
+
+#[path = "../../../dataplane/tests/conformance/model.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite")]
+mod definitions;
+#[path = "../../../dataplane/tests/conformance/frames.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite")]
+mod frames;
+
+use definitions::{Verdict, crc32, verdict};
+use flowgauge_core::KeyKind;
+use flowgauge_core::heavy::admission_table;
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_p4_model::{ActionCall, Entry, Match, Model, Options, Pipes};
+
+const FRAMES: &str = "pipe.Ingress.flowgauge.counters.frames";
+const BANK: &str = "pipe.Ingress.flowgauge.bank";
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Slot {
+    signature: u32,
+    count: u32,
+    inherited: u32,
+    /// The key in words, as the switch keeps it.
+    key: Vec<u64>,
+}
+
+/// The definition: two stages, of which the smaller count gives way with a power of two's probability.
+struct Definition {
+    bits: u32,
+    stages: [Vec<Slot>; 2],
+    packets: u32,
+    replaced: usize,
+}
+
+/// A CRC with input and output reflected and all ones at both ends, bit by bit.
+fn crc(polynomial: u32, bytes: &[u8]) -> u32 {
+    let bits = bytes.iter().flat_map(|byte| (0..8).map(move |bit| u32::from(byte >> bit & 1)));
+    !bits.fold(u32::MAX, |state, bit| (state << 1) ^ (((state >> 31) ^ bit) * polynomial)).reverse_bits()
+}
+
+impl Definition {
+    fn new(slot_bits: u32) -> Self {
+        let bits = slot_bits - 1;
+        Definition { bits, stages: [vec![Slot::default(); 1 << bits], vec![Slot::default(); 1 << bits]], packets: 0, replaced: 0 }
+    }
+
+    fn count(&mut self, key: &[u8], kind: KeyKind) {
+        let signature = crc32(key);
+        self.packets += 1;
+        let word = signature.to_be_bytes();
+        let index = |polynomial| (crc(polynomial, &word) & ((1 << self.bits) - 1)) as usize;
+        let indices = [index(0x04c1_1db7), index(0x6b8c_b0c5)];
+        for stage in [0, 1] {
+            let slot = &mut self.stages[stage][indices[stage]];
+            if slot.signature == signature && slot.count > 0 {
+                slot.count += 1;
+                return;
+            }
+        }
+        let counts = [0, 1].map(|stage| self.stages[stage][indices[stage]].count);
+        let stage = usize::from(counts[1] < counts[0]);
+        let count = counts[stage];
+        let coin = crc(0x7909_00f3, &[word, self.packets.to_be_bytes()].concat());
+        let zeros = (0..32).find(|zeros| 1_u64 << zeros > u64::from(count)).unwrap();
+        if coin & ((1_u64 << zeros) - 1) as u32 == 0 {
+            self.replaced += usize::from(count > 0);
+            self.stages[stage][indices[stage]] = Slot { signature, count: count + 1, inherited: count, key: words(key, kind) };
+        }
+    }
+}
+
+/// The version of IP, addresses of four words with an IPv4 address as the last one, ports and protocol.
+fn words(key: &[u8], kind: KeyKind) -> Vec<u64> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let is_ipv4 = key.len() == kind.lengths()[0];
+    let addresses = if matches!(kind, KeyKind::Src | KeyKind::Dst) { 1 } else { 2 };
+    let (addresses, service) = key.split_at(addresses * if is_ipv4 { 4 } else { 16 });
+    let address = |address: &[u8]| [vec![0; 16 - address.len()], address.to_vec()].concat();
+    let addresses: Vec<u8> = addresses.chunks(if is_ipv4 { 4 } else { 16 }).flat_map(address).collect();
+    let words = addresses.chunks(4).chain(service.chunks(4)).map(number);
+    std::iter::once(if is_ipv4 { 4 } else { 6 }).chain(words).collect()
+}
+
+struct Lab {
+    model: Model,
+    name: String,
+    bits: u32,
+    key: KeyKind,
+}
+
+impl Lab {
+    fn new(key: KeyKind, slot_bits: u32, everything: bool) -> Self {
+        let mut options = Options::default().define("FLOWGAUGE_HEAVY", 1).define("FLOWGAUGE_HEAVY_KEY", key as u8);
+        options = options.define("FLOWGAUGE_HEAVY_SLOT_BITS", slot_bits);
+        for other in ["FLOWGAUGE_ENTROPY", "FLOWGAUGE_FREQUENCY", "FLOWGAUGE_MEMBERSHIP"] {
+            options = options.define(other, u8::from(everything));
+        }
+        let mut model = Model::flowgauge(&options).unwrap();
+        let (path, key_kind) = (format!("Ingress.flowgauge.heavy_by_{}", key.name().replace('-', "_")), key);
+        for (priority, admission) in (0..).zip(admission_table()) {
+            let ternary =
+                |value: u32, mask: u32| Match::Ternary { value: value.to_be_bytes().to_vec(), mask: mask.to_be_bytes().to_vec() };
+            let key = vec![
+                ("count".to_owned(), ternary(admission.count, admission.count_mask)),
+                ("coin".to_owned(), ternary(0, admission.coin_mask)),
+            ];
+            let call = ActionCall { action: format!("{path}.admit"), data: Vec::new() };
+            model.add_entry(&format!("pipe.{path}.admission"), &Entry { key, priority, call }).unwrap();
+        }
+        Lab { model, name: format!("pipe.{path}"), bits: slot_bits - 1, key: key_kind }
+    }
+
+    fn forward(&mut self, from: u16, to: u16) {
+        let key = vec![("ingress_port".to_owned(), Match::Exact(from.to_be_bytes().to_vec()))];
+        let data = vec![("port".to_owned(), to.to_be_bytes().to_vec())];
+        let call = ActionCall { action: "Ingress.forward.send".to_owned(), data };
+        self.model.add_entry("pipe.Ingress.forward.ports", &Entry { key, priority: 0, call }).unwrap();
+    }
+
+    fn set_bank(&mut self, bank: u8) {
+        let data = vec![("bank".to_owned(), vec![bank])];
+        self.model.set_default_action(BANK, &ActionCall { action: "Ingress.flowgauge.set_bank".to_owned(), data }).unwrap();
+    }
+
+    fn stage(&self, stage: usize, bank: usize) -> Vec<Slot> {
+        let of = |register: &str, field, range| {
+            self.model.register_range(&format!("{}.{register}", self.name), field, range, 0).unwrap()
+        };
+        let flows = format!("flows{stage}");
+        let flows = [0, 1].map(|field| of(&flows, field, bank << self.bits..(bank + 1) << self.bits));
+        // These are of both stages.
+        let first = (2 * bank + stage) << self.bits;
+        let both = |register: &str| [0, 1].map(|field| of(register, field, first..first + (1 << self.bits)));
+        let [inherited, version] = both("origin");
+        let tables: &[&str] = match self.key {
+            KeyKind::Src => &["src_upper", "src_lower"],
+            KeyKind::Dst => &["dst_upper", "dst_lower"],
+            KeyKind::SrcDst => &["src_upper", "src_lower", "dst_upper", "dst_lower"],
+            KeyKind::FiveTuple => &["src_upper", "src_lower", "dst_upper", "dst_lower", "service"],
+        };
+        let words: Vec<Vec<u64>> = std::iter::once(version).chain(tables.iter().flat_map(|table| both(table))).collect();
+        let slot = |index: usize| Slot {
+            signature: flows[0][index] as u32,
+            count: flows[1][index] as u32 - 1,
+            inherited: inherited[index] as u32,
+            key: if flows[1][index] > 1 { words.iter().map(|words| words[index]).collect() } else { Vec::new() },
+        };
+        (0..1 << self.bits).map(slot).collect()
+    }
+
+    fn assert_holds(&self, expected: &Definition, bank: usize, what: &str) {
+        let packets = self.model.register_range(&format!("{}.packets", self.name), 0, bank..bank + 1, 0).unwrap();
+        assert_eq!(packets, [u64::from(expected.packets)], "{what}");
+        for stage in [0, 1] {
+            let found = self.stage(stage, bank);
+            for (index, (found, expected)) in found.iter().zip(&expected.stages[stage]).enumerate() {
+                assert_eq!(found, expected, "slot {index} of stage {stage}, {what}");
+            }
+        }
+    }
+}
+
+/// Some flows many times, many a few times.
+fn skewed(seed: u64, count: usize) -> Vec<OwnedFrame> {
+    let distinct = [frames::random(seed, 200), frames::kinds()].concat();
+    let distinct: Vec<OwnedFrame> = distinct.into_iter().filter(|frame| frames::within_reach_of_a_switch(&frame.bytes)).collect();
+    let mut state = seed;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = |shift: u32| (state >> shift) as usize % distinct.len();
+        distinct[at(20).min(at(33)).min(at(48))].clone()
+    };
+    (0..count).map(next).collect()
+}
+
+fn count(lab: &mut Lab, definition: &mut Definition, kind: KeyKind, port: u16, frames: &[OwnedFrame]) {
+    for frame in frames {
+        lab.model.inject(port, &frame.bytes).unwrap();
+        if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, kind) {
+            definition.count(&key, kind);
+        }
+    }
+}
+
+#[test]
+fn every_key_and_size() {
+    for key in KeyKind::ALL {
+        for slot_bits in [4, 6, 12] {
+            let (mut lab, mut definition) = (Lab::new(key, slot_bits, false), Definition::new(slot_bits));
+            count(&mut lab, &mut definition, key, 0, &skewed(u64::from(slot_bits), 3000));
+            lab.assert_holds(&definition, 0, &format!("{key:?}, {slot_bits} bits"));
+            assert!(definition.replaced > 10 || slot_bits == 12, "{}", definition.replaced);
+        }
+    }
+}
+
+/// The source address whose signature is that of an empty slot.
+#[test]
+fn a_signature_of_zero_takes_a_slot_like_any_other() {
+    let (mut lab, mut definition) = (Lab::new(KeyKind::Src, 4, false), Definition::new(4));
+    let source = [192, 120, 37, 131];
+    assert_eq!(crc32(&source), 0);
+    count(&mut lab, &mut definition, KeyKind::Src, 0, &vec![frames::from_source(source); 5]);
+    lab.assert_holds(&definition, 0, "one flow");
+    count(&mut lab, &mut definition, KeyKind::Src, 0, &skewed(3, 500));
+    lab.assert_holds(&definition, 0, "among others");
+}
+
+#[test]
+fn a_second_pass_counts_nothing_else_and_sends_the_frame_once() {
+    let kind = KeyKind::Src;
+    let (mut lab, mut definition) = (Lab::new(kind, 5, true), Definition::new(5));
+    lab.forward(3, 9);
+    let frames = skewed(8, 800);
+    for frame in &frames {
+        let sent = lab.model.inject(3, &frame.bytes).unwrap();
+        assert_eq!(sent.len(), 1);
+        assert_eq!((sent[0].port, &sent[0].frame), (9, &frame.bytes));
+        if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, kind) {
+            definition.count(&key, kind);
+        }
+    }
+    lab.assert_holds(&definition, 0, "forwarded");
+    let counted: u64 = (0..8).map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets).sum();
+    assert_eq!(counted, frames.len() as u64);
+    let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
+    let cells: u64 = lab.model.register_range(row, 0, 0..1024, 0).unwrap().into_iter().sum();
+    assert_eq!(cells, u64::from(definition.packets));
+}
+
+#[test]
+fn windows_are_banks() {
+    let key = KeyKind::SrcDst;
+    let mut lab = Lab::new(key, 6, false);
+    let mut banks = [Definition::new(6), Definition::new(6)];
+    for (bank, frames) in skewed(9, 1200).chunks(300).enumerate() {
+        lab.set_bank((bank % 2) as u8);
+        count(&mut lab, &mut banks[bank % 2], key, 1, frames);
+    }
+    lab.assert_holds(&banks[0], 0, "bank 0");
+    lab.assert_holds(&banks[1], 1, "bank 1");
+}
