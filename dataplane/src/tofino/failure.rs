@@ -65,6 +65,11 @@ impl Failure {
         }
     }
 
+    /// Whether what was asked for is another's, or there already.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Failure::Refused { code, .. } if *code == code_name(tonic::Code::AlreadyExists))
+    }
+
     pub(super) fn answer(problem: impl Into<String>) -> Self {
         Failure::Answer { problem: problem.into() }
     }

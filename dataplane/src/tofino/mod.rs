@@ -35,6 +35,7 @@ use crate::tables::Tables;
 use crate::{Adopted, Dataplane, Event};
 use arrays::{Array, Reading};
 use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::{Counters, Settings};
 use program::{Content, Program};
@@ -274,7 +275,7 @@ impl Switch {
     }
 
     async fn reopen(&mut self) -> Result<Session, Failure> {
-        let opened = Session::open(&self.options).await;
+        let opened = self.open_after_our_own().await;
         let (session, schema) = opened.map_err(|failure| match failure {
             // While a switch starts, its program is not there yet.
             Failure::Refused { code, problem, .. } => Failure::Refused { code, problem, transient: true },
@@ -285,6 +286,19 @@ impl Switch {
         program.check_forward(&self.options.forward)?;
         self.program = program;
         Ok(session)
+    }
+
+    /// Opens a session, for no longer than the deadline while the number is taken: a switch needs a moment to find out that the
+    /// subscription of the session before has ended.
+    async fn open_after_our_own(&self) -> Result<(Session, Schema), Failure> {
+        const MOMENT: Duration = Duration::from_millis(1);
+        let begin = Instant::now();
+        loop {
+            match Session::open(&self.options).await {
+                Err(failure) if failure.is_taken() && begin.elapsed() < self.options.deadline => tokio::time::sleep(MOMENT).await,
+                opened => return opened,
+            }
+        }
     }
 
     /// Makes sure that there is a session, with a switch that holds what it was told.

@@ -266,7 +266,7 @@ impl Session {
         let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
         let new = program.port(port, proto::update::Type::Insert)?;
         match self.write(&what, vec![new], 1).await {
-            Err(Failure::Refused { code, .. }) if code == code_name(Code::AlreadyExists) => {
+            Err(failure) if failure.is_taken() => {
                 let change = program.port(port, proto::update::Type::Modify)?;
                 self.write(&what, vec![change], 1).await
             }
@@ -358,10 +358,10 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options) -> 
 
 /// A refused subscription: that of a lost connection may still be there for a while.
 fn busy(status: &tonic::Status, what: &str) -> Failure {
-    match refused(status, what) {
-        Failure::Refused { code, problem, .. } if code == code_name(Code::AlreadyExists) => {
-            Failure::Refused { code, problem, transient: true }
-        }
+    let failure = refused(status, what);
+    let taken = failure.is_taken();
+    match failure {
+        Failure::Refused { code, problem, transient } => Failure::Refused { code, problem, transient: transient || taken },
         failure => failure,
     }
 }
