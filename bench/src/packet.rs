@@ -8,8 +8,8 @@ use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, Shape, SketchKind};
 use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, membership, parse};
-use flowgauge_dataplane::poll::Batch;
 use flowgauge_dataplane::poll::port::Frame;
+use flowgauge_dataplane::poll::{Batch, Passes};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
 
@@ -59,6 +59,11 @@ impl Frames {
 
     fn iter(&self) -> impl Iterator<Item = &[u8; FRAME]> {
         self.bytes.chunks_exact(self.stride).filter_map(|slot| slot.first_chunk())
+    }
+
+    fn batches(&self) -> impl Iterator<Item = impl Iterator<Item = &[u8; FRAME]>> {
+        let batches = self.bytes.chunks(BATCH * self.stride);
+        batches.map(|slots| slots.chunks_exact(self.stride).filter_map(|slot| slot.first_chunk()))
     }
 
     fn count(&self) -> usize {
@@ -154,29 +159,49 @@ fn parsing(frames: &Frames) {
 fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Contestant<'a> {
     let tabulation = Tabulation::from_seed(1);
     let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
-    let Some(mut batch) = Batch::new(&settings(), &tabulation) else {
+    if let Some(mut batch) = Batch::new(&settings(), &tabulation) {
         return frames.contestant(move |frames| {
-            let mut active = state.active(&shared, 0);
-            for frame in frames.iter() {
-                // In here, where the constants are known, as workers have it.
-                let context = Context { settings: settings(), tabulation: &tabulation, sharing: Sharing::Alone };
-                active.record(&context, Link::Ethernet, frame.as_slice(), FRAME as u32, 0);
+            for received in frames.batches() {
+                let context = context(settings(), &tabulation);
+                let mut filling = batch.fill(state.active(&shared, 0), &context);
+                for bytes in received {
+                    let cardinality = settings().cardinality;
+                    filling.record(cardinality.key, cardinality.hash, &frame(bytes));
+                }
             }
-            black_box(&active.bank.counters);
+            black_box(&state);
         });
-    };
-    frames.contestant(move |frames| {
-        for slots in frames.bytes.chunks(BATCH * frames.stride) {
-            let context = Context { settings: settings(), tabulation: &tabulation, sharing: Sharing::Alone };
-            let mut filling = batch.fill(state.active(&shared, 0), &context);
-            for bytes in slots.chunks_exact(frames.stride).filter_map(|slot| slot.first_chunk::<FRAME>()) {
-                let cardinality = settings().cardinality;
-                let frame = Frame { bytes, wire_length: FRAME as u32, timestamp: 0, link: Link::Ethernet };
-                filling.record(cardinality.key, cardinality.hash, &frame);
+    }
+    if settings().cardinality.mode == Mode::Staggered || settings().beyond_cardinality() {
+        let mut passes = Passes::default();
+        return frames.contestant(move |frames| {
+            for received in frames.batches() {
+                let context = context(settings(), &tabulation);
+                let mut active = state.active(&shared, 0);
+                received.for_each(|bytes| passes.record(&mut active, &context, &frame(bytes), 0));
+                passes.flush(&mut active, &context);
             }
-        }
-        black_box(&state);
+            black_box(&state);
+        });
+    }
+    frames.contestant(move |frames| {
+        let mut active = state.active(&shared, 0);
+        // In here, where the constants are known, as workers have it.
+        frames
+            .iter()
+            .for_each(|bytes| active.record(&context(settings(), &tabulation), Link::Ethernet, bytes.as_slice(), FRAME as u32, 0));
+        black_box(&active.bank.counters);
     })
+}
+
+#[inline(always)]
+fn context(settings: Settings, tabulation: &Tabulation) -> Context<'_> {
+    Context { settings, tabulation, sharing: Sharing::Alone }
+}
+
+#[inline(always)]
+fn frame(bytes: &[u8; FRAME]) -> Frame<'_> {
+    Frame { bytes, wire_length: FRAME as u32, timestamp: 0, link: Link::Ethernet }
 }
 
 /// Measures every stage with frames in every place. `quick` for a first look.

@@ -2,17 +2,18 @@
 
 use crate::capabilities::Direction;
 use crate::losses::Losses;
-use crate::zeroed::Zeroed;
+use crate::zeroed;
 use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, ENTROPIES, HashIdentity, Sketch};
+use flowgauge_core::{Bank, ENTROPIES, HashIdentity, Settings, Sketch};
 
 /// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters and registers.
     pub bank: Box<Bank>,
-    /// Sketches of entropies, which cores share. In a sample some packets may be in them that are not in the bank yet.
-    pub sketches: Box<[Sketch; ENTROPIES]>,
+    /// Sketches of entropies, which cores share, up to the last one that is on. In a sample some packets may be in them that are not in
+    /// the bank yet.
+    pub sketches: Box<[Sketch]>,
     /// Staggered registers, when they are in use; read them in the slot of the time of the sample.
     pub staggered: Option<Box<Staggered>>,
     /// The packet counter read before the registers.
@@ -35,13 +36,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A bank as it was at one instant, and nothing beside it.
+    /// A bank as it was at one instant, with empty sketches and nothing beside it.
     #[must_use]
-    pub fn of(bank: Box<Bank>, hash: HashIdentity) -> Self {
+    pub fn of(bank: Box<Bank>, settings: &Settings, hash: HashIdentity) -> Self {
         let packets = bank.counters.packets();
         Snapshot {
             bank,
-            sketches: <[Sketch; ENTROPIES]>::boxed(),
+            sketches: zeroed::sketches(settings),
             staggered: None,
             packets_before: packets,
             packets_after: packets,

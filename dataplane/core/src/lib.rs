@@ -45,4 +45,4 @@ pub use key::{FlowKey, KeyKind};
 pub use link::Link;
 pub use membership::Membership;
 pub use sketch::{Shape, SharedSketch, Sharing, Sketch, SketchKind};
-pub use state::{Active, BANKS, Bank, Context, Core, SETTINGS_WORDS, Settings, Shared, State};
+pub use state::{Active, BANKS, Bank, Context, Core, Observation, SETTINGS_WORDS, Settings, Shared, State};

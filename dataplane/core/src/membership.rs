@@ -1,6 +1,6 @@
 //! Whether a flow was seen: a Bloom filter (Bloom 1970), partitioned: every hash has a row of bits of its own.
 
-use crate::hash::{MAX_ROWS, Tabulation};
+use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK, Tabulation};
 use crate::key::KeyKind;
 
 /// Bits of the largest filter.
@@ -44,6 +44,12 @@ impl FilterShape {
     #[must_use]
     pub const fn row_bits(self) -> u32 {
         self.row_bits as u32
+    }
+
+    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler knows them one by one.
+    #[inline(always)]
+    fn usual(self) -> Option<Self> {
+        (self.rows() == ROWS_PER_BLOCK).then_some(FilterShape { rows: ROWS_PER_BLOCK as u8, ..self })
     }
 
     /// Bits in all.
@@ -99,6 +105,14 @@ impl Membership {
     /// Remembers a key.
     #[inline(always)]
     pub fn update(&mut self, shape: FilterShape, crc: u32, tabulation: &Tabulation) {
+        match shape.usual() {
+            Some(shape) => self.update_rows(shape, crc, tabulation),
+            None => self.update_rows(shape, crc, tabulation),
+        }
+    }
+
+    #[inline(always)]
+    fn update_rows(&mut self, shape: FilterShape, crc: u32, tabulation: &Tabulation) {
         for_each_bit(shape, crc, tabulation, |word, bit| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let word = &mut self.words[word & (WORDS - 1)];

@@ -141,6 +141,12 @@ impl Shape {
         1_usize.wrapping_shl(self.column_bits())
     }
 
+    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler knows them one by one.
+    #[inline(always)]
+    fn usual(self) -> Option<Self> {
+        (self.rows() == ROWS_PER_BLOCK).then_some(Shape { rows: ROWS_PER_BLOCK as u8, ..self })
+    }
+
     /// Counters in all.
     #[must_use]
     pub const fn cells(self) -> usize {
@@ -177,6 +183,14 @@ impl Sketch {
     /// Counts a key once.
     #[inline(always)]
     pub fn update(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) {
+        match shape.usual() {
+            Some(shape) => self.update_rows(kind, shape, crc, tabulation),
+            None => self.update_rows(kind, shape, crc, tabulation),
+        }
+    }
+
+    #[inline(always)]
+    fn update_rows(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &mut self.cells[cell & (MAX_CELLS - 1)];
@@ -251,12 +265,9 @@ impl SharedSketch {
     /// Counts a key once, and says how often it was counted, as far as the sketch can say.
     #[inline(always)]
     pub fn update_and_query(&self, sharing: Sharing, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i32 {
-        // Of the usual number of rows the compiler knows which there are.
-        if shape.rows() == ROWS_PER_BLOCK {
-            let shape = Shape { rows: ROWS_PER_BLOCK as u8, ..shape };
-            self.update_rows(sharing, kind, shape, crc, tabulation)
-        } else {
-            self.update_rows(sharing, kind, shape, crc, tabulation)
+        match shape.usual() {
+            Some(shape) => self.update_rows(sharing, kind, shape, crc, tabulation),
+            None => self.update_rows(sharing, kind, shape, crc, tabulation),
         }
     }
 

@@ -189,7 +189,7 @@ impl Shared {
 
     /// Adds the sketches of a bank to others.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn merge_into(&self, bank: usize, settings: &Settings, sketches: &mut [Sketch; ENTROPIES]) {
+    pub fn merge_into(&self, bank: usize, settings: &Settings, sketches: &mut [Sketch]) {
         for ((shared, entropy), sketch) in self.bank(bank).zip(&settings.entropy).zip(sketches) {
             if entropy.mode != entropy::Mode::Off {
                 shared.merge_into(sketch, entropy.shape);
@@ -267,84 +267,129 @@ impl Active<'_> {
     /// registers (see [`Staggered`]) and ignored otherwise.
     #[inline(always)]
     pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, wire_length: u32, slot: u32) {
+        if let Some(observation) = self.observe(context, link, frame, wire_length, slot) {
+            self.measure(context, &[observation]);
+        }
+    }
+
+    /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet.
+    #[inline(always)]
+    pub fn observe<F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_>,
+        link: Link,
+        frame: &F,
+        wire_length: u32,
+        slot: u32,
+    ) -> Option<Observation> {
         let counters = &mut self.bank.counters;
         counters.bytes = counters.bytes.wrapping_add(u64::from(wire_length));
         let packet = match network(frame, link) {
             Ok(packet) => packet,
-            Err(reject) => return counters.reject(reject),
+            Err(reject) => {
+                counters.reject(reject);
+                return None;
+            }
         };
         // Keys are inlined for each family, so that nothing has to be told apart twice.
-        let keys = match packet {
+        Some(match packet {
             Packet::V4(_) => {
                 counters.ipv4 = counters.ipv4.wrapping_add(1);
-                Keys::of(&context.settings, frame, &packet)
+                Observation::of(&context.settings, frame, &packet, wire_length, slot)
             }
             Packet::V6(_) => {
                 counters.ipv6 = counters.ipv6.wrapping_add(1);
-                Keys::of(&context.settings, frame, &packet)
+                Observation::of(&context.settings, frame, &packet, wire_length, slot)
             }
-        };
-        self.measure(context, &keys, wire_length, slot);
+        })
     }
 
-    /// Every measurement of one packet.
+    /// The second half of [`record`](Self::record), for packets in the order in which they came: one measurement after the other, so that
+    /// each finds its own tables in the nearest cache. None of them looks at another, and so the result is that of packets one by one.
     #[inline(always)]
-    fn measure(&mut self, context: &Context<'_>, keys: &Keys, wire_length: u32, slot: u32) {
+    pub fn measure(&mut self, context: &Context<'_>, packets: &[Observation]) {
         let Context { settings, tabulation, sharing } = context;
-        let Settings { cardinality, entropy, frequency, membership, heavy } = settings;
+        // By value: a reference to what may be constants would keep the compiler from seeing them.
+        let Settings { cardinality, entropy, frequency, membership, heavy } = *settings;
         let hash = |crc| match cardinality.hash {
             HashMode::Crc32 => crc,
             HashMode::Tabulated => tabulation.hash(crc),
         };
         match cardinality.mode {
             Mode::Off => {}
-            Mode::Windowed => self.bank.cardinality.update(hash(keys.by(cardinality.key)), cardinality.precision),
-            Mode::Staggered => self.staggered.update(hash(keys.by(cardinality.key)), cardinality.precision, slot),
+            Mode::Windowed => {
+                for packet in packets {
+                    self.bank.cardinality.update(hash(packet.by(cardinality.key)), cardinality.precision);
+                }
+            }
+            Mode::Staggered => {
+                for packet in packets {
+                    self.staggered.update(hash(packet.by(cardinality.key)), cardinality.precision, packet.slot);
+                }
+            }
         }
         if let Some([first_sketch, second_sketch]) = self.sketches {
             let ([first, second], [first_sum, second_sum]) = (entropy, &mut self.bank.entropy);
             if let Some(kind) = first.mode.sketch() {
-                first_sum.update(first_sketch, *sharing, kind, first.shape, keys.by(first.key), tabulation);
+                for packet in packets {
+                    first_sum.update(first_sketch, *sharing, kind, first.shape, packet.by(first.key), tabulation);
+                }
             }
             if let Some(kind) = second.mode.sketch() {
-                second_sum.update(second_sketch, *sharing, kind, second.shape, keys.by(second.key), tabulation);
+                for packet in packets {
+                    second_sum.update(second_sketch, *sharing, kind, second.shape, packet.by(second.key), tabulation);
+                }
             }
         }
         if let Some(kind) = frequency.mode.sketch() {
-            self.bank.frequency.update(kind, frequency.shape, keys.by(frequency.key), tabulation);
+            for packet in packets {
+                self.bank.frequency.update(kind, frequency.shape, packet.by(frequency.key), tabulation);
+            }
         }
         if membership.on {
-            self.bank.membership.update(membership.shape, keys.by(membership.key), tabulation);
+            for packet in packets {
+                self.bank.membership.update(membership.shape, packet.by(membership.key), tabulation);
+            }
         }
-        // By value: a reference to what may be constants would keep the compiler from seeing them.
-        let heavy = *heavy;
         if heavy.algorithm != Algorithm::Off {
-            let item = Item { signature: keys.by(heavy.key), bytes: wire_length, key: &keys.heavy };
-            self.bank.heavy.update(&heavy, item);
+            for packet in packets {
+                let item = Item { signature: packet.by(heavy.key), bytes: packet.wire_length, key: &packet.heavy };
+                self.bank.heavy.update(&heavy, item);
+            }
         }
     }
 }
 
-/// The CRCs of a packet's keys, of those that are used: each is computed once, however many measurements are by it.
-struct Keys {
+/// What measurements have to know of a packet: of its keys those that are used, each made once, however many measurements are by it.
+#[derive(Clone, Copy)]
+pub struct Observation {
+    /// CRCs of keys.
     src: u32,
     dst: u32,
     src_dst: u32,
     five_tuple: u32,
+    wire_length: u32,
+    slot: u32,
     /// The key of heavy hitters itself.
     heavy: FlowKey,
 }
 
-impl Keys {
+impl Observation {
+    /// Of no packet; to be overwritten.
+    pub const EMPTY: Observation =
+        Observation { src: 0, dst: 0, src_dst: 0, five_tuple: 0, wire_length: 0, slot: 0, heavy: FlowKey::EMPTY };
+
     #[inline(always)]
-    fn of<F: Frame + ?Sized>(settings: &Settings, frame: &F, packet: &Packet<'_>) -> Self {
+    fn of<F: Frame + ?Sized>(settings: &Settings, frame: &F, packet: &Packet<'_>, wire_length: u32, slot: u32) -> Self {
         let crc = |key: KeyKind| if settings.uses(key) { key.crc32(frame, packet) } else { 0 };
         let heavy = &settings.heavy;
-        Keys {
+        Observation {
             src: crc(KeyKind::Src),
             dst: crc(KeyKind::Dst),
             src_dst: crc(KeyKind::SrcDst),
             five_tuple: crc(KeyKind::FiveTuple),
+            wire_length,
+            slot,
             heavy: if heavy.algorithm == Algorithm::Off { FlowKey::EMPTY } else { heavy.key.extract(frame, packet) },
         }
     }

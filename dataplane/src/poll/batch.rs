@@ -200,7 +200,7 @@ impl Drop for Filling<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::zeroed::Zeroed;
     use flowgauge_core::hash::crc32;
@@ -209,7 +209,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     /// A random packet: nearly always IPv4 with ports, now and then something else, with and without a tag, and cut anywhere.
-    fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
+    pub(in crate::poll) fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
         let mut bytes: Vec<u8> = (0..80).map(|_| random.random()).collect();
         let tagged = random.random_ratio(1, 8);
         let ethertype = if tagged { 16 } else { 12 };

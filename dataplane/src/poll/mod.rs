@@ -8,6 +8,7 @@ mod batch;
 mod cpu;
 mod gate;
 mod handoff;
+mod passes;
 pub mod port;
 mod truth;
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +17,7 @@ mod worker;
 
 pub use batch::{Batch, Filling};
 pub use gate::{Advance, Gate, Pace};
+pub use passes::Passes;
 
 use crate::capabilities::Capabilities;
 use crate::error::Error;
@@ -212,7 +214,7 @@ impl Poll {
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let entropy = self.truth.as_ref().map(|truth| truth.entropy(index)).unwrap_or_default();
         let truth = window.map(|window| Truth { window, total, entropy });
-        let mut snapshot = Snapshot { staggered, truth, ..Snapshot::of(bank, hash) };
+        let mut snapshot = Snapshot { staggered, truth, ..Snapshot::of(bank, &self.options.settings, hash) };
         self.sketches.merge_into(index, &self.options.settings, &mut snapshot.sketches);
         snapshot
     }
@@ -231,8 +233,8 @@ fn body<P: Port>(
     let (settings, slots, poll_mode) = (options.settings, Slots::new(options.slot_ns), options.poll_mode);
     let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
     Box::new(move |tabulation| {
-        let (keys, batch) = (Vec::new(), Batch::new(&settings, &tabulation));
-        Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch }.run();
+        let (keys, batch, passes) = (Vec::new(), Batch::new(&settings, &tabulation), Passes::default());
+        Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch, passes }.run();
     })
 }
 

@@ -4,6 +4,7 @@ use super::PollMode;
 use super::batch::Batch;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
+use super::passes::Passes;
 use super::port::{Frame, Port, Received};
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::cardinality::{self, Mode};
@@ -33,21 +34,20 @@ pub(super) struct Worker<P> {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) keys: Vec<Seen>,
     pub(super) batch: Option<Box<Batch>>,
+    pub(super) passes: Passes,
 }
 
-/// What the compiler makes code of its own for: a windowed count with this key and hash. The last entry is everything else.
-const SPECIAL: [Option<(KeyKind, HashMode)>; 9] = [
-    Some((KeyKind::Src, HashMode::Crc32)),
-    Some((KeyKind::Src, HashMode::Tabulated)),
-    Some((KeyKind::Dst, HashMode::Crc32)),
-    Some((KeyKind::Dst, HashMode::Tabulated)),
-    Some((KeyKind::SrcDst, HashMode::Crc32)),
-    Some((KeyKind::SrcDst, HashMode::Tabulated)),
-    Some((KeyKind::FiveTuple, HashMode::Crc32)),
-    Some((KeyKind::FiveTuple, HashMode::Tabulated)),
-    None,
+/// What the compiler makes code of its own for: a windowed count with this key and hash.
+const SPECIAL: [(KeyKind, HashMode); 8] = [
+    (KeyKind::Src, HashMode::Crc32),
+    (KeyKind::Src, HashMode::Tabulated),
+    (KeyKind::Dst, HashMode::Crc32),
+    (KeyKind::Dst, HashMode::Tabulated),
+    (KeyKind::SrcDst, HashMode::Crc32),
+    (KeyKind::SrcDst, HashMode::Tabulated),
+    (KeyKind::FiveTuple, HashMode::Crc32),
+    (KeyKind::FiveTuple, HashMode::Tabulated),
 ];
-const GENERAL: usize = SPECIAL.len() - 1;
 
 impl<P: Port> Worker<P> {
     pub(super) fn run(mut self) {
@@ -83,9 +83,9 @@ impl<P: Port> Worker<P> {
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
         if cardinality.mode != Mode::Windowed || self.settings.beyond_cardinality() || self.truth.is_some() {
-            return Self::receive::<GENERAL>;
+            return Self::receive_passes;
         }
-        match SPECIAL.iter().position(|special| *special == Some((cardinality.key, cardinality.hash))) {
+        match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
             Some(0) => self.special::<0>(),
             Some(1) => self.special::<1>(),
             Some(2) => self.special::<2>(),
@@ -94,7 +94,7 @@ impl<P: Port> Worker<P> {
             Some(5) => self.special::<5>(),
             Some(6) => self.special::<6>(),
             Some(7) => self.special::<7>(),
-            _ => Self::receive::<GENERAL>,
+            _ => Self::receive_passes,
         }
     }
 
@@ -102,7 +102,8 @@ impl<P: Port> Worker<P> {
         if self.batch.is_some() { Self::receive_batch::<SPECIALISED> } else { Self::receive::<SPECIALISED> }
     }
 
-    /// Counts one batch of the port, many packets at once. None of them is left for later: the bank may change before the next one.
+    /// Counts distinct flows of one batch of the port, many packets at once. None of them is left for later: the bank may change before
+    /// the next one. `SPECIALISED` is an index into [`SPECIAL`].
     fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
@@ -110,55 +111,54 @@ impl<P: Port> Worker<P> {
         let mut filling = batch.fill(self.writer.active(), &context);
         self.port.receive(&mut |frame: Frame<'_>| {
             // In here, so that both are constants.
-            let cardinality = specialised::<SPECIALISED>(settings).cardinality;
-            filling.record(cardinality.key, cardinality.hash, &frame);
+            let (key, hash) = const { SPECIAL[SPECIALISED] };
+            filling.record(key, hash, &frame);
         })
     }
 
-    /// Counts one batch. `SPECIALISED` is an index into [`SPECIAL`].
+    /// The same, packet by packet.
     fn receive<const SPECIALISED: usize>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let live = (self.gate.pace() != Pace::Trace && SPECIALISED == GENERAL).then(unix_time);
-        let truth = self.truth.as_deref();
-        let exact = SPECIALISED == GENERAL && self.truth.is_some();
-        let bank_index = self.writer.bank();
         let mut active = self.writer.active();
-        let (slots, keys) = (&mut self.slots, &mut self.keys);
-        let received = self.port.receive(&mut |frame: Frame<'_>| {
-            // In here, where the constant is known, and not outside, where the closure would only keep a copy.
-            let context = Context { settings: specialised::<SPECIALISED>(settings), tabulation, sharing };
-            let mut slot = 0;
-            if SPECIALISED == GENERAL {
-                let timestamp = live.unwrap_or(frame.timestamp);
-                slot = slots.slot(timestamp);
-                if let Some(truth) = truth.filter(|_| exact)
-                    && let Ok(packet) = network(frame.bytes, frame.link)
-                {
-                    let seen = |kind: KeyKind| Seen { kind, key: kind.extract(frame.bytes, &packet), timestamp };
-                    keys.extend(truth.kinds().map(seen));
-                }
-            }
+        self.port.receive(&mut |frame: Frame<'_>| {
+            // In here, where the constants are known, and not outside, where the closure would only keep a copy.
+            let (key, hash) = const { SPECIAL[SPECIALISED] };
+            let cardinality = cardinality::Settings { mode: Mode::Windowed, key, hash, ..settings.cardinality };
+            let context = Context { settings: Settings::only(cardinality), tabulation, sharing };
             // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
             if frame.link == Link::Ethernet {
-                active.record(&context, Link::Ethernet, frame.bytes, frame.wire_length, slot);
+                active.record(&context, Link::Ethernet, frame.bytes, frame.wire_length, 0);
             } else {
-                record_unlikely(&mut active, &context, &frame, slot);
+                record_unlikely(&mut active, &context, &frame, 0);
             }
-            if exact && keys.len() >= KEYS {
-                flush(bank_index, truth, keys);
+        })
+    }
+
+    /// Counts one batch of the port, whatever is on.
+    fn receive_passes(&mut self) -> Received {
+        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
+        let context = Context { settings, tabulation, sharing };
+        let live = (self.gate.pace() != Pace::Trace).then(unix_time);
+        let truth = self.truth.as_deref();
+        let bank_index = self.writer.bank();
+        let mut active = self.writer.active();
+        let (slots, keys, passes) = (&mut self.slots, &mut self.keys, &mut self.passes);
+        let received = self.port.receive(&mut |frame: Frame<'_>| {
+            let timestamp = live.unwrap_or(frame.timestamp);
+            passes.record(&mut active, &context, &frame, slots.slot(timestamp));
+            if let Some(truth) = truth
+                && let Ok(packet) = network(frame.bytes, frame.link)
+            {
+                let seen = |kind: KeyKind| Seen { kind, key: kind.extract(frame.bytes, &packet), timestamp };
+                keys.extend(truth.kinds().map(seen));
+                if keys.len() >= KEYS {
+                    flush(bank_index, Some(truth), keys);
+                }
             }
         });
-        flush(bank_index, self.truth.as_deref(), &mut self.keys);
+        passes.flush(&mut active, &context);
+        flush(bank_index, truth, keys);
         received
-    }
-}
-
-/// The settings, with what `SPECIALISED` stands for as constants.
-#[inline(always)]
-fn specialised<const SPECIALISED: usize>(settings: Settings) -> Settings {
-    match const { SPECIAL[SPECIALISED] } {
-        Some((key, hash)) => Settings::only(cardinality::Settings { mode: Mode::Windowed, key, hash, ..settings.cardinality }),
-        None => settings,
     }
 }
 

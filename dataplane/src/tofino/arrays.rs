@@ -5,12 +5,12 @@ use super::failure::Failure;
 use super::heavy;
 use super::names;
 use super::program::{Program, number};
-use crate::zeroed::Zeroed;
+use crate::zeroed::{self, Zeroed};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{Algorithm, PRECISION_STAGES};
-use flowgauge_core::{BANKS, Bank, Counters, ENTROPIES, KeyKind, Settings, Sketch, sketch};
+use flowgauge_core::{BANKS, Bank, Counters, KeyKind, Settings, Sketch, sketch};
 
 /// An array of both banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ enum Part {
 /// What was read of a bank.
 pub(super) struct Reading {
     pub(super) bank: Box<Bank>,
-    pub(super) sketches: Box<[Sketch; ENTROPIES]>,
+    pub(super) sketches: Box<[Sketch]>,
     /// Of each array the elements that hold something in any pipe.
     pub(super) raised: Vec<Vec<usize>>,
     /// Heavy hitters whose slots changed hands while they were read: these are left out.
@@ -57,8 +57,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new() -> Self {
-        Reading { bank: Bank::boxed(), sketches: <[Sketch; ENTROPIES]>::boxed(), raised: Vec::new(), changed: 0, pipes: Vec::new() }
+    pub(super) fn new(settings: &Settings) -> Self {
+        Reading { bank: Bank::boxed(), sketches: zeroed::sketches(settings), raised: Vec::new(), changed: 0, pipes: Vec::new() }
     }
 
     /// Makes one table of the pipes' heavy hitters. How many packets it is of, the counters say, which are wider.
@@ -93,8 +93,9 @@ impl Reading {
                 }
             }
             Part::Entropy(row) => {
-                let [sketch, ..] = &mut *self.sketches;
-                add(sketch.cells_mut(entropy.shape), entropy.shape, row);
+                if let [sketch, ..] = &mut *self.sketches {
+                    add(sketch.cells_mut(entropy.shape), entropy.shape, row);
+                }
             }
             Part::Sum => {
                 let [entropy, ..] = &mut self.bank.entropy;

@@ -369,7 +369,7 @@ impl Switch {
                 let mut raised = Vec::new();
                 for array in &arrays {
                     let answer = session.read_all(program.table(&array.table)?).await?;
-                    let mut reading = Reading::new();
+                    let mut reading = Reading::new(&settings);
                     // Someone may have left what no hash gives; then everything is written.
                     raised.extend(match array.read(program, &settings, idle, &answer, &mut reading) {
                         Ok(_) => reading.raised,
@@ -381,7 +381,7 @@ impl Switch {
             // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
             let Some(array) = arrays.first() else { return Ok(0) };
             let answer = session.read_all(program.table(&array.table)?).await?;
-            array.read(program, &settings, 0, &answer, &mut Reading::new())
+            array.read(program, &settings, 0, &answer, &mut Reading::new(&settings))
         })
         .await
     }
@@ -436,7 +436,7 @@ impl Switch {
         };
         let (before, reading, after) = self.with(read).await?;
         let counting = self.counting()?;
-        Ok(counting.snapshot(reading, before.packets(), after.packets(), !counting.gap))
+        Ok(counting.snapshot(&settings, reading, before.packets(), after.packets(), !counting.gap))
     }
 
     async fn rotate(&mut self) -> Result<Snapshot, Failure> {
@@ -478,7 +478,7 @@ impl Switch {
                 Rotation::Cleared(_) => {
                     if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
                         let packets = closed.reading.bank.counters.packets();
-                        return Ok(counting.snapshot(closed.reading, packets, packets, closed.complete));
+                        return Ok(counting.snapshot(&settings, closed.reading, packets, packets, closed.complete));
                     }
                 }
             }
@@ -497,9 +497,9 @@ impl Switch {
 }
 
 impl Counting {
-    fn snapshot(&self, reading: Reading, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
+    fn snapshot(&self, settings: &Settings, reading: Reading, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
         let Reading { bank, sketches, .. } = reading;
-        Snapshot { sketches, packets_before, packets_after, complete, ..Snapshot::of(bank, self.tables.hash) }
+        Snapshot { sketches, packets_before, packets_after, complete, ..Snapshot::of(bank, settings, self.tables.hash) }
     }
 }
 
@@ -579,7 +579,7 @@ async fn read_bank(
     pipes: usize,
 ) -> Result<(Counters, Reading, Counters), Failure> {
     let before = read_counters(session, program, number).await?;
-    let mut reading = Reading::new();
+    let mut reading = Reading::new(settings);
     for array in arrays {
         let answer = session.read_all(program.table(&array.table)?).await?;
         let answered = array.read(program, settings, number, &answer, &mut reading)?;

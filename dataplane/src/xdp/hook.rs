@@ -306,7 +306,7 @@ impl Hook {
         }
         let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
         let packets_after = self.packets();
-        let mut snapshot = Snapshot { staggered, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) };
+        let mut snapshot = Snapshot { staggered, packets_before, packets_after, ..Snapshot::of(bank, settings, tables.hash) };
         self.memory.sketches.shared().merge_into(self.active(), settings, &mut snapshot.sketches);
         snapshot
     }
@@ -324,7 +324,7 @@ impl Hook {
         let idle = self.active() ^ 1;
         let mut bank = Bank::boxed();
         self.memory.cores.closed(idle).for_each(|part| bank.merge(part, settings));
-        let mut snapshot = Snapshot::of(bank, tables.hash);
+        let mut snapshot = Snapshot::of(bank, settings, tables.hash);
         self.memory.sketches.shared().merge_into(idle, settings, &mut snapshot.sketches);
         snapshot
     }

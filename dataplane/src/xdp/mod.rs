@@ -28,11 +28,11 @@ use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Part, Place, Snapshot};
 use crate::tables::Tables;
-use crate::zeroed::Zeroed;
+use crate::zeroed::{self, Zeroed};
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Bank, ENTROPIES, Settings, Sketch};
+use flowgauge_core::{Bank, Settings};
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
 use mapped::{can_wait, wait_for_packets_in_flight};
@@ -340,7 +340,7 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     {
         return only;
     }
-    let (mut bank, mut sketches) = (Bank::boxed(), <[Sketch; ENTROPIES]>::boxed());
+    let (mut bank, mut sketches) = (Bank::boxed(), zeroed::sketches(settings));
     let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Staggered::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     for snapshot in &snapshots {
@@ -356,5 +356,5 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { sketches, staggered, packets_before, packets_after, parts, ..Snapshot::of(bank, tables.hash) }
+    Snapshot { sketches, staggered, packets_before, packets_after, parts, ..Snapshot::of(bank, settings, tables.hash) }
 }

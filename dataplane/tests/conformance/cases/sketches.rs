@@ -28,7 +28,10 @@ fn sketch(kind: SketchKind, key: KeyKind, rows: usize, columns: usize) -> sketch
 }
 
 fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
-    let cells = [0, 1].map(|index| snapshot.sketches[index].cells(settings.entropy[index].shape).to_vec());
+    let cells = [0, 1].map(|index| {
+        let shape = settings.entropy[index].shape;
+        snapshot.sketches.get(index).map_or_else(|| vec![0; shape.cells()], |sketch| sketch.cells(shape).to_vec())
+    });
     Sketches {
         sums: snapshot.bank.entropy.map(|entropy| entropy.sum),
         entropy: cells,

@@ -1,0 +1,117 @@
+//! Many packets, measurement by measurement.
+//!
+//! Packets come one by one; what measurements have to know of each is kept until there are enough. Then the tables of one measurement
+//! are in the nearest cache while it goes through all of them, and while frames are looked at, nothing else takes the place of those
+//! on their way from memory.
+
+use super::port::Frame;
+use flowgauge_core::{Active, Context, Link, Observation};
+
+/// Packets of a pass: 4 KiB of observations.
+const LENGTH: usize = 64;
+
+/// Packets that no measurement has seen yet. Nobody may look at the bank before they are [flushed](Passes::flush).
+pub struct Passes {
+    observations: [Observation; LENGTH],
+    length: usize,
+}
+
+impl Default for Passes {
+    fn default() -> Self {
+        Passes { observations: [Observation::EMPTY; LENGTH], length: 0 }
+    }
+}
+
+impl Passes {
+    /// Counts a frame as [`Active::record`] does, now or with the next [`flush`](Self::flush).
+    #[inline(always)]
+    pub fn record(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
+        // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
+        let observation = if frame.link == Link::Ethernet {
+            active.observe(context, Link::Ethernet, frame.bytes, frame.wire_length, slot)
+        } else {
+            observe_unlikely(active, context, frame, slot)
+        };
+        if let (Some(observation), Some(free)) = (observation, self.observations.get_mut(self.length)) {
+            *free = observation;
+            self.length += 1;
+            if self.length == LENGTH {
+                self.flush(active, context);
+            }
+        }
+    }
+
+    /// Brings everything into the bank.
+    #[inline(never)]
+    pub fn flush(&mut self, active: &mut Active<'_>, context: &Context<'_>) {
+        active.measure(context, self.observations.get(..self.length).unwrap_or_default());
+        self.length = 0;
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn observe_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) -> Option<Observation> {
+    active.observe(context, frame.link, frame.bytes, frame.wire_length, slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::batch::tests::packet;
+    use crate::zeroed::Zeroed;
+    use flowgauge_core::cardinality::Mode;
+    use flowgauge_core::heavy::{self, Algorithm};
+    use flowgauge_core::sketch::{self, Shape, SketchKind};
+    use flowgauge_core::{KeyKind, Settings, Shared, Sharing, State, Tabulation, membership};
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    /// Everything on, with the usual rows and with others.
+    fn settings() -> impl Iterator<Item = Settings> {
+        let modes = [Mode::Windowed, Mode::Staggered].into_iter().cycle();
+        let keys = KeyKind::ALL.into_iter().cycle();
+        let shapes = [Shape::DEFAULT, Shape::new(7, 256).unwrap()].into_iter().cycle();
+        let all = Algorithm::ALL.into_iter().zip(modes).zip(keys).zip(shapes);
+        all.map(|(((algorithm, mode), key), shape)| {
+            let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape };
+            let mut settings = Settings::default();
+            (settings.cardinality.mode, settings.cardinality.key) = (mode, key);
+            settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::SrcDst), sketch(SketchKind::CountMin, key)];
+            settings.frequency = sketch(SketchKind::CountSketch, KeyKind::Dst);
+            settings.membership = membership::Settings { on: true, key, ..Default::default() };
+            settings.heavy = heavy::Settings { algorithm, key: KeyKind::FiveTuple, slots_log2: 6, ..Default::default() };
+            settings
+        })
+    }
+
+    #[test]
+    fn passes_of_any_length_give_the_bits_that_packets_one_by_one_give() {
+        let tabulation = Tabulation::from_seed(7);
+        let mut random = ChaCha8Rng::seed_from_u64(2);
+        let packets: Vec<(Vec<u8>, Link)> = (0..512).map(|_| packet(&mut random)).collect();
+        for settings in settings() {
+            let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+            let (one_by_one_shared, shared) = (Shared::boxed(), Shared::boxed());
+            let (mut one_by_one, mut in_passes) = (State::boxed(), State::boxed());
+            let mut passes = Passes::default();
+            let mut rest = packets.iter().cycle().zip(1000..);
+            for length in 0..=2 * LENGTH + 2 {
+                let mut active = in_passes.active(&shared, 0);
+                for ((bytes, link), number) in rest.by_ref().take(length) {
+                    let (wire_length, slot) = (number, number / 100);
+                    one_by_one.active(&one_by_one_shared, 0).record(&context, *link, bytes.as_slice(), wire_length, slot);
+                    passes.record(&mut active, &context, &Frame { bytes, wire_length, timestamp: 0, link: *link }, slot);
+                }
+                passes.flush(&mut active, &context);
+                assert!(one_by_one == in_passes, "{settings:?}, after a batch of {length}");
+            }
+            let sketches = |shared: &Shared| {
+                let mut sketches = crate::zeroed::sketches(&settings);
+                shared.merge_into(0, &settings, &mut sketches);
+                sketches
+            };
+            assert!(sketches(&one_by_one_shared) == sketches(&shared), "{settings:?}");
+        }
+    }
+}
