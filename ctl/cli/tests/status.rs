@@ -237,7 +237,10 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         let told = place.status(&[]).stdout;
-        assert!(told.contains("\nrx ingress: a program counts here since ") && told.contains("`flowgauge detach -i rx`"), "{told}");
+        assert!(
+            told.contains("\nrx ingress: a program has been counting here for ") && told.contains("`flowgauge detach -i rx`"),
+            "{told}"
+        );
         common::run(["detach"]).quiet();
         place.nothing_runs();
     };

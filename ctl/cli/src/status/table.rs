@@ -71,11 +71,14 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
 /// What nobody controls any more, and what to do about it.
 pub(super) fn left(left: &Left) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
-    let since = left.since_ns.map_or_else(String::new, |since_ns| format!(" since {}", time(now.saturating_sub(since_ns))));
+    let counts = left.since_ns.map_or_else(
+        || "counts here".to_owned(),
+        |since_ns| format!("has been counting here for {}", time(now.saturating_sub(since_ns))),
+    );
     let (place, interface) = (&left.place, &left.place.interface);
     let direction = left.place.direction.name();
     format!(
-        "{place}: a program counts here{since}, and no run reads it; `flowgauge run -i {interface} --direction {direction} --adopt` \
+        "{place}: a program {counts}, and no run reads it; `flowgauge run -i {interface} --direction {direction} --adopt` \
          goes on with it, `flowgauge detach -i {interface}` ends it"
     )
 }
