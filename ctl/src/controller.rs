@@ -36,6 +36,12 @@ pub trait Sink {
     /// # Errors
     /// If it cannot be written; the run ends, since nobody would see what it measures.
     fn record(&mut self, record: &Record) -> io::Result<()>;
+
+    /// The controller is at work, and this is how far it and its dataplane are. A live one says so every 100 ms, unless a call of
+    /// its dataplane takes longer.
+    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
+        let _ = (dataplane, summary);
+    }
 }
 
 /// Why a run broke off.
@@ -192,7 +198,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         loop {
             self.skip_silence();
             let due = self.schedule.peek();
-            match self.wait(due)? {
+            match self.wait(due, sink)? {
                 Woken::Reached => {}
                 Woken::Ended { .. } => break,
                 // In trace time packets were counted beyond the time reached last.
@@ -231,13 +237,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     }
 
     /// Waits until something is due, looking after events meanwhile.
-    fn wait(&mut self, due: Option<Due>) -> Result<Woken, ControlError> {
+    fn wait(&mut self, due: Option<Due>, sink: &mut dyn Sink) -> Result<Woken, ControlError> {
         let deadline = due.map_or(u64::MAX, |due| due.at);
         loop {
             let next = deadline.min(self.clock.now().saturating_add(nanoseconds(EVENT_INTERVAL)));
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
             self.look_after_events()?;
+            sink.heartbeat(&self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(woken);
             }

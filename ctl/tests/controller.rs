@@ -100,7 +100,7 @@ impl Scripted {
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
-        Snapshot::of(bank, hash)
+        Snapshot::of(bank, &Settings::default(), hash)
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {

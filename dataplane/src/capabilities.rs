@@ -5,6 +5,7 @@ use crate::snapshot::Place;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, Precision, Settings, cardinality, sketch};
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// A measurement, by the name it has in every layer.
@@ -61,7 +62,8 @@ impl MeasurementKind {
 }
 
 /// Which way packets cross the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Into the machine or switch.
     Ingress,

@@ -20,6 +20,7 @@ pub mod losses;
 pub mod middleware;
 pub mod poll;
 pub mod snapshot;
+pub mod status;
 pub mod tables;
 pub mod tofino;
 pub mod traffic;
@@ -32,6 +33,7 @@ pub use error::Error;
 pub use losses::{LossCause, Losses};
 pub use poll::Poll;
 pub use snapshot::{Adopted, Part, Place, Snapshot, Truth};
+pub use status::Status;
 pub use tables::Tables;
 pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
@@ -87,6 +89,11 @@ pub trait Dataplane: Send {
     /// # Errors
     /// Backend failures.
     fn losses(&mut self) -> Result<Losses, Error>;
+
+    /// How it is doing, as far as it knows without asking anyone: takes no time.
+    fn status(&self) -> Status {
+        Status::default()
+    }
 }
 
 impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
@@ -116,6 +123,10 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         (**self).losses()
+    }
+
+    fn status(&self) -> Status {
+        (**self).status()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::losses::Losses;
 use crate::zeroed;
 use flowgauge_core::cardinality::Staggered;
 use flowgauge_core::{Bank, ENTROPIES, HashIdentity, Settings, Sketch};
+use serde::{Deserialize, Serialize};
 
 /// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
@@ -67,7 +68,7 @@ pub struct Part {
 }
 
 /// Where packets are counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// An interface, a file, a traffic profile.
     pub interface: String,

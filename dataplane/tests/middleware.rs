@@ -28,7 +28,7 @@ fn snapshot(packets: u64) -> Snapshot {
     let mut bank = Box::new(Bank::new());
     bank.counters.ipv4 = packets;
     let hash = HashIdentity::new(HashMode::Crc32, 0);
-    Snapshot::of(bank, hash)
+    Snapshot::of(bank, &Settings::default(), hash)
 }
 
 impl Dataplane for Numbered {

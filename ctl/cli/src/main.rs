@@ -12,6 +12,7 @@ mod progress;
 mod replay;
 mod reproduce;
 mod run;
+mod status;
 mod switch;
 mod tables;
 mod value;
@@ -20,7 +21,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use error::Failure;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt, registry};
 
 /// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time window, with an error bound on
 /// every value.
@@ -48,6 +51,7 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     Bench(bench::Bench),
     Tables(tables::Tables),
+    Status(status::Status),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
 }
@@ -60,8 +64,8 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     // Colours are for terminals: a log file would hold their escape sequences.
     let colours = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colours);
-    log.with_target(false).without_time().init();
+    let log = fmt::layer().with_writer(stderr).with_ansi(colours).with_target(false).without_time();
+    registry().with(filter).with(log).with(status::Remembered).init();
     let outcome = match cli.command {
         None => run::Run::default().execute(),
         Some(Command::Run(run)) => run.execute(),
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
         Some(Command::Bench(bench)) => bench.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
+        Some(Command::Status(status)) => status.execute(),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),
     };

@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use crate::options::Options;
 use crate::progress::Watch;
+use crate::status::Publisher;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Interrupt, Monotonic, Trace};
 use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
@@ -60,6 +61,13 @@ fn conduct<C: Clock>(
         None => Box::new(dataplane),
     };
     let mut sinks = Tee::default();
+    // A replay is over before anyone asks how it is doing.
+    if watch.is_none()
+        && let Some(publisher) = Publisher::start(&dataplane, &plan)
+    {
+        // First, so that it knows what the others may take long to write.
+        sinks.0.push(Box::new(publisher));
+    }
     let printed = options.format.unwrap_or_default().sink(io::stdout());
     sinks.0.push(match watch {
         Some(watch) => watch.around(printed),

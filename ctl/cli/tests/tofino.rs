@@ -5,7 +5,7 @@ mod common;
 #[path = "../../../dataplane/tests/support/faults.rs"]
 mod faults;
 
-use common::{Running as Command, check, number, of_kind, parse, run};
+use common::{Running as Command, Scratch, check, flowgauge, number, of_kind, parse, run};
 use faults::{Faulty, Proxy, Reads, Tampering};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::proto::{self, data_field, entity};
@@ -13,6 +13,7 @@ use flowgauge_bfruntime::server::{MAX_MESSAGE, Running, Server, Target};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_p4_model::{Model, Options, Switch};
 use serde_json::Value;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -75,9 +76,13 @@ impl Lab {
     }
 
     fn start(&self, options: &str) -> Command {
+        self.start_as(&mut flowgauge(), options)
+    }
+
+    fn start_as(&self, command: &mut process::Command, options: &str) -> Command {
         let address = self.proxy.address.to_string();
         let fixed = ["run", "--backend", "tofino", "--address", &address, "--registers", "512", "--format", "json"];
-        Command::start(&fixed.into_iter().chain(options.split_whitespace()).collect::<Vec<_>>())
+        Command::of(command.args(fixed).args(options.split_whitespace()))
     }
 }
 
@@ -306,4 +311,37 @@ fn a_configuration_file_names_the_switch_its_ports_and_pairs() {
     windows_until(&mut command, &mut windows, 3);
     command.interrupt();
     assert_eq!(number(total_of(&parse(&command.outcome().stdout)), "packets"), 3);
+}
+
+#[test]
+fn the_status_tells_whether_the_switch_is_there() {
+    let mut lab = Lab::new();
+    let scratch = Scratch::new("status-switch");
+    let with = |mut command: process::Command| {
+        command.env("FLOWGAUGE_STATUS_DIR", scratch.path("runs"));
+        command
+    };
+    let status = |connected: bool| loop {
+        let output = with(flowgauge()).args(["status", "--format", "json"]).output().unwrap();
+        let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
+        if runs[0]["switch"]["connected"] == connected {
+            return (output.status.code(), runs[0].clone());
+        }
+        thread::yield_now();
+    };
+    let mut command = lab.start_as(&mut with(flowgauge()), "--window 50ms --read-every never");
+    window(&mut command);
+    let (code, run) = status(true);
+    assert_eq!((code, &run["problems"]), (Some(0), &serde_json::json!([])));
+    assert_eq!(run["switch"]["address"], lab.proxy.address.to_string());
+    assert!(number(&run["switch"], "pipes") > 0, "{run}");
+    lab.power_off();
+    let (code, run) = status(false);
+    assert_eq!((code, run["problems"].as_array().unwrap().len()), (Some(1), 1), "{run}");
+    lab.power_on();
+    let (_, run) = status(true);
+    assert_eq!(run["problems"], serde_json::json!([]));
+    assert!(run["last_warning"]["text"].as_str().is_some_and(|text| text.contains(&lab.proxy.address.to_string())), "{run}");
+    command.interrupt();
+    command.outcome();
 }

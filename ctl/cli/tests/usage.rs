@@ -100,7 +100,7 @@ fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
 #[test]
 fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("reply trace.pcap", "replay");
-    refused("frobnicate", "use one of run, replay, generate, reproduce, bench, tables, detach, doctor");
+    refused("frobnicate", "use one of run, replay, generate, reproduce, bench, tables, status, detach, doctor");
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");
     refused("replay one.pcap two.pcap", "two.pcap");
@@ -112,6 +112,7 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("generate unique --to out.pcap --eal --no-huge", "--to dpdk:DEVICE");
     refused("tables --registers 3", "power of two");
     refused("tables --hash md5", "crc32, tabulated");
+    refused("status --format csv", "'--help'");
     refused("doctor --format csv", "'--help'");
     refused("doctor --backend abacus", "'--help'");
     refused("doctor --backend tofino", "--address HOST:PORT");
@@ -122,7 +123,7 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn help_of_every_command_explains_and_gives_examples() {
-    for command in ["run", "replay", "generate", "reproduce", "tables", "doctor"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor"] {
         for arguments in [vec![command, "--help"], vec![command, "-h"], vec!["help", command]] {
             let help = run(arguments).quiet();
             let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{help}"));
@@ -133,7 +134,7 @@ fn help_of_every_command_explains_and_gives_examples() {
     }
     let help = run(["--help"]).quiet();
     assert!(help.contains("Examples:\n  flowgauge\n"), "{help}");
-    for command in ["run", "replay", "generate", "reproduce", "tables", "doctor"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor"] {
         let line = help.lines().find(|line| line.trim_start().starts_with(command));
         assert!(line.is_some_and(|line| line.split_whitespace().count() > 3), "{command} is not explained: {help}");
     }
@@ -144,7 +145,7 @@ fn help_of_every_command_explains_and_gives_examples() {
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
-    for command in ["run", "replay", "generate", "reproduce", "tables", "doctor"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor"] {
         let help = run([command, "--help"]).quiet();
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for example in examples.lines().flat_map(|line| line.split('|')).filter_map(|part| part.trim().strip_prefix("flowgauge ")) {

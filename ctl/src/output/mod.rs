@@ -8,8 +8,9 @@ pub use csv::Csv;
 pub use json::Json;
 pub use table::Table;
 
-use crate::controller::Sink;
+use crate::controller::{Sink, Summary};
 use crate::record::Record;
+use flowgauge_dataplane::Dataplane;
 use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
@@ -71,6 +72,10 @@ pub struct Tee<'a>(pub Vec<Box<dyn Sink + 'a>>);
 impl Sink for Tee<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.iter_mut().try_for_each(|sink| sink.record(record))
+    }
+
+    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
+        self.0.iter_mut().for_each(|sink| sink.heartbeat(dataplane, summary));
     }
 }
 

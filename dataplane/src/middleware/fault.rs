@@ -1,6 +1,6 @@
 //! A dataplane that fails on purpose.
 
-use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
+use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Status, Tables};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -106,5 +106,9 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     fn losses(&mut self) -> Result<Losses, Error> {
         self.strike("read losses", self.faults.request_lost, "request lost")?;
         self.inner.losses()
+    }
+
+    fn status(&self) -> Status {
+        self.inner.status()
     }
 }

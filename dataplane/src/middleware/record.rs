@@ -1,6 +1,6 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
-use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Part, Snapshot, Tables};
+use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Part, Snapshot, Status, Tables};
 use flowgauge_core::Settings;
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
@@ -162,5 +162,9 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         let described = outcome(&result, losses);
         self.note("losses", described);
         result
+    }
+
+    fn status(&self) -> Status {
+        self.inner.status()
     }
 }

@@ -12,6 +12,18 @@ pub(super) fn thread_time() -> u64 {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
+/// The CPU that this thread runs on.
+#[cfg(target_os = "linux")]
+pub(super) fn current() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// The system's number of this thread.
+#[cfg(target_os = "linux")]
+pub(super) fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
 /// Whether threads of this process can be pinned to these CPUs.
 #[cfg(target_os = "linux")]
 pub(super) fn check(cpus: &[usize]) -> Result<(), Error> {
@@ -39,6 +51,16 @@ pub(super) fn pin(cpu: usize) {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn thread_time() -> u64 {
+    0
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn current() -> usize {
+    0
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn thread_number() -> u32 {
     0
 }
 

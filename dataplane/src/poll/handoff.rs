@@ -13,7 +13,7 @@ use crate::zeroed::Zeroed;
 use flowgauge_core::cardinality::{Mode, Staggered};
 use flowgauge_core::{Active, BANKS, Bank, Settings, State};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A request: a sequence number above two flags, the bank to count in and whether to copy it.
@@ -28,6 +28,8 @@ struct Shared {
     reply: AtomicU64,
     /// CPU time of the worker when it answered last, in nanoseconds.
     cpu_ns: AtomicU64,
+    /// The CPU that it ran on then.
+    cpu: AtomicUsize,
     sample: Mutex<Sample>,
     /// What all workers count in.
     sketches: Arc<flowgauge_core::Shared>,
@@ -55,6 +57,7 @@ pub(super) fn handoff(settings: Settings, sketches: Arc<flowgauge_core::Shared>)
         request: AtomicU64::new(0),
         reply: AtomicU64::new(0),
         cpu_ns: AtomicU64::new(0),
+        cpu: AtomicUsize::new(0),
         sample: Mutex::new(Sample { bank: Bank::boxed(), staggered: staggered.then(Staggered::boxed), truth: None }),
         sketches,
         settings,
@@ -111,6 +114,7 @@ impl Writer {
             }
         }
         self.shared.cpu_ns.store(cpu::thread_time(), Ordering::Relaxed);
+        self.shared.cpu.store(cpu::current(), Ordering::Relaxed);
         self.shared.reply.store(request, Ordering::Release);
     }
 }
@@ -149,6 +153,11 @@ impl Reader {
     /// CPU time that the worker had used when it answered last, in nanoseconds.
     pub(super) fn cpu_ns(&self) -> u64 {
         self.shared.cpu_ns.load(Ordering::Relaxed)
+    }
+
+    /// The CPU that the worker ran on when it answered last.
+    pub(super) fn cpu(&self) -> usize {
+        self.shared.cpu.load(Ordering::Relaxed)
     }
 
     /// Index of the closed bank.

@@ -8,7 +8,11 @@ mod batch;
 mod cpu;
 mod gate;
 mod handoff;
+<<<<<<< HEAD
 mod passes;
+=======
+mod meter;
+>>>>>>> 6d4b5ec7db32b6fd1fc4ed0d92d716d264784757
 pub mod port;
 mod truth;
 #[cfg(target_arch = "x86_64")]
@@ -23,19 +27,22 @@ use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Snapshot, Truth};
+use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
 use flowgauge_core::{Bank, HashIdentity, Settings, Sharing, Tabulation};
 use handoff::{Reader, Writer, handoff};
+use meter::{Account, Metered};
 use port::{Port, Ports, Source, Waker};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use truth::ExactFlows;
-use worker::{Slots, Worker};
+use worker::{Slots, Worker, unix_time};
 
 /// How a poll-mode backend counts.
 #[derive(Clone, Debug)]
@@ -55,7 +62,8 @@ pub struct Options {
 }
 
 /// What a worker without packets does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PollMode {
     /// Looks again for some microseconds, then waits.
     #[default]
@@ -105,6 +113,8 @@ pub struct Poll {
     truth: Option<Arc<ExactFlows>>,
     stop: Arc<AtomicBool>,
     readers: Vec<Reader>,
+    /// What the workers do with their time.
+    accounts: Vec<Account>,
     /// What all workers count in.
     sketches: Arc<flowgauge_core::Shared>,
     /// What the workers will run, until [`install`](Dataplane::install) starts them.
@@ -131,13 +141,15 @@ impl Poll {
         let capabilities = Capabilities::of_core("poll", interface, ports.len());
         let sketches = Arc::from(flowgauge_core::Shared::boxed());
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
-        let mut readers = Vec::new();
+        let (mut readers, mut accounts) = (Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
             let (writer, reader) = handoff(options.settings, Arc::clone(&sketches));
             readers.push(reader);
-            bodies.push(body(port, writer, sharing, &options, &truth, &gate, &stop));
+            let account = Account::new();
+            bodies.push(body(account.metered(port), writer, sharing, &options, &truth, &gate, &stop));
+            accounts.push(account);
         }
         Poll {
             capabilities,
@@ -147,6 +159,7 @@ impl Poll {
             truth,
             stop,
             readers,
+            accounts,
             sketches,
             bodies,
             workers: Vec::new(),
@@ -172,6 +185,11 @@ impl Poll {
 
     fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
         self.hash.ok_or_else(|| Error::NotStarted { operation, target: self.capabilities.interface.clone() })
+    }
+
+    /// The CPU that a worker is pinned to.
+    fn cpu_of(&self, worker: usize) -> Option<usize> {
+        self.options.cpus.iter().copied().cycle().nth(worker)
     }
 
     fn wake(&self) {
@@ -222,7 +240,7 @@ impl Poll {
 
 /// The code of one worker, to be started when the tables are known.
 fn body<P: Port>(
-    port: P,
+    port: impl FnOnce() -> Metered<P> + Send + 'static,
     writer: Writer,
     sharing: Sharing,
     options: &Options,
@@ -233,8 +251,14 @@ fn body<P: Port>(
     let (settings, slots, poll_mode) = (options.settings, Slots::new(options.slot_ns), options.poll_mode);
     let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
     Box::new(move |tabulation| {
+<<<<<<< HEAD
         let (keys, batch, passes) = (Vec::new(), Batch::new(&settings, &tabulation), Passes::default());
         Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch, passes }.run();
+=======
+        let port = port();
+        let (keys, batch) = (Vec::new(), Batch::new(&settings, &tabulation));
+        Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch }.run();
+>>>>>>> 6d4b5ec7db32b6fd1fc4ed0d92d716d264784757
     })
 }
 
@@ -251,10 +275,10 @@ impl Dataplane for Poll {
         tables.check(&self.options.settings, &self.capabilities.interface)?;
         cpu::check(&self.options.cpus)?;
         let tabulation = Arc::new(tables.tabulation.clone());
-        for (index, body) in self.bodies.drain(..).enumerate() {
+        for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
             let tabulation = Arc::clone(&tabulation);
             let named = thread::Builder::new().name(format!("worker-{index}"));
-            let cpu = self.options.cpus.iter().copied().cycle().nth(index);
+            let cpu = self.cpu_of(index);
             let run = move || {
                 cpu.into_iter().for_each(cpu::pin);
                 body(tabulation);
@@ -279,8 +303,10 @@ impl Dataplane for Poll {
         let mut bank = Bank::boxed();
         let mut staggered = (settings.cardinality.mode == Mode::Staggered).then(Staggered::boxed);
         let mut truth = None;
-        for reader in &self.readers {
+        let now = unix_time();
+        for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
             let sample = reader.sample();
+            account.sampled(sample.bank.counters.packets(), reader, now);
             bank.merge(&sample.bank, settings);
             if let (Some(merged), Some(theirs)) = (&mut staggered, &sample.staggered) {
                 merged.merge(theirs, settings.cardinality.precision);
@@ -301,13 +327,16 @@ impl Dataplane for Poll {
         self.wait("rotate")?;
         let settings = &self.options.settings;
         let mut bank = Bank::boxed();
-        for (index, reader) in self.readers.iter_mut().enumerate() {
+        let now = unix_time();
+        for (index, (reader, account)) in self.readers.iter_mut().zip(&mut self.accounts).enumerate() {
             let Some(closed) = reader.closed() else {
                 let (operation, target) = ("rotate", self.capabilities.interface.clone());
                 return Err(Error::Timeout { operation, target, worker: index, waited: self.options.deadline });
             };
+            let packets = closed.counters.packets();
             bank.merge(closed, settings);
             closed.clear(settings);
+            account.rotated(packets, reader, now);
         }
         self.rotating = false;
         let closed = self.readers.first().map_or(0, Reader::closed_index);
@@ -344,6 +373,16 @@ impl Dataplane for Poll {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         Ok(self.source.losses())
+    }
+
+    fn status(&self) -> Status {
+        let status = |(index, account): (usize, &Account)| WorkerStatus {
+            thread: account.thread(),
+            pinned: self.cpu_of(index),
+            poll_mode: self.options.poll_mode,
+            load: account.load(),
+        };
+        Status { workers: self.accounts.iter().enumerate().map(status).collect(), ..Status::default() }
     }
 }
 

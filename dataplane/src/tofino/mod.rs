@@ -31,6 +31,7 @@ use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::Snapshot;
+use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
 use crate::{Adopted, Dataplane, Event};
 use arrays::{Array, Reading};
@@ -187,6 +188,18 @@ impl Dataplane for Tofino {
     /// A switch counts in the ingress pipeline, in front of all queues.
     fn losses(&mut self) -> Result<Losses, Error> {
         Ok(Losses::default())
+    }
+
+    fn status(&self) -> Status {
+        let Switch { options, session, counting, .. } = &self.switch;
+        let verified = session.as_ref().is_some_and(|session| session.verified);
+        let switch = SwitchStatus {
+            address: options.address.clone(),
+            program: options.program.clone(),
+            connected: verified && counting.as_ref().is_none_or(|counting| !counting.damaged),
+            pipes: counting.as_ref().map_or(0, |counting| counting.pipes),
+        };
+        Status { switch: Some(switch), ..Status::default() }
     }
 }
 

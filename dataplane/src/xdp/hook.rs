@@ -3,7 +3,7 @@
 use super::device::{self, DeviceCounters};
 use super::mapped::{Cores, Sketches};
 use super::object::{self, Globals, NoteArray, Plain};
-use super::pins::{Identity, Note, Pins};
+use super::pins::{self, Identity, Note, Pins};
 use super::{Mode, Options, now_ns};
 use crate::capabilities::Direction;
 use crate::error::Error;
@@ -28,6 +28,8 @@ pub(super) struct Hook {
     pub(super) place: Place,
     pub(super) note: Note,
     pub(super) gone: bool,
+    /// The kernel's number of the program, if it tells.
+    pub(super) program: Option<u32>,
     /// Losses of the interface when counting began.
     losses_before: Losses,
     /// Keeps the program attached if it is not pinned. Before the pins, so that no packet is counted once those are gone.
@@ -62,6 +64,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         place: place.clone(),
         note,
         gone: false,
+        program: None,
         losses_before: Losses::default(),
         _link: None,
         pins: None,
@@ -81,10 +84,11 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     let identity = identity(options, tables);
     let note = Note::new(&identity, index, now_ns());
     let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place)).transpose()?;
-    let blank = |note, pins, memory, link| Hook {
+    let blank = |note, pins, memory, program, link| Hook {
         place: place.clone(),
         note,
         gone: false,
+        program,
         losses_before: counters.losses(),
         _link: link,
         pins,
@@ -103,7 +107,8 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
             let found = pins.adopt(place, &note)?;
             let memory = map_all(place, &found.cores, &found.shared)?;
             pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-            return Ok(Hooked { hook: blank(found.note, Some((pins, found.notes)), memory, None), adopted: true, programs: None });
+            let hook = blank(found.note, Some((pins, found.notes)), memory, found.program, None);
+            return Ok(Hooked { hook, adopted: true, programs: None });
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, options, &identity, tables)?;
@@ -112,14 +117,16 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let notes = pins.keep(cores, shared, notes)?;
         let link = attach(place, options, &mut programs)?;
+        let program = pins::program_of(&link);
         link.pin(pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, None), adopted: false, programs: None });
+        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, program, None), adopted: false, programs: None });
     }
     let mut programs = load(place, options, &identity, tables)?;
     let memory = map(place, &programs)?;
     let link = attach(place, options, &mut programs)?;
-    Ok(Hooked { hook: blank(note, None, memory, Some(link)), adopted: false, programs: None })
+    let program = pins::program_of(&link);
+    Ok(Hooked { hook: blank(note, None, memory, program, Some(link)), adopted: false, programs: None })
 }
 
 fn identity(options: &Options, tables: &Tables) -> Identity {
@@ -249,7 +256,7 @@ fn advice(code: Option<i32>) -> &'static str {
 }
 
 /// The system's error number at the bottom of an error.
-fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+pub(super) fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
         .last()

@@ -5,6 +5,7 @@
 //! every element and waits for the packets in flight; from then on the old bank belongs to user space. Programs leave their
 //! interfaces with the process, unless they are [kept](Keep).
 
+mod cost;
 pub(crate) mod device;
 mod hook;
 mod inject;
@@ -17,16 +18,18 @@ pub(crate) mod redirect;
 mod sender;
 pub mod veth;
 
+pub use cost::{Cost, costs, costs_are_measured};
 pub use device::DeviceCounters;
 pub use inject::Injector;
 pub use live::LiveSender;
-pub use pins::{DIRECTORY, detach, supported};
+pub use pins::{DIRECTORY, Left, detach, left, supported};
 pub use sender::Sender;
 
 use crate::capabilities::{Capabilities, Direction};
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Part, Place, Snapshot};
+use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
 use crate::zeroed::{self, Zeroed};
 use crate::{Dataplane, Event};
@@ -297,6 +300,12 @@ impl Dataplane for Xdp {
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
         hooks.for_each(|hook| hook.losses().iter().for_each(|(cause, packets)| losses.add(cause, packets)));
         Ok(losses)
+    }
+
+    fn status(&self) -> Status {
+        let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
+        let status = |hook: &Hook| ProgramStatus { place: hook.place.clone(), program: hook.program, attached: !hook.gone };
+        Status { programs: hooks.map(status).collect(), ..Status::default() }
     }
 }
 

@@ -20,6 +20,7 @@ use super::object::{NoteArray, Plain};
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
+use aya::programs::links::{FdLink, LinkInfo, PinnedLink};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{Core, HashMode, KeyKind, Precision, Settings, membership};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -221,6 +222,7 @@ pub(super) struct Pins {
 pub(super) struct Found {
     pub(super) note: Note,
     pub(super) notes: NoteArray,
+    pub(super) program: Option<u32>,
     pub(super) cores: MapData,
     pub(super) shared: MapData,
 }
@@ -305,7 +307,8 @@ impl Pins {
         }
         let cores = MapData::from_pin(self.path(CORES)).map_err(|error| self.failed("open the array of cores", &error))?;
         let shared = MapData::from_pin(self.path(SHARED)).map_err(|error| self.failed("open the shared sketches", &error))?;
-        Ok(Found { note, notes, cores, shared })
+        let program = PinnedLink::from_pin(self.path(LINK)).ok().and_then(|link| program_of(&link.into()));
+        Ok(Found { note, notes, program, cores, shared })
     }
 }
 
@@ -323,20 +326,64 @@ impl Drop for Pins {
     }
 }
 
+/// The kernel's number of the program behind a link, if it tells.
+pub(super) fn program_of(link: &FdLink) -> Option<u32> {
+    link.info().ok().as_ref().map(LinkInfo::program_id)
+}
+
+/// A program that counts and has no controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Where it counts.
+    pub place: Place,
+    /// Since when, in nanoseconds since the Unix epoch, if that can be read.
+    pub since_ns: Option<u64>,
+}
+
+/// What processes that are gone left counting below `root`. Nothing is changed.
+///
+/// # Errors
+/// [`Error::Pins`] if the directory cannot be listed.
+pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
+    let mut left = Vec::new();
+    for (directory, place) in places(root)? {
+        // A run that begins in the moment for which this lock is held would find the place taken.
+        let Ok(mut pins) = Pins::lock(directory) else { continue };
+        pins.leave = true;
+        if pins.is_counting() {
+            let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
+            left.push(Left { place, since_ns: note.map(|Plain(note)| note.since_ns) });
+        }
+    }
+    left.sort_by(|one, other| one.place.cmp(&other.place));
+    Ok(left)
+}
+
+/// The places that have a directory below `root`.
+fn places(root: &Path) -> Result<Vec<(PathBuf, Place)>, Error> {
+    let failed = |error: io::Error| Error::Pins { directory: root.to_owned(), problem: refused("list this directory", &error) };
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut places = Vec::new();
+    for entry in entries {
+        let directory = entry.map_err(failed)?.path();
+        if let Some(place) = directory.file_name().and_then(|name| place_of(name.to_str()?)) {
+            places.push((directory, place));
+        }
+    }
+    Ok(places)
+}
+
 /// Ends what processes that are gone left counting below `root`, on one interface or on all. Returns the names of the places.
 ///
 /// # Errors
 /// [`Error::Pins`] if a process is still at work there, or the system refuses; what comes before is ended.
 pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
     let failed = |what: &str, error: &io::Error| Error::Pins { directory: root.to_owned(), problem: refused(what, error) };
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| failed("list this directory", &error))?,
-    };
     let mut ended = Vec::new();
-    for entry in entries {
-        let directory = entry.map_err(|error| failed("list this directory", &error))?.path();
-        let Some(place) = directory.file_name().and_then(|name| place_of(name.to_str()?)) else { continue };
+    for (_, place) in places(root)? {
         if interface.is_some_and(|interface| interface != place.interface) {
             continue;
         }

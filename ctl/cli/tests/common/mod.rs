@@ -46,7 +46,7 @@ impl Drop for Scratch {
 /// The binary, free of what the environment may ask for, with nothing to read on standard input.
 pub(crate) fn flowgauge() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge"));
-    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").stdin(Stdio::null());
     command
 }
 
@@ -103,8 +103,11 @@ impl Running {
     }
 
     pub(crate) fn start_with(arguments: &[&str], stdin: impl Into<Stdio>) -> Self {
-        let mut command = flowgauge();
-        let mut child = command.args(arguments).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running::of(flowgauge().args(arguments).stdin(stdin))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().map(BufReader::new);
         Running { child, stdout }
     }

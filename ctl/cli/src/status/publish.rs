@@ -1,0 +1,272 @@
+//! A run's side: keeps a report up to date and gives it to whoever connects.
+
+use super::directory;
+use super::report::{Flows, Latest, Measured, Report, VERSION};
+use super::warning;
+use flowgauge_core::Settings;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_ctl::clock::nanoseconds;
+use flowgauge_ctl::controller::{Plan, Sink, Summary};
+use flowgauge_ctl::record::{Kind, Record};
+use flowgauge_dataplane::{Dataplane, MeasurementKind};
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long a window may be overdue, or the controller silent, before the run is not healthy.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a reader may take to read.
+const READER: Duration = Duration::from_secs(1);
+
+/// Tells whoever asks how a run is doing, as long as it lives.
+pub(crate) struct Publisher {
+    state: Arc<Mutex<State>>,
+    _server: Server,
+}
+
+impl Publisher {
+    /// Publishes a run that is about to start. Whatever fails, the run goes on.
+    pub(crate) fn start(dataplane: &dyn Dataplane, plan: &Plan) -> Option<Self> {
+        let directory = directory::own()?;
+        let state = Arc::new(Mutex::new(State::new(dataplane, plan)));
+        match Server::start(&directory, Arc::clone(&state)) {
+            Ok(server) => Some(Publisher { state, _server: server }),
+            Err(error) => {
+                let (directory, variable) = (directory.display(), directory::VARIABLE);
+                tracing::warn!(
+                    "`flowgauge status` will not find this run: {directory}: {error}; {variable} names another directory"
+                );
+                None
+            }
+        }
+    }
+}
+
+impl Sink for Publisher {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        // All places together are told as a record of their own.
+        if !record.part {
+            locked(&self.state).record(record);
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
+        let status = dataplane.status();
+        let mut state = locked(&self.state);
+        let report = &mut state.report;
+        report.dataplane = status;
+        (report.windows, report.samples, report.alarms) = (summary.windows, summary.samples, summary.alarms);
+        (report.late_reads, report.missed_reads) = (summary.late_reads, summary.missed_reads);
+        (report.late_rotations, report.retries) = (summary.late_rotations, summary.retries);
+        state.heartbeat = Instant::now();
+    }
+}
+
+/// What is known of the run, with when it was heard of.
+struct State {
+    report: Report,
+    heartbeat: Instant,
+    /// When the last window was closed, or the run was begun.
+    window: Instant,
+    read: Instant,
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds)
+}
+
+impl State {
+    fn new(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
+        let (capabilities, now) = (dataplane.capabilities(), Instant::now());
+        let settings = &plan.estimation.settings;
+        let windowed = settings.cardinality.mode != Mode::Staggered;
+        let report = Report {
+            status: VERSION,
+            pid: process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_ns: unix_time(),
+            backend: capabilities.backend.to_owned(),
+            interface: capabilities.interface.clone(),
+            places: capabilities.places.clone(),
+            measurements: measured(settings),
+            window_ns: plan.intervals.window.filter(|_| windowed).map(nanoseconds),
+            ..Report::default()
+        };
+        State { report, heartbeat: now, window: now, read: now }
+    }
+
+    fn record(&mut self, record: &Record) {
+        let (latest, report) = (Latest::from(record), &mut self.report);
+        match record.kind {
+            Kind::Window => {
+                report.packets += latest.packets;
+                latest.drops.iter().for_each(|(cause, packets)| *report.drops.entry(cause.clone()).or_default() += packets);
+                (report.last_window, self.window) = (Some(latest), Instant::now());
+            }
+            Kind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
+            Kind::Total => {}
+        }
+    }
+
+    /// The report as of now.
+    fn told(&self) -> Report {
+        let now = Instant::now();
+        let aged = |latest: &Option<Latest>, at| {
+            latest.clone().map(|latest| Latest { age_ns: nanoseconds(now.duration_since(at)), ..latest })
+        };
+        Report {
+            at_ns: unix_time(),
+            problems: self.problems(now),
+            last_window: aged(&self.report.last_window, self.window),
+            last_read: aged(&self.report.last_read, self.read),
+            last_warning: warning::last(),
+            ..self.report.clone()
+        }
+    }
+
+    fn problems(&self, now: Instant) -> Vec<String> {
+        let mut problems = Vec::new();
+        let (silent, open) = (now.duration_since(self.heartbeat), now.duration_since(self.window));
+        if silent > PATIENCE {
+            let silent = silent.as_secs();
+            problems.push(format!("it has stood still for {silent} s: its dataplane does not answer, or nobody reads its output"));
+        }
+        if let Some(window_ns) = self.report.window_ns
+            && open > Duration::from_nanos(window_ns) + PATIENCE
+        {
+            problems.push(format!("a window is overdue: the last one was closed, or the run begun, {} s ago", open.as_secs()));
+        }
+        let status = &self.report.dataplane;
+        for program in status.programs.iter().filter(|program| !program.attached) {
+            problems.push(format!("{}: the interface is gone, and the program with it", program.place));
+        }
+        for switch in status.switch.iter().filter(|switch| !switch.connected) {
+            problems.push(format!("{} is not connected, or has lost what it was told to hold", switch.address));
+        }
+        problems
+    }
+}
+
+fn measured(settings: &Settings) -> Vec<Measured> {
+    let keys = |kind: MeasurementKind| kind.keys(settings).map(move |key| (kind, key));
+    let named = |(kind, key): (MeasurementKind, flowgauge_core::KeyKind)| Measured {
+        measurement: kind.name().to_owned(),
+        key: key.name().to_owned(),
+    };
+    MeasurementKind::ALL.into_iter().flat_map(keys).map(named).collect()
+}
+
+impl From<&Record> for Latest {
+    fn from(record: &Record) -> Self {
+        Latest {
+            window: record.window,
+            start_ns: record.start_ns,
+            end_ns: record.end_ns,
+            age_ns: 0,
+            complete: record.complete,
+            packets: record.counters.packets(),
+            bytes: record.counters.bytes,
+            drops: record.drops.iter().map(|(cause, packets)| (cause.name().to_owned(), packets)).collect(),
+            flows: record.cardinality.as_ref().map(|cardinality| Flows {
+                key: cardinality.key.name().to_owned(),
+                estimate: cardinality.estimate.value,
+                low: cardinality.estimate.low,
+                high: cardinality.estimate.high,
+            }),
+            alarm: record.alarm.as_ref().map(|alarm| alarm.raised),
+        }
+    }
+}
+
+/// A thread that writes the report to whoever connects.
+struct Server {
+    socket: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(directory: &Path, state: Arc<Mutex<State>>) -> io::Result<Self> {
+        let socket = directory::socket(directory)?;
+        let listener = bind(&socket)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let named = thread::Builder::new().name("status".to_owned());
+        // Dropped, it removes the socket, also if there is no thread.
+        let mut server = Server { socket, stop, thread: None };
+        server.thread = Some(named.spawn(move || serve(&listener, &state, &stopped))?);
+        Ok(server)
+    }
+}
+
+/// A socket that is seen under its name only once it answers, and to its user alone.
+fn bind(socket: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(socket).is_ok() {
+        // It can only be seen here, as by containers that share this directory.
+        let problem = format!("another run with the process number {} uses it", process::id());
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
+    }
+    let hidden = socket.with_extension("new");
+    match fs::remove_file(&hidden) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&hidden)?;
+    let shown = fs::set_permissions(&hidden, Permissions::from_mode(0o600)).and_then(|()| fs::rename(&hidden, socket));
+    shown.inspect_err(|_| drop(fs::remove_file(&hidden)))?;
+    Ok(listener)
+}
+
+fn serve(listener: &UnixListener, state: &Mutex<State>, stop: &AtomicBool) {
+    for reader in listener.incoming() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        match reader {
+            Ok(reader) => {
+                let report = locked(state).told();
+                if let Err(error) = answer(reader, &report) {
+                    tracing::debug!("a reader of the status has gone: {error}");
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!("`flowgauge status` no longer finds this run: {error}");
+                return;
+            }
+        }
+    }
+}
+
+fn answer(mut reader: UnixStream, report: &Report) -> io::Result<()> {
+    reader.set_write_timeout(Some(READER))?;
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    reader.write_all(&line)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Wakes the thread; if that is of no use, it ends with the process.
+        let woken = UnixStream::connect(&self.socket).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+        if let Err(error) = fs::remove_file(&self.socket) {
+            tracing::debug!("cannot remove {}: {error}", self.socket.display());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Remembers the last warning of the log.
+
+use super::report::Warning;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+/// The log is one for the whole process, and so is this.
+static LAST: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+
+/// The last warning or error that was logged.
+pub(super) fn last() -> Option<Warning> {
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    last.as_ref().map(|(at, text)| Warning { age_ns: at.elapsed().as_nanos() as u64, text: text.clone() })
+}
+
+/// Looks at every line of the log.
+pub(crate) struct Remembered;
+
+impl<S: Subscriber> Layer<S> for Remembered {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() > Level::WARN {
+            return;
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), message.0));
+    }
+}
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}

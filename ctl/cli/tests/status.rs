@@ -1,0 +1,250 @@
+//! `flowgauge status` beside runs that count, were killed, or are none.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Outcome, Running, Scratch, flowgauge, number, text};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, isolated};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+const VARIABLE: &str = "FLOWGAUGE_STATUS_DIR";
+
+/// A place for sockets that no other test knows.
+struct Place {
+    _scratch: Scratch,
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let directory = scratch.path("runs");
+        Place { _scratch: scratch, directory }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = flowgauge();
+        command.env(VARIABLE, &self.directory).args(arguments);
+        command
+    }
+
+    /// An endless run that has printed its first read.
+    fn run(&self, arguments: &[&str]) -> Running {
+        let mut command = self.command(&["run", "--window", "200ms", "--read-every", "50ms", "--format", "json"]);
+        let mut running = Running::of(command.args(arguments));
+        assert!(!running.line().is_empty());
+        running
+    }
+
+    fn status(&self, arguments: &[&str]) -> Outcome {
+        self.command(&["status"]).args(arguments).output().unwrap().into()
+    }
+
+    /// What the runs say, as soon as `enough` of it.
+    fn runs(&self, enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        loop {
+            let outcome = self.status(&["--format", "json"]);
+            let runs: Vec<Value> = serde_json::from_str(&outcome.stdout).unwrap();
+            if enough(&runs) {
+                assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{runs:?}");
+                return runs;
+            }
+            thread::yield_now();
+        }
+    }
+
+    #[track_caller]
+    fn nothing_runs(&self) {
+        let outcome = self.status(&[]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+        let directory = self.directory.display();
+        assert_eq!(outcome.complaint(), format!("error: no run of flowgauge on this machine (looked in {directory})"));
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        fs::read_dir(&self.directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Something else that answers under the number of a process.
+    fn answering(&self, pid: u32, answer: &'static str) {
+        fs::create_dir_all(&self.directory).unwrap();
+        let listener = UnixListener::bind(self.directory.join(format!("{pid}.sock"))).unwrap();
+        thread::spawn(move || listener.accept().unwrap().0.write_all(answer.as_bytes()).unwrap());
+    }
+}
+
+#[test]
+fn a_run_is_found_while_it_counts() {
+    let place = Place::new("status-run");
+    place.nothing_runs();
+    let running = place.run(&["--port", "memory:unique,rate=10k", "--workers", "2", "--poll-mode", "interrupt"]);
+    let complete = |run: &Value| {
+        let told = |worker: &Value| worker["load"].is_object();
+        run["workers"].as_array().is_some_and(|workers| workers.iter().all(told)) && number(run, "windows") > 2
+    };
+    let runs = place.runs(|runs| runs.iter().all(complete));
+    let [run] = &runs[..] else { panic!("{runs:?}") };
+    assert_eq!(number(run, "pid"), u64::from(running.child.id()));
+    assert_eq!((number(run, "status"), text(run, "version")), (1, env!("CARGO_PKG_VERSION")));
+    assert_eq!((text(run, "backend"), number(run, "window_ns")), ("poll", 200_000_000));
+    assert!(text(run, "interface").starts_with("memory:unique"), "{run}");
+    assert_eq!(run["measurements"], serde_json::json!([{ "measurement": "cardinality", "key": "src" }]));
+    assert_eq!((&run["problems"], &run["drops"]), (&serde_json::json!([]), &serde_json::json!({})));
+    let window = &run["last_window"];
+    assert!(number(window, "packets") > 0 && number(run, "packets") >= number(window, "packets"), "{run}");
+    assert!(number(window, "window") + 1 >= number(run, "windows"), "{run}");
+    let workers = run["workers"].as_array().unwrap();
+    assert_eq!(workers.len(), 2);
+    for worker in workers {
+        assert!(number(worker, "thread") > 0);
+        assert_eq!((&worker["pinned"], text(worker, "poll_mode")), (&Value::Null, "interrupt"));
+        let load = &worker["load"];
+        let parts = ["with_packets_ns", "polling_ns", "asleep_ns"].map(|part| number(load, part));
+        assert_eq!(number(load, "lasted_ns"), parts.iter().sum::<u64>());
+        // One who waits for packets is mostly asleep at ten thousand a second, unless it never gets a CPU.
+        assert!(parts[2] > 0, "{load}");
+    }
+    let told = place.status(&[]).quiet();
+    assert!(told.starts_with(&format!("run {}, healthy: poll, memory:unique", running.child.id())), "{told}");
+    assert!(told.contains("\n  worker 1   on CPU "), "{told}");
+    // No one else can ask.
+    let [directory, socket] = [place.directory.clone(), place.sockets().pop().unwrap()];
+    assert_eq!([directory, socket].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777), [0o700, 0o600]);
+    running.interrupt();
+    running.outcome().live();
+    assert_eq!(place.sockets(), [] as [PathBuf; 0]);
+    place.nothing_runs();
+}
+
+#[test]
+fn runs_stand_side_by_side() {
+    let place = Place::new("status-two");
+    let one = place.run(&["--port", "memory:unique,rate=10k", "--poll-mode", "busy"]);
+    let other = place.run(&["--port", "memory:zipf,rate=10k", "--key", "five-tuple", "--measure", "cardinality,heavy"]);
+    let runs = place.runs(|runs| runs.len() == 2);
+    let mut pids = [one.child.id(), other.child.id()].map(u64::from);
+    pids.sort_unstable();
+    assert_eq!(runs.iter().map(|run| number(run, "pid")).collect::<Vec<_>>(), pids);
+    one.interrupt();
+    one.outcome().live();
+    let runs = place.runs(|_| true);
+    let [run] = &runs[..] else { panic!("{runs:?}") };
+    assert_eq!(number(run, "pid"), u64::from(other.child.id()));
+    assert_eq!(run["measurements"][1], serde_json::json!({ "measurement": "heavy", "key": "five-tuple" }));
+    other.interrupt();
+    other.outcome().live();
+}
+
+#[test]
+fn a_run_without_windows_is_found_by_its_reads() {
+    let place = Place::new("status-staggered");
+    let mut command = place.command(&["run", "--port", "memory:unique,rate=10k", "--staggered", "1s", "--read-every", "50ms"]);
+    let mut running = Running::of(command.args(["--format", "json"]));
+    running.line();
+    let runs =
+        place.runs(|runs| runs.iter().all(|run| run["workers"][0]["load"]["packets"].as_u64().is_some_and(|packets| packets > 0)));
+    assert_eq!((&runs[0]["window_ns"], &runs[0]["last_window"]), (&Value::Null, &Value::Null));
+    assert!(number(&runs[0]["last_read"], "packets") > 0);
+    running.interrupt();
+    running.outcome().live();
+}
+
+#[test]
+fn a_killed_run_is_told_once() {
+    let place = Place::new("status-killed");
+    let mut running = place.run(&["--port", "memory:unique,rate=10k"]);
+    let pid = running.child.id();
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert_eq!(place.sockets().len(), 1);
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stdout.starts_with(&format!("run {pid} ended without cleaning up")), "{}", outcome.stdout);
+    assert!(outcome.complaint().contains("no run of flowgauge"));
+    place.nothing_runs();
+}
+
+#[test]
+fn a_run_goes_on_where_it_cannot_be_published() {
+    let place = Place::new("status-refused");
+    // Not a directory, which not even root can change.
+    fs::write(&place.directory, "").unwrap();
+    let outcome: Outcome = place.command(&["run", "--port", "memory:unique,packets=100,rate=max"]).output().unwrap().into();
+    assert_eq!(outcome.code, Some(0));
+    let complaint = outcome.complaint();
+    assert!(complaint.contains("`flowgauge status` will not find this run") && complaint.contains(VARIABLE), "{complaint}");
+    assert!(outcome.stdout.contains("100 packets"), "{}", outcome.stdout);
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stdout.starts_with("cannot look for runs in "), "{}", outcome.stdout);
+}
+
+#[test]
+fn whoever_wants_is_not_found() {
+    let outcome = common::run(["status"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert_eq!(outcome.complaint(), format!("error: nowhere to look for runs: {VARIABLE} is empty"));
+}
+
+#[test]
+fn what_is_not_healthy_is_an_error() {
+    let place = Place::new("status-unhealthy");
+    place.answering(
+        7,
+        r#"{ "status": 1, "pid": 7, "version": "0.1.0", "problems": ["the switch is gone"], "interface": "switch:50052" }"#,
+    );
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stdout.contains("run 7, NOT healthy") && outcome.stdout.contains("problem    the switch is gone"),
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.complaint(), "error: not healthy: run 7; the lines above say why");
+}
+
+#[test]
+fn other_versions_and_other_programs_are_told_apart() {
+    let place = Place::new("status-others");
+    place.answering(8, r#"{ "status": 2, "pid": 8, "version": "9.0.0", "problems": [] }"#);
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("run 8 is of another version of flowgauge, \"9.0.0\""), "{outcome:?}");
+    fs::remove_file(place.directory.join("8.sock")).unwrap();
+    place.answering(9, "nonsense");
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stdout.starts_with("run 9 does not answer on "), "{outcome:?}");
+}
+
+#[test]
+fn programs_are_told_and_so_is_what_a_killed_run_left() {
+    let test = || {
+        let place = Place::new("status-veth");
+        let mut running = place.run(&["-i", RECEIVER.0]);
+        let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
+        let program = &runs[0]["programs"][0];
+        assert_eq!((text(program, "interface"), text(program, "direction")), (RECEIVER.0, "ingress"));
+        assert!(number(program, "program") > 0 && program["attached"] == true, "{program}");
+        let told = place.status(&[]).quiet();
+        assert!(told.contains("\n  program    rx ingress, number ") && !told.contains("no run reads it"), "{told}");
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        let told = place.status(&[]).stdout;
+        assert!(
+            told.contains("\nrx ingress: a program has been counting here for ") && told.contains("`flowgauge detach -i rx`"),
+            "{told}"
+        );
+        common::run(["detach"]).quiet();
+        place.nothing_runs();
+    };
+    if let Err(need) = isolated(test) {
+        println!("skipped: needs {need}");
+    }
+}

@@ -1,0 +1,298 @@
+//! What a worker does with its time, measured at its port.
+//!
+//! The clock is read after polls that found nothing and after the first that found packets: a worker that is never without
+//! packets never reads it.
+
+use super::cpu;
+use super::handoff::Reader;
+use super::port::{Frame, Port, Received, Waker};
+use crate::status::Load;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The shortest time that a [`Load`] is told of, unless there was no longer one yet.
+const PERIOD: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    WithPackets,
+    Polling,
+    Asleep,
+}
+
+/// One worker's times, written by it alone; on a cache line of its own, with the one beside it that CPUs fetch as well.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Meter {
+    started: OnceLock<Instant>,
+    thread: AtomicU32,
+    /// What it has been doing since the sum of all times, as an index into them.
+    doing: AtomicU8,
+    /// Nanoseconds, by what was done.
+    times: [AtomicU64; 3],
+    /// Polls that found packets.
+    batches: AtomicU64,
+}
+
+impl Meter {
+    fn new() -> Self {
+        let (started, thread, doing) = (OnceLock::new(), AtomicU32::new(0), AtomicU8::new(Doing::Polling as u8));
+        Meter { started, thread, doing, times: [const { AtomicU64::new(0) }; 3], batches: AtomicU64::new(0) }
+    }
+
+    fn begin(&self, doing: Doing) {
+        self.doing.store(doing as u8, Ordering::Relaxed);
+    }
+
+    fn add(&self, doing: Doing, time: Duration) {
+        increase(&self.times[doing as usize], time.as_nanos() as u64);
+    }
+
+    /// Nanoseconds up to now, by what was done.
+    fn times(&self) -> [u64; 3] {
+        let Some(started) = self.started.get() else { return [0; 3] };
+        let mut times = [0, 1, 2].map(|doing: usize| self.times[doing].load(Ordering::Relaxed));
+        let doing = usize::from(self.doing.load(Ordering::Relaxed));
+        let now = started.elapsed().as_nanos() as u64;
+        times[doing] += now.saturating_sub(times.iter().sum());
+        times
+    }
+}
+
+/// Adds to what nobody else writes.
+#[inline(always)]
+fn increase(sum: &AtomicU64, by: u64) {
+    sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// A port that keeps account of its worker's time.
+pub(super) struct Metered<P> {
+    port: P,
+    meter: Arc<Meter>,
+    /// Up to when the time was added.
+    accounted: Instant,
+    /// Polls that found packets since the last one that found none; more than two are as good as two.
+    streak: u8,
+}
+
+impl<P: Port> Metered<P> {
+    /// Made by the worker, whose time begins.
+    fn new(port: P, meter: Arc<Meter>) -> Self {
+        let now = Instant::now();
+        meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
+        let accounted = *meter.started.get_or_init(|| now);
+        Metered { port, meter, accounted, streak: 0 }
+    }
+
+    fn account(&mut self, doing: Doing) {
+        let now = Instant::now();
+        self.meter.add(doing, now - self.accounted);
+        self.accounted = now;
+    }
+
+    #[inline]
+    fn found_packets(&mut self) {
+        increase(&self.meter.batches, 1);
+        if self.streak == 0 {
+            self.account(Doing::WithPackets);
+            self.meter.begin(Doing::WithPackets);
+        }
+        self.streak = 2.min(self.streak + 1);
+    }
+
+    fn found_nothing(&mut self) {
+        // The time of a first poll with packets is told already, and this poll alone is left.
+        self.account(if self.streak > 1 { Doing::WithPackets } else { Doing::Polling });
+        if self.streak > 0 {
+            self.meter.begin(Doing::Polling);
+            self.streak = 0;
+        }
+    }
+}
+
+impl<P: Port> Port for Metered<P> {
+    const SIGNALS: bool = P::SIGNALS;
+
+    #[inline(always)]
+    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+        let received = self.port.receive(sink);
+        match received {
+            Received::Frames => self.found_packets(),
+            Received::Idle | Received::Ended => self.found_nothing(),
+        }
+        received
+    }
+
+    fn wait(&mut self, most: Duration) {
+        self.meter.begin(Doing::Asleep);
+        self.port.wait(most);
+        self.account(Doing::Asleep);
+        self.meter.begin(Doing::Polling);
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.port.waker()
+    }
+}
+
+/// A worker's account, at one time.
+#[derive(Clone, Copy, Default)]
+struct Reading {
+    packets: u64,
+    batches: u64,
+    cpu_ns: u64,
+    cpu: usize,
+    times: [u64; 3],
+}
+
+/// The controller's view of one worker's time.
+pub(super) struct Account {
+    meter: Arc<Meter>,
+    /// Packets in banks that were closed.
+    closed: u64,
+    /// Where the next load begins.
+    from: Reading,
+    /// Whether `from` is later than the start.
+    rolled: bool,
+    load: Option<Load>,
+}
+
+impl Account {
+    pub(super) fn new() -> Self {
+        Account { meter: Arc::new(Meter::new()), closed: 0, from: Reading::default(), rolled: false, load: None }
+    }
+
+    /// Makes the port of the worker that this is the account of, in its thread.
+    pub(super) fn metered<P: Port>(&self, port: P) -> impl FnOnce() -> Metered<P> + Send + use<P> {
+        let meter = Arc::clone(&self.meter);
+        move || Metered::new(port, meter)
+    }
+
+    /// The system's number of the worker's thread; 0 until it has started.
+    pub(super) fn thread(&self) -> u32 {
+        self.meter.thread.load(Ordering::Relaxed)
+    }
+
+    /// The open bank holds so many packets.
+    pub(super) fn sampled(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
+        let (packets, times) = (self.closed + packets, self.meter.times());
+        let batches = self.meter.batches.load(Ordering::Relaxed);
+        self.read(Reading { packets, batches, cpu_ns: worker.cpu_ns(), cpu: worker.cpu(), times }, now_ns);
+    }
+
+    /// A bank with so many packets was closed.
+    pub(super) fn rotated(&mut self, packets: u64, worker: &Reader, now_ns: u64) {
+        self.closed += packets;
+        self.sampled(0, worker, now_ns);
+    }
+
+    fn read(&mut self, reading: Reading, end_ns: u64) {
+        let from = &self.from;
+        // What a worker was doing when it was asked is known to it alone; a time may be taken back for another one.
+        let times: [u64; 3] = std::array::from_fn(|doing| reading.times[doing].saturating_sub(from.times[doing]));
+        let load = Load {
+            end_ns,
+            lasted_ns: times.iter().sum(),
+            with_packets_ns: times[Doing::WithPackets as usize],
+            polling_ns: times[Doing::Polling as usize],
+            asleep_ns: times[Doing::Asleep as usize],
+            cpu_ns: cpu::MEASURED.then_some(reading.cpu_ns.saturating_sub(from.cpu_ns)),
+            packets: reading.packets.saturating_sub(from.packets),
+            batches: reading.batches.saturating_sub(from.batches),
+            cpu: cpu::MEASURED.then_some(reading.cpu),
+        };
+        let long_enough = u128::from(load.lasted_ns) >= PERIOD.as_nanos();
+        if long_enough || !self.rolled {
+            self.load = Some(load);
+        }
+        if long_enough {
+            (self.from, self.rolled) = (reading, true);
+        }
+    }
+
+    /// What the worker did lately.
+    pub(super) fn load(&self) -> Option<Load> {
+        self.load
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Finds what it is told to.
+    struct Told(Vec<Received>);
+
+    impl Port for Told {
+        fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
+            self.0.pop().unwrap_or(Received::Ended)
+        }
+
+        fn wait(&mut self, _: Duration) {}
+    }
+
+    fn zeros(times: [u64; 3]) -> [bool; 3] {
+        times.map(|time| time == 0)
+    }
+
+    fn accounted(meter: &Meter) -> [u64; 3] {
+        [0, 1, 2].map(|doing: usize| meter.times[doing].load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn time_goes_to_what_was_done() {
+        let meter = Arc::new(Meter::new());
+        assert_eq!(meter.times(), [0; 3], "it has not started");
+        let mut port =
+            Metered::new(Told([Received::Idle, Received::Frames, Received::Frames, Received::Frames].to_vec()), Arc::clone(&meter));
+        let mut poll = |_| port.receive(&mut |_| {});
+        assert_eq!(poll(()), Received::Frames);
+        let first = accounted(&meter);
+        assert_eq!(zeros(first), [false, true, true]);
+        // No time is written while packets come, and a reader knows what goes on.
+        assert_eq!((poll(()), poll(())), (Received::Frames, Received::Frames));
+        assert_eq!(accounted(&meter), first);
+        assert!(meter.times()[0] > first[0]);
+        assert_eq!((poll(()), meter.batches.load(Ordering::Relaxed)), (Received::Idle, 3));
+        let streak = accounted(&meter);
+        assert!(streak[0] > first[0]);
+        assert_eq!(zeros(streak), [false, true, true]);
+        assert_eq!(poll(()), Received::Ended);
+        assert_eq!((accounted(&meter)[0], zeros(accounted(&meter))), (streak[0], [false, false, true]));
+        port.wait(Duration::ZERO);
+        assert_eq!(zeros(accounted(&meter)), [false; 3]);
+    }
+
+    #[test]
+    fn a_poll_in_vain_after_a_single_batch_is_polling() {
+        let meter = Arc::new(Meter::new());
+        let mut port = Metered::new(Told([Received::Idle, Received::Frames].to_vec()), Arc::clone(&meter));
+        port.receive(&mut |_| {});
+        let batch = accounted(&meter);
+        port.receive(&mut |_| {});
+        assert_eq!(accounted(&meter)[0], batch[0]);
+        assert!(accounted(&meter)[1] > 0);
+    }
+
+    #[test]
+    fn a_load_is_of_a_second_or_more_once_there_was_one() {
+        let mut account = Account::new();
+        let reading = |ms: u64| Reading {
+            packets: ms * 10,
+            batches: ms,
+            cpu_ns: ms * 1_000,
+            cpu: 0,
+            times: [ms * 250_000, ms * 500_000, ms * 250_000],
+        };
+        let mut load = |ms| {
+            account.read(reading(ms), ms);
+            let load = account.load().unwrap_or_default();
+            (load.end_ns, load.lasted_ns / 1_000_000, load.packets)
+        };
+        assert_eq!(load(300), (300, 300, 3_000));
+        assert_eq!(load(1_200), (1_200, 1_200, 12_000));
+        assert_eq!(load(1_300), (1_200, 1_200, 12_000), "a tenth of a second says little");
+        assert_eq!(load(2_700), (2_700, 1_500, 15_000));
+    }
+}

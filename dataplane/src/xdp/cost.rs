@@ -1,0 +1,43 @@
+//! What programs cost, which the kernel measures if it is told to.
+
+use aya::programs::loaded_programs;
+use std::fs;
+use std::io;
+
+/// What a program has cost while the kernel measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// The kernel's number of it.
+    pub program: u32,
+    /// CPU time, in nanoseconds.
+    pub time_ns: u64,
+    /// How often it ran: once for every packet.
+    pub runs: u64,
+}
+
+/// Whether the kernel measures what programs cost: `sysctl kernel.bpf_stats_enabled`.
+#[must_use]
+pub fn costs_are_measured() -> bool {
+    fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|enabled| enabled.trim() == "1")
+}
+
+/// What these programs have cost, as far as they are loaded.
+///
+/// # Errors
+/// If the kernel does not tell, which takes root or `CAP_SYS_ADMIN`.
+pub fn costs(programs: &[u32]) -> io::Result<Vec<Cost>> {
+    let mut costs = Vec::new();
+    for program in loaded_programs() {
+        match program {
+            Ok(program) if programs.contains(&program.id()) => {
+                let time_ns = u64::try_from(program.run_time().as_nanos()).unwrap_or(u64::MAX);
+                costs.push(Cost { program: program.id(), time_ns, runs: program.run_count() });
+            }
+            Ok(_) => {}
+            // Programs come and go while they are listed.
+            Err(error) if super::hook::io_error(&error).is_some_and(|code| code == libc::ENOENT) => {}
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+    Ok(costs)
+}
