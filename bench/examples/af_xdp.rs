@@ -1,5 +1,5 @@
-//! What the AF_XDP port costs over veth, with packets that come as fast as the kernel can send them from another CPU; next to DPDK's
-//! testpmd on the same devices, if it is installed. Needs two CPUs and root.
+//! What the AF_XDP port costs over veth, with packets that come as fast as the kernel can send them from another CPU. Needs two CPUs and
+//! root. `flowgauge bench peers` has DPDK's testpmd on the same devices.
 //!
 //! `cargo run --release -p flowgauge-bench --example af_xdp`
 
@@ -7,12 +7,10 @@ use flowgauge_core::{HashMode, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Frame, Port, Ports, Received, Waker, af_xdp};
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::traffic::Generator;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
-use flowgauge_dataplane::xdp::{DeviceCounters, Sender};
+use flowgauge_dataplane::xdp::Sender;
+use flowgauge_dataplane::xdp::veth::{SENDER, isolated};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use std::error::Error;
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -121,76 +119,6 @@ fn flowgauge(what: &str, port: &str, settings: Settings, poll_mode: PollMode) ->
     Ok(())
 }
 
-/// testpmd with its cores pinned as the worker is, receiving and doing nothing else.
-fn testpmd() -> Outcome<()> {
-    let prefix = format!("--file-prefix=flowgauge-{}", std::process::id());
-    let device = format!("--vdev=net_af_xdp0,iface={}", RECEIVER.0);
-    // Its core that takes orders shares the sender's CPU and sleeps.
-    let cores = format!("2@{SENDING},3@{WORKER}");
-    let mut child = Command::new("dpdk-testpmd")
-        .args(["--lcores", &cores, "--main-lcore", "2", "--no-pci", "--no-huge", "-m", "256"])
-        .args([
-            &prefix,
-            &device,
-            "--",
-            "--forward-mode=rxonly",
-            "--burst=64",
-            "--interactive",
-            "--no-mlockall",
-            "--total-num-mbufs=16384",
-            "--record-core-cycles",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut orders = child.stdin.take().ok_or("no pipe to testpmd")?;
-    writeln!(orders, "start")?;
-    thread::sleep(Duration::from_secs(3));
-    let traffic = Traffic::start()?;
-    thread::sleep(TIME / 4);
-    let received = || DeviceCounters::read(RECEIVER.0).map_or((0, 0), |counters| (counters.received, counters.dropped));
-    let cpu_before = cpu_of(child.id())?;
-    let (before, started) = (received(), Instant::now());
-    thread::sleep(TIME);
-    let (after, elapsed) = (received(), started.elapsed());
-    let cpu = cpu_of(child.id())? - cpu_before;
-    traffic.stop();
-    writeln!(orders, "stop\nquit")?;
-    drop(orders);
-    let said = String::from_utf8(child.wait_with_output()?.stdout)?;
-    let lost = (after.1 - before.1) as f64;
-    let packets = (after.0 - before.0) as f64 - lost;
-    println!(
-        "{:<44} {:>6.2} {:>7.2} {:>8.1} {:>9.1} {:>9.1}",
-        "testpmd rxonly on net_af_xdp",
-        packets / elapsed.as_secs_f64() / 1e6,
-        lost / elapsed.as_secs_f64() / 1e6,
-        cpu / elapsed.as_nanos() as f64 * 100.0,
-        cpu / packets,
-        busy_ns(&said).unwrap_or(f64::NAN),
-    );
-    Ok(())
-}
-
-/// What testpmd says of the time in which it had packets, in nanoseconds a packet: "CPU cycles/packet=90.5 (… at 2445 MHz Clock".
-fn busy_ns(said: &str) -> Option<f64> {
-    let line = said.split_once("CPU cycles/packet=")?.1.lines().next()?;
-    let cycles: f64 = line.split(' ').next()?.parse().ok()?;
-    let megahertz: f64 = line.rsplit_once(" at ")?.1.split(' ').next()?.parse().ok()?;
-    Some(cycles / megahertz * 1e3)
-}
-
-/// CPU time of all threads of a process, in nanoseconds.
-fn cpu_of(process: u32) -> Outcome<f64> {
-    let mut sum = 0.0;
-    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let line = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        sum += line.split(' ').next().unwrap_or_default().parse::<f64>()?;
-    }
-    Ok(sum)
-}
-
 fn compare() -> Outcome<()> {
     println!("{:<44} {:>6} {:>7} {:>8} {:>9} {:>9} {:>8}", "", "Mpps", "lost", "CPU %", "ns/packet", "busy ns", "batch");
     let with = |change: fn(&mut cardinality::Settings)| {
@@ -209,10 +137,6 @@ fn compare() -> Outcome<()> {
         flowgauge("cardinality of src, tabulated, interrupt", "rx", tabulated, PollMode::Interrupt)?;
         flowgauge("cardinality of src, tabulated, 1024 frames", "rx,frames=1024", tabulated, PollMode::Adaptive)?;
         flowgauge("cardinality of src, tabulated, 65536 frames", "rx,frames=65536", tabulated, PollMode::Adaptive)?;
-        match Command::new("dpdk-testpmd").arg("--version").output() {
-            Ok(_) => testpmd()?,
-            Err(_) => println!("testpmd is not installed"),
-        }
     }
     Ok(())
 }

@@ -33,6 +33,8 @@ pub mod scale;
 pub mod sensitivity;
 pub mod statistics;
 #[cfg(target_os = "linux")]
+mod testpmd;
+#[cfg(target_os = "linux")]
 pub mod turns;
 pub mod whll;
 #[cfg(target_os = "linux")]

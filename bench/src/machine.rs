@@ -83,7 +83,7 @@ impl Machine {
 }
 
 /// The value of the first line `name: value`.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let of = |line: &'a str| line.split_once(':').filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
     text.lines().find_map(of)
 }

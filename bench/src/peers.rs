@@ -5,6 +5,7 @@ use crate::figure::{Figure, Limit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::scale::Capture;
+use crate::testpmd;
 use crate::turns::{Best, Contestant, take_turns};
 use cardinality_estimator::CardinalityEstimator;
 use datasketches::hll::{HllSketch, HllType};
@@ -91,7 +92,7 @@ fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
 }
 
 /// Update by update, against crates that count distinct items.
-fn by_crates(quick: bool) -> (Grid, Vec<Figure>) {
+fn by_crates(quick: bool) -> Part {
     let tabulation = Tabulation::from_seed(1);
     // A bijection: as many distinct addresses.
     let addresses: Vec<u32> = (0..ADDRESSES as u32).map(|index| index.wrapping_mul(0x9e37_79b1)).collect();
@@ -133,7 +134,16 @@ fn by_crates(quick: bool) -> (Grid, Vec<Figure>) {
         places: None,
         rows: rows.collect(),
     };
-    (grid, figures)
+    Part { grid: Some(grid), figures, missing: Vec::new() }
+}
+
+/// What was found next to one kind of others.
+#[derive(Default)]
+pub(crate) struct Part {
+    pub(crate) grid: Option<Grid>,
+    pub(crate) figures: Vec<Figure>,
+    /// What the machine lacks for more.
+    pub(crate) missing: Vec<String>,
 }
 
 /// A program that reads a capture and counts by address; `{}` stands for the file.
@@ -163,7 +173,7 @@ fn cpu_time(command: &mut Command) -> Option<Duration> {
 }
 
 /// A capture, against programs that are installed: their CPU time from start to end.
-fn by_programs(flowgauge: &Path, quick: bool) -> Result<(Option<Grid>, Vec<Figure>), ReproduceError> {
+fn by_programs(flowgauge: &Path, quick: bool) -> Result<Part, ReproduceError> {
     let packets = if quick { 200_000 } else { 500_000 };
     let flows = 100_000;
     let capture = Capture::new(packets, Sources::Zipf { flows, alpha: 1.0 })?;
@@ -196,9 +206,10 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<(Option<Grid>, Vec<Figur
         }
     }
     let ran = |best: &Best| best.nanoseconds() < f64::MAX;
-    let Some((own, others)) = best.split_first() else { return Ok((None, Vec::new())) };
+    let missing = names.iter().zip(&best).filter(|(_, best)| !ran(best)).map(|(name, _)| (*name).to_owned()).collect();
+    let Some((own, others)) = best.split_first() else { return Ok(Part { missing, ..Part::default() }) };
     if !ran(own) || !others.iter().any(ran) {
-        return Ok((None, Vec::new()));
+        return Ok(Part { missing, ..Part::default() });
     }
     let measured = names.iter().zip(&best).filter(|(_, best)| ran(best));
     let rows = measured.clone().map(|(name, best)| Row { name: (*name).to_owned(), values: vec![Some(best.nanoseconds())] });
@@ -215,25 +226,31 @@ fn by_programs(flowgauge: &Path, quick: bool) -> Result<(Option<Grid>, Vec<Figur
         places: None,
         rows: rows.collect(),
     };
-    Ok((Some(grid), figures.collect()))
+    Ok(Part { grid: Some(grid), figures: figures.collect(), missing })
 }
 
-/// Measures everything. `flowgauge` is its program; `quick` for a first look.
+/// Measures everything. `flowgauge` is its program; `quick` for a first look. Second, what the machine lacks.
 ///
 /// # Errors
-/// [`ReproduceError`] if the capture for the programs cannot be written.
-pub fn measure(flowgauge: &Path, quick: bool) -> Result<Findings, ReproduceError> {
-    let (crates, mut figures) = by_crates(quick);
-    let (programs, ratios) = by_programs(flowgauge, quick)?;
-    figures.extend(ratios);
-    Ok(Findings {
+/// [`ReproduceError`] if the capture for the programs cannot be written, or a port of ours cannot be opened next to testpmd.
+pub fn measure(flowgauge: &Path, quick: bool) -> Result<(Findings, Vec<String>), ReproduceError> {
+    let (mut grids, mut figures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for part in [by_crates(quick), by_programs(flowgauge, quick)?, testpmd::compare(quick)?] {
+        grids.extend(part.grid);
+        figures.extend(part.figures);
+        missing.extend(part.missing);
+    }
+    let findings = Findings {
         benchmark: "peers",
         title: "The same work by others",
         method: "Crates count the addresses of an array, hashing included, each into a new sketch that holds about as many registers; they take \
                  turns, the best of all rounds counts, by CPU time. Programs read the same capture of 64-byte frames from the page cache and \
-                 keep a record for every address, which flowgauge does not: their ratio says what exact answers cost.",
+                 keep a record for every address, which flowgauge does not: their ratio says what exact answers cost. DPDK's testpmd receives \
+                 packets and frees them unseen (rxonly), on one CPU in turns with our worker, which counts them; what counts is the CPU time \
+                 of the thread that polls, and of the ratios of all rounds the median.",
         machine: Machine::look(),
-        grids: [Some(crates), programs].into_iter().flatten().collect(),
+        grids,
         figures,
-    })
+    };
+    Ok((findings, missing))
 }

@@ -5,7 +5,7 @@
 #[path = "support/dpdk.rs"]
 mod support;
 
-use flowgauge_core::{KeyKind, Settings};
+use flowgauge_core::{Counters, KeyKind, Settings};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
 use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap};
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
@@ -154,6 +154,46 @@ fn net_null_hands_out_no_more_than_is_counted() {
     println!("{windows} windows");
     assert_eq!(control.stats().unwrap().received, packets);
     assert_eq!((packets, bytes), (64 * BATCHES, 100 * packets), "every batch of this device is full");
+}
+
+/// Its frames are zeros, which are neither IPv4 nor IPv6, and never end.
+#[test]
+fn net_null_is_read_and_stopped_while_it_goes_on() {
+    const WINDOWS: u64 = 100;
+    for queues in [1, 2] {
+        let name = format!("net_null{}", number());
+        let device = Device::open(&eal(), &name, Queues { receive: queues, send: 0 }).unwrap();
+        let control = Arc::clone(&device.control);
+        let (ports, counter) = counted(dpdk_device(device));
+        let mut poll = started(ports);
+        let (mut packets, mut grown) = (0, 0);
+        let check = |seen: Snapshot| {
+            let Counters { bytes, non_ip, .. } = seen.bank.counters;
+            assert_eq!((non_ip, bytes), (seen.packets_after, 64 * seen.packets_after));
+            assert!(seen.bank.cardinality.levels(settings().cardinality.precision).iter().all(|level| *level == 0));
+            assert_eq!(seen.packets_before, seen.packets_after);
+            seen.packets_after
+        };
+        for _ in 0..WINDOWS {
+            let (first, second) = (check(poll.sample().unwrap()), check(poll.sample().unwrap()));
+            let window = check(poll.rotate().unwrap());
+            assert!(first <= second && second <= window, "{first}, {second}, {window}");
+            packets += window;
+            grown += u64::from(first < second && second < window);
+        }
+        assert_eq!(poll.losses().unwrap().total(), 0);
+        assert_eq!(poll.events().unwrap(), []);
+        drop(poll);
+        // No worker is left that takes any: what came after the last window was counted as well.
+        let given = control.stats().unwrap().received;
+        assert_eq!(counter.load(Ordering::Acquire), given);
+        assert!((1..=given).contains(&packets), "{packets} of {given}");
+        println!(
+            "{queues} queues: {WINDOWS} windows, {grown} of them with packets between all reads, {packets} of {given} packets"
+        );
+        drop(control);
+        drop(Device::open(&eal(), &name, Queues { receive: queues, send: 0 }).unwrap());
+    }
 }
 
 fn send(sender: &mut DpdkSender, generator: &Generator, numbers: Range<u64>) {

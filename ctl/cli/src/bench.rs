@@ -159,7 +159,9 @@ struct Packet {
 /// Measure the same work done by other crates and programs.
 ///
 /// Crates: datasketches, cardinality-estimator, hyperloglogplus, and an exact hash set. Programs, if they are installed: tshark,
-/// softflowd, pmacctd, on a capture of some hundred megabytes, which is written to the folder for temporary files and removed.
+/// softflowd, pmacctd, on a capture of some hundred megabytes, which is written to the folder for temporary files and removed; and
+/// dpdk-testpmd, next to ports on net_null (if flowgauge was built with DPDK) and, as root, on AF_XDP over veth devices in a network of
+/// its own.
 #[derive(Args)]
 struct Peers {
     #[command(flatten)]
@@ -193,7 +195,9 @@ impl Bench {
             What::Peers(Peers { common }) => {
                 let flowgauge =
                     env::current_exe().map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;
-                common.conclude(&peers::measure(&flowgauge, common.quick)?)
+                let (findings, missing) = peers::measure(&flowgauge, common.quick)?;
+                missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
+                common.conclude(&findings)
             }
             What::Scale(Scale { common }) => common.conclude(&scale::measure(common.quick)?),
             What::Xdp(Xdp { common }) => {

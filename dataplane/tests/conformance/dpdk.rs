@@ -22,16 +22,32 @@ pub struct OnRing {
     pub segments: usize,
 }
 
-/// Two devices on a pair of veth devices.
+/// Two devices of one driver on a pair of veth devices.
 #[derive(Clone, Copy)]
-pub struct OnVeth;
+pub struct OnVeth {
+    pub driver: &'static str,
+    /// The driver's option for the interface to receive from.
+    pub receive: &'static str,
+    /// The same for sending.
+    pub send: &'static str,
+    /// Whether packets come through the kernel's stack, which takes off a VLAN tag and drops what ends before it is over.
+    pub untags: bool,
+}
+
+/// Straight from the driver.
+pub const AF_XDP: OnVeth = OnVeth { driver: "net_af_xdp", receive: "iface", send: "iface", untags: false };
+/// Through libpcap, which puts tags back. Only what arrives: it would see what the stack sends there as well.
+pub const PCAP: OnVeth = OnVeth { driver: "net_pcap", receive: "rx_iface_in", send: "tx_iface", untags: true };
 
 /// What a buffer holds.
 const BUFFER: usize = 2048;
 /// What veth takes: an Ethernet header at least, and at most its MTU besides.
 const VETH: RangeInclusive<usize> = 14..=1514;
-/// Frames on their way that lose none: a ring of veth holds 256.
+/// Frames on their way that lose none: a ring of veth holds 256, and libpcap's eight blocks of 256 KiB, which the kernel hands over
+/// when they are full or some milliseconds old. Four batches lie in eight blocks at most.
 const UNDERWAY: u64 = 128;
+/// Of an Ethernet header, a VLAN tag, and the type behind it.
+const TAGGED: usize = 14 + 4 + 2;
 
 impl Backend for OnRing {
     fn open(&self, setup: &Setup) -> Option<Rig> {
@@ -60,7 +76,8 @@ impl Backend for OnRing {
 
 impl Backend for OnVeth {
     fn stage(&self, case: fn(&dyn Backend)) {
-        if let Err(need) = isolated(move || case(&OnVeth)) {
+        let backend = *self;
+        if let Err(need) = isolated(move || case(&backend)) {
             println!("skipped: needs {need}");
         }
     }
@@ -70,14 +87,18 @@ impl Backend for OnVeth {
         let number = number();
         let (tx, rx) = (format!("tx{number}"), format!("rx{number}"));
         pair((&tx, "10.78.0.1"), (&rx, "10.78.0.2")).unwrap();
-        let receiver = open("net_af_xdp", &format!(",iface={rx}"), Queues { receive: 1, send: 0 }).unwrap();
-        let sender = open("net_af_xdp", &format!(",iface={tx}"), Queues { receive: 0, send: 1 }).unwrap();
+        let OnVeth { driver, receive, send, .. } = self;
+        let receiver = open(driver, &format!(",{receive}={rx}"), Queues { receive: 1, send: 0 }).unwrap();
+        let sender = open(driver, &format!(",{send}={tx}"), Queues { receive: 0, send: 1 }).unwrap();
         let wire = Wire { queues: Mutex::new(sender.send), segments: 1, underway: Some(UNDERWAY), ..Wire::default() };
         Some(rig(setup, receiver, wire))
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        whole(frames, VETH)
+        let ends_in_a_tag = |bytes: &[u8]| matches!(bytes[12..14], [0x81, 0x00] | [0x88, 0xa8]) && bytes.len() < TAGGED;
+        let mut frames = whole(frames, VETH);
+        frames.retain(|frame| !(self.untags && ends_in_a_tag(&frame.bytes)));
+        frames
     }
 
     // Every frame goes through the kernel, and many rotations meet none.

@@ -85,5 +85,6 @@ conformance! {
 conformance! {
     dpdk_net_ring: dpdk::OnRing { queues: 1, segments: 1 },
     dpdk_net_ring_two_queues_of_segments: dpdk::OnRing { queues: 2, segments: 4 },
-    dpdk_net_af_xdp: dpdk::OnVeth,
+    dpdk_net_af_xdp: dpdk::AF_XDP,
+    dpdk_net_pcap: dpdk::PCAP,
 }

@@ -1,0 +1,419 @@
+//! DPDK's testpmd, which receives packets and frees them (`rxonly`), in turns with our ports on the same devices.
+//!
+//! The thread that polls is on the same CPU in every turn, and all that counts is its CPU time: the rate of a core is that of its
+//! packets. Starting up does not count, since packets and time are differences between two looks.
+
+use crate::error::ReproduceError;
+use crate::figure::{Figure, Limit, Unit};
+use crate::findings::{Grid, Row};
+#[cfg(feature = "dpdk")]
+use crate::machine;
+use crate::peers::Part;
+use crate::statistics::median;
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::{AfXdp, Port, Ports, af_xdp};
+use flowgauge_dataplane::poll::{self, Options};
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_dataplane::xdp::Sender;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::fs;
+use std::io::{Read, Write};
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = "dpdk-testpmd";
+/// CPU time after which its thread is taken to be polling.
+const POLLING_NS: u64 = 20_000_000;
+/// How long it may take to get there.
+const START: Duration = Duration::from_secs(30);
+
+/// Why there is no figure.
+enum Failure {
+    /// The machine lacks something.
+    Missing(String),
+    Failed(ReproduceError),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Failed(error.into())
+    }
+}
+
+fn missing(what: impl Into<String>) -> Failure {
+    Failure::Missing(what.into())
+}
+
+#[derive(Clone, Copy)]
+struct Effort {
+    rounds: usize,
+    /// How long packets are counted in a turn.
+    turn: Duration,
+}
+
+/// Who polls, and everything else.
+#[derive(Clone, Copy)]
+struct Cpus {
+    polling: usize,
+    other: usize,
+}
+
+impl Cpus {
+    fn look() -> Option<Self> {
+        let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
+        let mut cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
+        Some(Cpus { polling: cpus.next()?, other: cpus.next()? })
+    }
+}
+
+/// testpmd at work. It ends when this is dropped.
+struct Testpmd {
+    child: Child,
+    orders: ChildStdin,
+}
+
+impl Testpmd {
+    /// Returns once it polls.
+    fn start(device: &str, memory: &[&str], Cpus { polling, other }: Cpus) -> Result<Self, Failure> {
+        let failed = |problem: &str| missing(format!("{PROGRAM} on {device}: {problem}"));
+        let mut child = Command::new(PROGRAM)
+            // Its core that takes orders sleeps between them.
+            .args(["--no-pci", "--no-telemetry", "--main-lcore=0", &format!("--lcores=0@{other},1@{polling}")])
+            .args(memory)
+            .arg(format!("--vdev={device}"))
+            .args(["--", "--interactive", "--forward-mode=rxonly", "--nb-cores=1", "--burst=64", "--total-num-mbufs=16384"])
+            .arg("--no-mlockall")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(&error.to_string()))?;
+        let orders = child.stdin.take().ok_or_else(|| failed("no pipe"))?;
+        let mut testpmd = Testpmd { child, orders };
+        testpmd.order("start").map_err(failed)?;
+        let started = Instant::now();
+        while testpmd.cpu_ns().is_none_or(|used| used < POLLING_NS) {
+            if testpmd.child.try_wait().is_ok_and(|ended| ended.is_some()) || started.elapsed() > START {
+                return Err(failed(&testpmd.last_words()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(testpmd)
+    }
+
+    fn order(&mut self, order: &str) -> Result<(), &'static str> {
+        writeln!(self.orders, "{order}").map_err(|_| "takes no orders")
+    }
+
+    /// CPU time of the thread that polls; releases of DPDK name it differently.
+    fn cpu_ns(&self) -> Option<u64> {
+        fs::read_dir(Path::new("/proc").join(self.child.id().to_string()).join("task")).ok()?.flatten().find_map(|task| {
+            let read = |file| fs::read_to_string(task.path().join(file)).ok();
+            let polls = read("comm")?.contains("worker");
+            polls.then(|| read("schedstat")?.split(' ').next()?.parse().ok())?
+        })
+    }
+
+    fn last_words(&mut self) -> String {
+        let _ = self.child.kill();
+        let mut said = Vec::new();
+        // What cannot be read is not there.
+        let _ = self.child.stderr.take().map(|mut stderr| stderr.read_to_end(&mut said));
+        let said = String::from_utf8_lossy(&said);
+        // What went wrong may stand before what went wrong because of it.
+        said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// CPU nanoseconds a packet over some time.
+    fn cost(mut self, time: Duration) -> Result<f64, Failure> {
+        let counted = self.count(time).filter(|(_, packets)| *packets > 0);
+        let counted = counted.ok_or_else(|| missing(format!("{PROGRAM} to receive packets and to say how many")));
+        counted.map(|(used, packets)| used as f64 / packets as f64)
+    }
+
+    fn count(&mut self, time: Duration) -> Option<(u64, u64)> {
+        let mut look = || {
+            self.order("show port stats 0").ok()?;
+            self.cpu_ns()
+        };
+        let before = look()?;
+        thread::sleep(time);
+        let used = look()? - before;
+        self.order("quit").ok()?;
+        let mut said = String::new();
+        self.child.stdout.take()?.read_to_string(&mut said).ok()?;
+        let [before, after] = received(&said)?;
+        Some((used, after.checked_sub(before)?))
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        // It has ended, unless something went wrong.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Packets at the first two looks at a port.
+fn received(said: &str) -> Option<[u64; 2]> {
+    let mut looks = said.split("NIC statistics").skip(1).map(|look| {
+        let (_, count) = look.split_once("RX-packets:")?;
+        count.split_ascii_whitespace().next()?.parse().ok()
+    });
+    Some([looks.next()??, looks.next()??])
+}
+
+/// CPU nanoseconds a packet of our worker.
+fn cost<P: Port>(ports: Ports<P>, settings: Settings, cpus: Cpus, time: Duration) -> Result<f64, Error> {
+    let mut poll = Poll::new(ports, Options { settings, cpus: vec![cpus.polling], ..poll::Options::default() });
+    poll.install(&Tables::new(&settings, 1))?;
+    thread::sleep(time / 4);
+    poll.rotate()?;
+    thread::sleep(time);
+    let window = poll.rotate()?;
+    Ok(window.cpu_ns.map_or(f64::NAN, |used| used as f64 / window.packets_after as f64))
+}
+
+/// Packets that keep coming to the receiver of this network, from the other CPU.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<Result<(), Error>>,
+}
+
+impl Traffic {
+    fn start(cpus: Cpus) -> Result<Self, Error> {
+        let generator = Generator::new(Profile::new(Sources::Unique));
+        let mut sender = Sender::new(SENDER.0, generator.template(), 1 << 20)?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let sender = thread::spawn(move || {
+            let mut other = CpuSet::new();
+            // Only steadier figures are lost where this is refused.
+            let _ = other.set(cpus.other).and_then(|()| sched_setaffinity(Pid::from_raw(0), &other));
+            while !stopped.load(Ordering::Relaxed) {
+                sender.send(1 << 14)?;
+            }
+            Ok(())
+        });
+        Ok(Traffic { stop, sender })
+    }
+
+    fn stop(self) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sender.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// Who takes turns, and their CPU nanoseconds a packet in every round.
+struct Series {
+    name: &'static str,
+    costs: Vec<f64>,
+}
+
+/// A contender: its name, and one turn of it.
+type Contender<'a> = (&'static str, Box<dyn FnMut() -> Result<f64, Failure> + 'a>);
+
+fn take_turns(rounds: usize, contenders: &mut [Contender<'_>]) -> Result<Vec<Series>, Failure> {
+    let mut series: Vec<Series> = contenders.iter().map(|(name, _)| Series { name, costs: Vec::new() }).collect();
+    for _ in 0..rounds {
+        for ((_, turn), series) in contenders.iter_mut().zip(&mut series) {
+            series.costs.push(turn()?);
+        }
+    }
+    Ok(series)
+}
+
+impl Series {
+    fn row(&self) -> Row {
+        Row { name: self.name.to_owned(), values: vec![median(&self.costs)] }
+    }
+
+    /// Times as much as `other`, round by round: the median, and how far those of every other round and of the rest are apart.
+    fn over(&self, other: &Series, name: String, nanoseconds: Option<f64>, limit: Option<Limit>) -> Option<Figure> {
+        let ratios: Vec<f64> = self.costs.iter().zip(&other.costs).map(|(one, other)| one / other).collect();
+        let half = |first| median(&ratios.iter().copied().skip(first).step_by(2).collect::<Vec<_>>());
+        let noise = half(0).zip(half(1)).map_or(0.0, |(even, odd)| (even - odd).abs());
+        Some(Figure { name, value: median(&ratios)?, unit: Unit::Ratio, noise, nanoseconds, limit })
+    }
+}
+
+/// What was found on one device.
+struct Compared {
+    rows: Vec<Row>,
+    figures: Vec<Figure>,
+}
+
+/// Hugepages if both sides find some, or neither uses them.
+#[cfg(feature = "dpdk")]
+fn memory() -> Vec<&'static str> {
+    const EACH: u64 = 256 << 20;
+    let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
+    let free = number("HugePages_Free").zip(number("Hugepagesize")).map_or(0, |(pages, size)| pages * size * 1024);
+    if free >= 2 * EACH { vec!["--in-memory", "-m", "256"] } else { WITHOUT_HUGEPAGES.to_vec() }
+}
+
+const WITHOUT_HUGEPAGES: [&str; 4] = ["--no-huge", "--no-shconf", "-m", "256"];
+
+/// On a device that hands its buffers out as they are: zeros, or frames that were written there before. testpmd looks at neither.
+#[cfg(feature = "dpdk")]
+fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
+    use flowgauge_core::HashMode;
+    use flowgauge_dataplane::poll::port::dpdk_device;
+    use flowgauge_dpdk::{Device, Eal, Queues};
+
+    const DEVICE: &str = "net_null0";
+    const TESTPMD: &str = "testpmd rxonly on net_null";
+    const ZEROS: &str = "dpdk:net_null, frames of zeros";
+    let memory = memory();
+    let refused = |error: flowgauge_dpdk::Error| Error::Port { port: format!("dpdk:{DEVICE}"), problem: error.to_string() };
+    // First the other side, which says whether it can run.
+    let theirs = || Testpmd::start(DEVICE, &memory, cpus)?.cost(effort.turn);
+    theirs()?;
+    let own_core = format!("--lcores=0@{}", cpus.other);
+    let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core].into_iter().chain(memory.iter().copied()).collect();
+    let eal = Eal::start_once(&arguments).map_err(refused)?;
+    let generator = Generator::new(Profile::new(Sources::Unique));
+    let ours = |hash, written: bool| -> Result<f64, Failure> {
+        let mut device = Device::open(&eal, DEVICE, Queues { receive: 1, send: 0 }).map_err(refused)?;
+        let mut index = 0;
+        if written {
+            device.fill_buffers(|buffer| {
+                if let Some(frame) = buffer.get_mut(..generator.frame_length()) {
+                    frame.copy_from_slice(generator.template());
+                    generator.fill(index, frame);
+                    index += 1;
+                }
+            });
+        }
+        let mut settings = Settings::default();
+        settings.cardinality.hash = hash;
+        Ok(cost(dpdk_device(device), settings, cpus, effort.turn)?)
+    };
+    let series = take_turns(
+        effort.rounds,
+        &mut [
+            (TESTPMD, Box::new(theirs)),
+            (ZEROS, Box::new(|| ours(HashMode::Tabulated, false))),
+            ("dpdk:net_null, IPv4 frames, crc32", Box::new(|| ours(HashMode::Crc32, true))),
+            ("dpdk:net_null, IPv4 frames, tabulated", Box::new(|| ours(HashMode::Tabulated, true))),
+        ],
+    )?;
+    let Some((theirs, ours)) = series.split_first() else { return Ok(Compared { rows: Vec::new(), figures: Vec::new() }) };
+    // A ratio of rates is one of times, turned round.
+    let figure = |own: &Series| {
+        let limit = (own.name == ZEROS).then_some(Limit::AtLeast(0.8));
+        theirs.over(own, format!("rate of {} / testpmd rxonly", own.name), median(&own.costs), limit)
+    };
+    Ok(Compared { figures: ours.iter().filter_map(figure).collect(), rows: series.iter().map(Series::row).collect() })
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn on_net_null(_: Effort, _: Cpus) -> Result<Compared, Failure> {
+    Err(missing("a flowgauge with the feature dpdk, for net_null next to testpmd"))
+}
+
+/// On an AF_XDP socket each, at the end of a veth pair; the kernel copies.
+fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
+    let compare = move || {
+        let theirs = || {
+            let testpmd = Testpmd::start(&format!("net_af_xdp0,iface={}", RECEIVER.0), &WITHOUT_HUGEPAGES, cpus)?;
+            let traffic = Traffic::start(cpus)?;
+            thread::sleep(effort.turn / 4);
+            let cost = testpmd.cost(effort.turn)?;
+            traffic.stop()?;
+            Ok(cost)
+        };
+        let ours = || {
+            let ports = af_xdp(&AfXdp::new(RECEIVER.0), None)?;
+            let traffic = Traffic::start(cpus)?;
+            let cost = cost(ports, Settings::default(), cpus, effort.turn)?;
+            traffic.stop()?;
+            Ok(cost)
+        };
+        take_turns(
+            effort.rounds,
+            &mut [
+                ("testpmd rxonly on net_af_xdp, which never sleeps", Box::new(theirs)),
+                ("af_xdp, IPv4 frames, tabulated", Box::new(ours)),
+            ],
+        )
+    };
+    let series = isolated(compare).map_err(missing)??;
+    let figure = match series.as_slice() {
+        [theirs, ours] => {
+            let limit = Some(Limit::AtMost(1.0));
+            ours.over(theirs, "CPU time of af_xdp over veth / testpmd rxonly".to_owned(), median(&ours.costs), limit)
+        }
+        _ => None,
+    };
+    Ok(Compared { rows: series.iter().map(Series::row).collect(), figures: figure.into_iter().collect() })
+}
+
+/// Compares on each device.
+///
+/// # Errors
+/// [`ReproduceError`] if our own port fails.
+pub(crate) fn compare(quick: bool) -> Result<Part, ReproduceError> {
+    let lacks = |need| Ok(Part { missing: vec![need], ..Part::default() });
+    if Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        return lacks(PROGRAM.to_owned());
+    }
+    let Some(cpus) = Cpus::look() else { return lacks(format!("two CPUs, for {PROGRAM}")) };
+    let effort = match quick {
+        true => Effort { rounds: 3, turn: Duration::from_millis(500) },
+        false => Effort { rounds: 5, turn: Duration::from_secs(2) },
+    };
+    let (mut rows, mut part) = (Vec::new(), Part::default());
+    for compared in [on_net_null(effort, cpus), on_af_xdp(effort, cpus)] {
+        match compared {
+            Ok(compared) => {
+                rows.extend(compared.rows);
+                part.figures.extend(compared.figures);
+            }
+            Err(Failure::Missing(need)) => part.missing.push(need),
+            Err(Failure::Failed(error)) => return Err(error),
+        }
+    }
+    part.grid = (!rows.is_empty()).then(|| Grid {
+        title: "Packets received and counted, or only received".to_owned(),
+        unit: "ns of CPU time a packet",
+        across: "",
+        columns: vec!["ns".to_owned()],
+        places: None,
+        rows,
+    });
+    Ok(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_testpmd_says_is_read() {
+        let look =
+            |count| format!("  #### NIC statistics for port 0  ####\n  RX-packets: {count}     RX-missed: 0\n  RX-errors: 0\n");
+        let end = "Forward statistics for port 0\n  RX-packets: 7      RX-dropped: 0\n";
+        assert_eq!(received(&format!("start\n{}{}{end}", look(100), look(250))), Some([100, 250]));
+        assert_eq!(received(&format!("start\n{}{end}", look(100))), None);
+        assert_eq!(received(end), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let series = |costs: &[f64]| Series { name: "", costs: costs.to_vec() };
+        let (theirs, ours) = (series(&[2.0, 8.0, 3.0]), series(&[4.0, 8.0, 4.0]));
+        let figure = theirs.over(&ours, "rate".to_owned(), None, None).unwrap();
+        assert_eq!((figure.value, figure.noise), (0.75, 0.375));
+    }
+}
