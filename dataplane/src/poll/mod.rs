@@ -8,11 +8,8 @@ mod batch;
 mod cpu;
 mod gate;
 mod handoff;
-<<<<<<< HEAD
-mod passes;
-=======
 mod meter;
->>>>>>> 6d4b5ec7db32b6fd1fc4ed0d92d716d264784757
+mod passes;
 pub mod port;
 mod truth;
 #[cfg(target_arch = "x86_64")]
@@ -251,14 +248,9 @@ fn body<P: Port>(
     let (settings, slots, poll_mode) = (options.settings, Slots::new(options.slot_ns), options.poll_mode);
     let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
     Box::new(move |tabulation| {
-<<<<<<< HEAD
+        let port = port();
         let (keys, batch, passes) = (Vec::new(), Batch::new(&settings, &tabulation), Passes::default());
         Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch, passes }.run();
-=======
-        let port = port();
-        let (keys, batch) = (Vec::new(), Batch::new(&settings, &tabulation));
-        Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch }.run();
->>>>>>> 6d4b5ec7db32b6fd1fc4ed0d92d716d264784757
     })
 }
 
