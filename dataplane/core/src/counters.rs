@@ -33,8 +33,9 @@ impl Counters {
         self.non_ip.wrapping_add(self.truncated).wrapping_add(self.bad_header)
     }
 
+    /// Counts a frame that belongs to no flow, but for its bytes.
     #[inline(always)]
-    pub(crate) fn reject(&mut self, reject: Reject) {
+    pub fn reject(&mut self, reject: Reject) {
         let counter = match reject {
             Reject::NonIp => &mut self.non_ip,
             Reject::Truncated => &mut self.truncated,

@@ -10,7 +10,7 @@ use super::vector::Vectors;
 use super::worker::record_unlikely;
 use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
 use flowgauge_core::hash::Crc32;
-use flowgauge_core::parse::{Packet, Reject, network, transport};
+use flowgauge_core::parse::{Packet, network, transport};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation};
 
 /// Keys that one pass of the vectors takes.
@@ -139,20 +139,6 @@ fn raise(bank: &mut Bank, hash: HashMode, precision: Precision, crc: u32, tabula
     bank.cardinality.update(hash, precision);
 }
 
-/// What belongs to no flow is only counted, out of the way of the hot code.
-#[cold]
-#[inline(never)]
-fn reject(bank: &mut Bank, cause: Reject, wire_length: u32) {
-    let counters = &mut bank.counters;
-    counters.bytes = counters.bytes.wrapping_add(u64::from(wire_length));
-    let counter = match cause {
-        Reject::NonIp => &mut counters.non_ip,
-        Reject::Truncated => &mut counters.truncated,
-        Reject::BadHeader => &mut counters.bad_header,
-    };
-    *counter = counter.wrapping_add(1);
-}
-
 impl Filling<'_> {
     /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings: the compiler makes code of its own for
     /// constants. Whatever else the settings have is out of its sight, and of the hot code.
@@ -161,7 +147,6 @@ impl Filling<'_> {
         let Frame { bytes, wire_length, timestamp, link } = *frame;
         let packet = match network(bytes, Link::Ethernet) {
             Ok(packet) if link == Link::Ethernet => packet,
-            Err(cause) if link == Link::Ethernet => return reject(self.active.bank, cause, wire_length),
             _ => {
                 // Nobody else sees where a filling or a frame is, or every one of them would have to be in memory.
                 let Active { bank, staggered, sketches } = &mut self.active;
