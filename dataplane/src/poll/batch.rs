@@ -7,7 +7,6 @@
 use super::port::Frame;
 #[cfg(target_arch = "x86_64")]
 use super::vector::Vectors;
-use super::worker::record_unlikely;
 use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, network, transport};
@@ -15,9 +14,8 @@ use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Precision, 
 
 /// Keys that one pass of the vectors takes.
 pub(super) const GROUP: usize = 64;
-/// Keys that are kept: as many as a byte has values, so that one counts them without a limit to look at. With more of them less is lost
-/// to waiting for the last one to be stored.
-pub(super) const CAPACITY: usize = 1 << u8::BITS;
+/// Keys that are kept; a power of two. With more of them less is lost to waiting for the last one to be stored.
+pub(super) const CAPACITY: usize = 256;
 /// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the protocol.
 pub(super) const WORDS: usize = 4;
 /// A group of fewer keys is cheaper one by one.
@@ -68,8 +66,8 @@ pub struct Filling<'a> {
     batch: &'a mut Batch,
     active: Active<'a>,
     context: &'a Context<'a>,
-    /// Keys that the batch has.
-    length: u8,
+    /// Keys that the batch has, less than [`CAPACITY`].
+    length: usize,
     /// Bytes on the wire that the bank lacks.
     bytes: u64,
 }
@@ -139,20 +137,39 @@ fn raise(bank: &mut Bank, hash: HashMode, precision: Precision, crc: u32, tabula
     bank.cardinality.update(hash, precision);
 }
 
+/// Frames of no flow, and of links but Ethernet. What it takes fits into registers: nobody else sees where a filling or a frame is, or
+/// every one of them would have to be in memory.
+#[cold]
+#[inline(never)]
+fn record_other(bank: &mut Bank, context: &Context<'_>, link: Link, bytes: &[u8], wire_length: u32) {
+    bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
+    match network(bytes, link) {
+        Ok(packet) => raise_alone(bank, context, bytes, &packet),
+        Err(cause) => bank.counters.reject(cause),
+    }
+}
+
+/// Apart from what only rejects frames, which needs few registers.
+#[inline(never)]
+fn raise_alone(bank: &mut Bank, context: &Context<'_>, bytes: &[u8], packet: &Packet<'_>) {
+    let of_family = match packet {
+        Packet::V4(_) => &mut bank.counters.ipv4,
+        Packet::V6(_) => &mut bank.counters.ipv6,
+    };
+    *of_family = of_family.wrapping_add(1);
+    let cardinality::Settings { key, hash, precision, .. } = context.settings.cardinality;
+    raise(bank, hash, precision, key.crc32(bytes, packet), context.tabulation);
+}
+
 impl Filling<'_> {
     /// Counts a frame as [`Active::record`] does. `key` and `hash` are those of the settings: the compiler makes code of its own for
     /// constants. Whatever else the settings have is out of its sight, and of the hot code.
     #[inline(always)]
     pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
-        let Frame { bytes, wire_length, timestamp, link } = *frame;
+        let Frame { bytes, wire_length, link, .. } = *frame;
         let packet = match network(bytes, Link::Ethernet) {
             Ok(packet) if link == Link::Ethernet => packet,
-            _ => {
-                // Nobody else sees where a filling or a frame is, or every one of them would have to be in memory.
-                let Active { bank, staggered, sketches } = &mut self.active;
-                let mut active = Active { bank, staggered, sketches: *sketches };
-                return record_unlikely(&mut active, self.context, &Frame { bytes, wire_length, timestamp, link }, 0);
-            }
+            _ => return record_other(self.active.bank, self.context, link, bytes, wire_length),
         };
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let ip = match packet {
@@ -165,7 +182,7 @@ impl Filling<'_> {
             }
         };
         let [first, second, third, fourth] = &mut self.batch.keys.words;
-        let at = usize::from(self.length);
+        let at = self.length & (CAPACITY - 1);
         match key {
             KeyKind::Src => first[at] = u32::from_le_bytes(ip.src()),
             KeyKind::Dst => first[at] = u32::from_le_bytes(ip.dst()),
@@ -181,7 +198,7 @@ impl Filling<'_> {
                 fourth[at] = u32::from(transport.protocol);
             }
         }
-        self.length = self.length.wrapping_add(1);
+        self.length = (at + 1) & (CAPACITY - 1);
         if self.length == 0 {
             self.batch.flush(CAPACITY, self.active.bank, self.context.tabulation);
         }
@@ -194,7 +211,7 @@ impl Drop for Filling<'_> {
         let counters = &mut self.active.bank.counters;
         counters.bytes = counters.bytes.wrapping_add(self.bytes);
         if self.length > 0 {
-            self.batch.flush(usize::from(self.length), self.active.bank, self.context.tabulation);
+            self.batch.flush(self.length, self.active.bank, self.context.tabulation);
         }
     }
 }

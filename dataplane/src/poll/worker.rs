@@ -129,7 +129,7 @@ impl<P: Port> Worker<P> {
             if frame.link == Link::Ethernet {
                 active.record(&context, Link::Ethernet, frame.bytes, frame.wire_length, 0);
             } else {
-                record_unlikely(&mut active, &context, &frame, 0);
+                record_unlikely(&mut active, &context, &frame);
             }
         })
     }
@@ -164,19 +164,8 @@ impl<P: Port> Worker<P> {
 
 #[cold]
 #[inline(never)]
-pub(super) fn record_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
-    // What belongs to no flow is done with before anything is made ready for measurements; that may be most of the traffic.
-    if let Err(cause) = network(frame.bytes, frame.link) {
-        let counters = &mut active.bank.counters;
-        counters.bytes = counters.bytes.wrapping_add(u64::from(frame.wire_length));
-        return counters.reject(cause);
-    }
-    record_other_link(active, context, frame, slot);
-}
-
-#[inline(never)]
-fn record_other_link(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
-    active.record(context, frame.link, frame.bytes, frame.wire_length, slot);
+fn record_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>) {
+    active.record(context, frame.link, frame.bytes, frame.wire_length, 0);
 }
 
 const KEYS: usize = 1024;
