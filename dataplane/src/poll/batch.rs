@@ -9,7 +9,7 @@ use super::port::Frame;
 use super::vector::Vectors;
 use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
 use flowgauge_core::hash::Crc32;
-use flowgauge_core::parse::{Packet, network, transport};
+use flowgauge_core::parse::{Packet, Reject, network, transport};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation};
 
 /// Keys that one pass of the vectors takes.
@@ -70,6 +70,8 @@ pub struct Filling<'a> {
     length: usize,
     /// Bytes on the wire that the bank lacks.
     bytes: u64,
+    /// Frames of other protocols than IP that the bank lacks.
+    non_ip: u64,
 }
 
 impl Batch {
@@ -90,7 +92,7 @@ impl Batch {
     /// Begins to count in a bank, with the settings and tables that the batch was made for.
     #[inline(always)]
     pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
-        Filling { batch: self, active, context, length: 0, bytes: 0 }
+        Filling { batch: self, active, context, length: 0, bytes: 0, non_ip: 0 }
     }
 
     /// Brings the first `length` keys into a bank.
@@ -169,6 +171,11 @@ impl Filling<'_> {
         let Frame { bytes, wire_length, link, .. } = *frame;
         let packet = match network(bytes, Link::Ethernet) {
             Ok(packet) if link == Link::Ethernet => packet,
+            Err(Reject::NonIp) if link == Link::Ethernet => {
+                self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
+                self.non_ip = self.non_ip.wrapping_add(1);
+                return;
+            }
             _ => return record_other(self.active.bank, self.context, link, bytes, wire_length),
         };
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
@@ -210,6 +217,7 @@ impl Drop for Filling<'_> {
     fn drop(&mut self) {
         let counters = &mut self.active.bank.counters;
         counters.bytes = counters.bytes.wrapping_add(self.bytes);
+        counters.non_ip = counters.non_ip.wrapping_add(self.non_ip);
         if self.length > 0 {
             self.batch.flush(self.length, self.active.bank, self.context.tabulation);
         }
