@@ -3,10 +3,13 @@
 //! `FLOWGAUGE_CAPTURES=DIR` names a directory of captures.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+#[path = "../../dataplane/tests/support/captured.rs"]
+mod captured;
+
+use captured::captured;
 use flowgauge_core::parse::network;
 use flowgauge_core::{Counters, FlowKey, KeyKind, Settings, Shape, SketchKind, entropy};
 use flowgauge_ctl::estimate::entropy::{Entropy, estimate};
-use flowgauge_dataplane::capture::{Record, Step, Walker};
 use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports, memory};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::traffic::Profile;
@@ -55,23 +58,6 @@ fn workers_together_give_what_one_does() {
         let difference = (several.bits - one.bits) / one.bits * 100.0;
         println!("{workers} workers: {:.4} bits, one: {:.4}", several.bits, one.bits);
         assert!(difference.abs() < 0.5, "{workers} workers: {difference:+.3} %");
-    }
-}
-
-fn captured(path: &Path) -> Vec<OwnedFrame> {
-    let bytes = std::fs::read(path).unwrap();
-    let (mut walker, mut rest, mut frames) = (Walker::new(), &bytes[..], Vec::new());
-    loop {
-        let consumed = match walker.next(rest) {
-            Step::Packet { record, consumed } => {
-                let Record { wire: wire_length, timestamp, link, .. } = record;
-                frames.push(OwnedFrame { bytes: record.frame(rest).to_vec(), wire_length, timestamp, link });
-                consumed
-            }
-            Step::Skip { consumed } => consumed,
-            Step::NeedMore { .. } | Step::Damaged(_) => return frames,
-        };
-        rest = &rest[consumed..];
     }
 }
 

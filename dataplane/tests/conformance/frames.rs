@@ -1,7 +1,6 @@
 //! Frames to feed: by hand, at random from a seed, and numbered ones with a source of their own.
 
 use flowgauge_core::Link;
-use flowgauge_dataplane::capture::{Record, Step, Walker};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -261,22 +260,4 @@ pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
         at += 8;
     }
     unreachable!()
-}
-
-/// The frames of a capture file, up to its end or to where it is damaged.
-pub fn captured(path: &std::path::Path) -> Vec<OwnedFrame> {
-    let bytes = std::fs::read(path).unwrap();
-    let (mut walker, mut rest, mut frames) = (Walker::new(), &bytes[..], Vec::new());
-    loop {
-        let consumed = match walker.next(rest) {
-            Step::Packet { record, consumed } => {
-                let Record { wire: wire_length, timestamp, link, .. } = record;
-                frames.push(OwnedFrame { bytes: record.frame(rest).to_vec(), wire_length, timestamp, link });
-                consumed
-            }
-            Step::Skip { consumed } => consumed,
-            Step::NeedMore { .. } | Step::Damaged(_) => return frames,
-        };
-        rest = &rest[consumed..];
-    }
 }

@@ -15,6 +15,8 @@ use flowgauge_dataplane::Direction;
 #[cfg(target_os = "linux")]
 mod af_xdp;
 mod backend;
+#[path = "../support/captured.rs"]
+mod captured;
 mod cases;
 #[cfg(feature = "dpdk")]
 mod dpdk;

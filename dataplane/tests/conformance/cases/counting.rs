@@ -1,7 +1,8 @@
 //! Counters and registers, bit by bit, of frames of every kind.
 
 use crate::backend::{Backend, Setup, assert_same, start};
-use crate::frames::{captured, cut_everywhere, from_source, kinds, other_links, random};
+use crate::captured::captured;
+use crate::frames::{cut_everywhere, from_source, kinds, other_links, random};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
