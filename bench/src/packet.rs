@@ -7,7 +7,7 @@ use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, Shape, SketchKind};
-use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, membership, parse};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, membership, parse};
 use flowgauge_dataplane::poll::port::Frame;
 use flowgauge_dataplane::poll::{Batch, Passes};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
@@ -187,9 +187,9 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
     frames.contestant(move |frames| {
         let mut active = state.active(&shared, 0);
         // In here, where the constants are known, as workers have it.
-        frames
-            .iter()
-            .for_each(|bytes| active.record(&context(settings(), &tabulation), Link::Ethernet, bytes.as_slice(), FRAME as u32, 0));
+        frames.iter().for_each(|bytes| {
+            active.record(&context(settings(), &tabulation), Link::Ethernet, bytes.as_slice(), Arrival::new(FRAME as u32, 0))
+        });
         black_box(&active.bank.counters);
     })
 }

@@ -6,7 +6,7 @@ use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision};
-use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation};
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{Port, Ports, memory, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Pace};
@@ -71,7 +71,7 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
     move |state, frame| {
         let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision };
         let context = Context { settings: Settings::only(cardinality), tabulation: &tabulation, sharing: Sharing::Alone };
-        state.active(&shared, 0).record(&context, Link::Ethernet, frame, frame.len() as u32, 0);
+        state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
     }
 }
 

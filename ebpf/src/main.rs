@@ -15,7 +15,7 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::mem::transmute;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{Active, BANKS, Context, Core, Frame, Link, SETTINGS_WORDS, Settings, Shared, Sharing, Tabulation};
+use flowgauge_core::{Active, Arrival, BANKS, Context, Core, Frame, Link, SETTINGS_WORDS, Settings, Shared, Sharing, Tabulation};
 
 const MMAPABLE: u32 = 1 << 10;
 
@@ -90,7 +90,7 @@ fn count<const EVERYTHING: bool>(frame: &Window, wire_length: u32) {
     let tabulation = unsafe { &*(&raw const TABULATION) };
     let context = Context { settings, tabulation, sharing: Sharing::Shared };
     let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
-    active.record(&context, Link::Ethernet, frame, wire_length, slot);
+    active.record(&context, Link::Ethernet, frame, Arrival::new(wire_length, slot));
 }
 
 /// Each measurement's settings are loaded as one word, which the verifier sees through, and which takes one register.

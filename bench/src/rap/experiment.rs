@@ -102,7 +102,7 @@ fn held(algorithm: Algorithm, sources: &[u32], top: &[(u32, u64)]) -> Held {
 
 fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, source: u32) {
     let bytes = source.to_be_bytes();
-    table.update(settings, Item { signature: crc32(&bytes), bytes: 64, key: &FlowKey::new(&bytes) });
+    table.update(settings, Item { signature: crc32(&bytes), packets: 1, bytes: 64, key: &FlowKey::new(&bytes) });
 }
 
 /// A highly skewed stream: k heavy flows, all equally heavy, and between their packets others that are the only ones of

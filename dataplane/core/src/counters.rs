@@ -33,15 +33,15 @@ impl Counters {
         self.non_ip.wrapping_add(self.truncated).wrapping_add(self.bad_header)
     }
 
-    /// Counts a frame that belongs to no flow, but for its bytes.
+    /// Counts packets that belong to no flow, but for their bytes.
     #[inline(always)]
-    pub fn reject(&mut self, reject: Reject) {
+    pub fn reject(&mut self, reject: Reject, packets: u64) {
         let counter = match reject {
             Reject::NonIp => &mut self.non_ip,
             Reject::Truncated => &mut self.truncated,
             Reject::BadHeader => &mut self.bad_header,
         };
-        *counter = counter.wrapping_add(1);
+        *counter = counter.wrapping_add(packets);
     }
 
     /// Adds what another core counted.

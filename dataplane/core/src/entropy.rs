@@ -8,7 +8,7 @@
 //! one sketch, and the packet that makes the count f adds what belongs to f, wherever it arrives; the sums are the cores' own.
 
 use crate::hash::Tabulation;
-use crate::logarithm::{AMPLIFICATION_BITS, Logarithm, PER_PACKET, PER_WINDOW, Power};
+use crate::logarithm::{AMPLIFICATION_BITS, Logarithm, PER_PACKET, PER_WINDOW, Power, SUMS_PER_PACKET};
 use crate::sketch::{Shape, SharedSketch, Sharing, SketchKind};
 
 pub use crate::sketch::{Mode, Settings};
@@ -39,8 +39,31 @@ impl Entropy {
         crc: u32,
         tabulation: &Tabulation,
     ) {
-        let count = sketch.update_and_query(sharing, kind, shape, crc, tabulation);
-        if count > 1 {
+        self.update_by(sketch, sharing, kind, shape, crc, tabulation, 1);
+    }
+
+    /// Counts so many packets of a flow in a row: the sum is that of packets one by one, to the bit, however many they are.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "each in a register; a struct would have to be made for every packet")]
+    pub fn update_by(
+        &mut self,
+        sketch: &SharedSketch,
+        sharing: Sharing,
+        kind: SketchKind,
+        shape: Shape,
+        crc: u32,
+        tabulation: &Tabulation,
+        packets: u32,
+    ) {
+        let count = sketch.update_by_and_query(sharing, kind, shape, crc, tabulation, packets);
+        if packets > 1 {
+            // Counts from `count` on, as many as there are packets; those below 2 add nothing.
+            let before = i64::from(count).wrapping_sub(1);
+            let (before, last) = (before.max(1) as u32, before.wrapping_add(i64::from(packets)).max(1) as u32);
+            let logarithms = SUMS_PER_PACKET.up_to(last).wrapping_sub(SUMS_PER_PACKET.up_to(before));
+            let derivatives = u64::from(last.wrapping_sub(before)).wrapping_mul(u64::from(DERIVATIVE_OF_LOG));
+            self.sum = self.sum.wrapping_add(logarithms).wrapping_add(derivatives);
+        } else if count > 1 {
             let term = PER_PACKET.log2(u64::from(count.unsigned_abs())).wrapping_add(DERIVATIVE_OF_LOG);
             self.sum = self.sum.wrapping_add(u64::from(term));
         }

@@ -6,19 +6,20 @@
 //!
 //! ```
 //! use flowgauge_core::sketch::Sharing;
-//! use flowgauge_core::{Context, Link, Settings, Shared, State, Tabulation};
+//! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, State, Tabulation};
 //!
 //! let tabulation = Tabulation::from_seed(1);
 //! let context = Context { settings: Settings::default(), tabulation: &tabulation, sharing: Sharing::Alone };
 //! let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
 //! let frame: &[u8] = &[0; 60];
-//! state.active(&shared, 0).record(&context, Link::Ethernet, frame, 60, 0);
+//! state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(60, 0));
 //! assert_eq!(state.banks[0].counters.non_ip, 1);
 //! ```
 #![no_std]
 #![cfg_attr(target_arch = "bpf", allow(internal_features, reason = "see counter.rs"), feature(core_intrinsics))]
 #![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic, clippy::arithmetic_side_effects)]
 
+pub mod arrival;
 pub mod cardinality;
 pub mod counter;
 pub mod counters;
@@ -35,6 +36,7 @@ pub mod parse;
 pub mod sketch;
 pub mod state;
 
+pub use arrival::{Arrival, One, Packets, Segments};
 pub use cardinality::{Cardinality, Precision};
 pub use counters::Counters;
 pub use entropy::{ENTROPIES, Entropy};

@@ -13,10 +13,13 @@ pub const MAX_DIGITS: u32 = 5;
 
 /// What the dataplane uses for every packet (paper, table II): 4 bits, 3 digits. At most 1.1 % from the logarithm, at 67; 0.05 % on the
 /// average of 64-bit numbers.
-pub static PER_PACKET: Logarithm = Logarithm::new(4, 3);
+pub static PER_PACKET: Logarithm = Logarithm::new(PER_PACKET_BITS, 3);
 
 /// What is used once a window, where it costs nothing: 7 bits, 3 digits.
 pub static PER_WINDOW: Logarithm = Logarithm::new(7, 3);
+
+/// Sums of [`PER_PACKET`], for packets that come many at once.
+pub static SUMS_PER_PACKET: Sums = Sums::new();
 
 /// P4Log: `log2(x)` from the position of the leading one and a constant for the bits below it (paper, algorithm 1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,73 @@ impl Logarithm {
                 LogarithmEntry { value, prefix_length, log2: self.log2(u64::from(value)) }
             })
         })
+    }
+}
+
+const PER_PACKET_BITS: u32 = 4;
+const SUBINTERVALS: usize = 1 << PER_PACKET_BITS;
+
+/// Sums of [`PER_PACKET`]'s logarithms of 1, 2, 3 and so on, each exactly the sum of its terms: from a power of two to the next there are 16
+/// stretches of equal logarithms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// Of the numbers up to the index.
+    small: [u64; SUBINTERVALS],
+    /// Of the numbers below 2 to the power of the index.
+    below: [u64; 32],
+    /// Of the constants before the index.
+    constants: [u32; SUBINTERVALS],
+}
+
+impl Sums {
+    #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated at compile time")]
+    const fn new() -> Self {
+        let logarithm = Logarithm::new(PER_PACKET_BITS, 3);
+        let (mut small, mut below, mut constants) = ([0; SUBINTERVALS], [0; 32], [0; SUBINTERVALS]);
+        let mut index = 1;
+        while index < SUBINTERVALS {
+            constants[index] = constants[index - 1] + logarithm.constants[index - 1];
+            let leading = index.ilog2();
+            // Below the leading one there are fewer bits than are looked at.
+            let fraction = logarithm.constants[(index << (PER_PACKET_BITS - leading)) & (SUBINTERVALS - 1)];
+            small[index] = small[index - 1] + ((leading << AMPLIFICATION_BITS) + fraction) as u64;
+            index += 1;
+        }
+        let of_all = constants[SUBINTERVALS - 1] + logarithm.constants[SUBINTERVALS - 1];
+        let mut leading = 0;
+        while leading < 32 {
+            below[leading] = if leading as u32 <= PER_PACKET_BITS {
+                small[(1 << leading) - 1]
+            } else {
+                let before = leading - 1;
+                let whole = (before as u64) << AMPLIFICATION_BITS << before;
+                below[before] + whole + ((of_all as u64) << (before as u32 - PER_PACKET_BITS))
+            };
+            leading += 1;
+        }
+        Sums { small, below, constants }
+    }
+
+    /// `log2(1) + … + log2(x)`, amplified.
+    #[inline(always)]
+    #[must_use]
+    pub fn up_to(&self, x: u32) -> u64 {
+        let leading = x.checked_ilog2().unwrap_or(0);
+        let Some(width) = leading.checked_sub(PER_PACKET_BITS) else {
+            return self.small.get(x as usize).copied().unwrap_or(0);
+        };
+        let width = width & 31;
+        // Of the numbers from the power of two on: all, those of whole stretches, and those of the one that x is in.
+        let numbers = u64::from(x.wrapping_sub(1_u32.wrapping_shl(leading))).wrapping_add(1);
+        let stretch = x.wrapping_shr(width) as usize & (SUBINTERVALS - 1);
+        let within = u64::from(x & 1_u32.wrapping_shl(width).wrapping_sub(1)).wrapping_add(1);
+        let [below, before, constant] = [
+            self.below.get(leading as usize & 31).copied().unwrap_or(0),
+            self.constants.get(stretch).copied().map_or(0, u64::from),
+            PER_PACKET.constants.get(stretch).copied().map_or(0, u64::from),
+        ];
+        let whole = u64::from(leading.wrapping_shl(AMPLIFICATION_BITS)).wrapping_mul(numbers);
+        below.wrapping_add(whole).wrapping_add(before.wrapping_shl(width)).wrapping_add(constant.wrapping_mul(within))
     }
 }
 

@@ -183,18 +183,24 @@ impl Sketch {
     /// Counts a key once.
     #[inline(always)]
     pub fn update(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) {
+        self.update_by(kind, shape, crc, tabulation, 1);
+    }
+
+    /// Counts a key so many times.
+    #[inline(always)]
+    pub fn update_by(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
         match shape.usual() {
-            Some(shape) => self.update_rows(kind, shape, crc, tabulation),
-            None => self.update_rows(kind, shape, crc, tabulation),
+            Some(shape) => self.update_rows(kind, shape, crc, tabulation, times),
+            None => self.update_rows(kind, shape, crc, tabulation, times),
         }
     }
 
     #[inline(always)]
-    fn update_rows(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) {
+    fn update_rows(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &mut self.cells[cell & (MAX_CELLS - 1)];
-            *cell = cell.wrapping_add(sign);
+            *cell = cell.wrapping_add(sign.wrapping_mul(times as i32));
         });
     }
 
@@ -265,21 +271,37 @@ impl SharedSketch {
     /// Counts a key once, and says how often it was counted, as far as the sketch can say.
     #[inline(always)]
     pub fn update_and_query(&self, sharing: Sharing, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i32 {
+        self.update_by_and_query(sharing, kind, shape, crc, tabulation, 1)
+    }
+
+    /// Counts a key so many times, and says how often it was counted after the first of them. After each further one the answer is higher
+    /// by one, since every row is: the median and the smallest of rows rise with them.
+    #[inline(always)]
+    pub fn update_by_and_query(
+        &self,
+        sharing: Sharing,
+        kind: SketchKind,
+        shape: Shape,
+        crc: u32,
+        tabulation: &Tabulation,
+        times: u32,
+    ) -> i32 {
         match shape.usual() {
-            Some(shape) => self.update_rows(sharing, kind, shape, crc, tabulation),
-            None => self.update_rows(sharing, kind, shape, crc, tabulation),
+            Some(shape) => self.update_rows(sharing, kind, shape, crc, tabulation, times),
+            None => self.update_rows(sharing, kind, shape, crc, tabulation, times),
         }
     }
 
     #[inline(always)]
-    fn update_rows(&self, sharing: Sharing, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i32 {
+    fn update_rows(&self, sharing: Sharing, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) -> i32 {
         let mut values = Values::new();
         for_each_row(kind, shape, crc, tabulation, |row, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &self.cells[cell & (MAX_CELLS - 1)];
+            let term = sign.wrapping_mul(times as i32);
             let before = match sharing {
-                Sharing::Alone => cell.add_alone(sign),
-                Sharing::Shared => cell.add(sign),
+                Sharing::Alone => cell.add_alone(term),
+                Sharing::Shared => cell.add(term),
             };
             values.set(row, before.wrapping_add(sign).wrapping_mul(sign));
         });

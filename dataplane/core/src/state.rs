@@ -1,5 +1,6 @@
 //! A core's whole state and what one frame does to it.
 
+use crate::arrival::{Arrival, One, Packets};
 use crate::cardinality::{self, Cardinality, Mode, Staggered};
 use crate::counters::Counters;
 use crate::entropy::{self, ENTROPIES, Entropy};
@@ -262,44 +263,41 @@ pub struct Active<'a> {
 
 impl Active<'_> {
     /// Counts one frame.
-    ///
-    /// `wire_length` is the frame's length on the wire, which a capture may have cut; `slot` is the current slot of staggered
-    /// registers (see [`Staggered`]) and ignored otherwise.
     #[inline(always)]
-    pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, wire_length: u32, slot: u32) {
-        if let Some(observation) = self.observe(context, link, frame, wire_length, slot) {
+    pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, arrival: Arrival<impl Packets>) {
+        if let Some(observation) = self.observe(context, link, frame, arrival) {
             self.measure(context, &[observation]);
         }
     }
 
     /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet.
     #[inline(always)]
-    pub fn observe<F: Frame + ?Sized>(
+    pub fn observe<F: Frame + ?Sized, P: Packets>(
         &mut self,
         context: &Context<'_>,
         link: Link,
         frame: &F,
-        wire_length: u32,
-        slot: u32,
-    ) -> Option<Observation> {
+        arrival: Arrival<P>,
+    ) -> Option<Observation<P>> {
         let counters = &mut self.bank.counters;
-        counters.bytes = counters.bytes.wrapping_add(u64::from(wire_length));
+        let packets = u64::from(arrival.packets.number());
+        counters.bytes = counters.bytes.wrapping_add(u64::from(arrival.wire_length));
         let packet = match network(frame, link) {
             Ok(packet) => packet,
             Err(reject) => {
-                counters.reject(reject);
+                counters.reject(reject, packets);
                 return None;
             }
         };
         // Keys are inlined for each family, so that nothing has to be told apart twice.
         Some(match packet {
             Packet::V4(_) => {
-                counters.ipv4 = counters.ipv4.wrapping_add(1);
-                Observation::of(&context.settings, frame, &packet, wire_length, slot)
+                counters.ipv4 = counters.ipv4.wrapping_add(packets);
+                Observation::of(&context.settings, frame, &packet, arrival)
             }
             Packet::V6(_) => {
-                counters.ipv6 = counters.ipv6.wrapping_add(1);
-                Observation::of(&context.settings, frame, &packet, wire_length, slot)
+                counters.ipv6 = counters.ipv6.wrapping_add(packets);
+                Observation::of(&context.settings, frame, &packet, arrival)
             }
         })
     }
@@ -307,7 +305,7 @@ impl Active<'_> {
     /// The second half of [`record`](Self::record), for packets in the order in which they came: one measurement after the other, so that
     /// each finds its own tables in the nearest cache. None of them looks at another, and so the result is that of packets one by one.
     #[inline(always)]
-    pub fn measure(&mut self, context: &Context<'_>, packets: &[Observation]) {
+    pub fn measure(&mut self, context: &Context<'_>, packets: &[Observation<impl Packets>]) {
         let Context { settings, tabulation, sharing } = context;
         // By value: a reference to what may be constants would keep the compiler from seeing them.
         let Settings { cardinality, entropy, frequency, membership, heavy } = *settings;
@@ -324,7 +322,7 @@ impl Active<'_> {
             }
             Mode::Staggered => {
                 for packet in packets {
-                    self.staggered.update(hash(packet.by(cardinality.key)), cardinality.precision, packet.slot);
+                    self.staggered.update(hash(packet.by(cardinality.key)), cardinality.precision, packet.arrival.slot);
                 }
             }
         }
@@ -332,18 +330,21 @@ impl Active<'_> {
             let ([first, second], [first_sum, second_sum]) = (entropy, &mut self.bank.entropy);
             if let Some(kind) = first.mode.sketch() {
                 for packet in packets {
-                    first_sum.update(first_sketch, *sharing, kind, first.shape, packet.by(first.key), tabulation);
+                    let (crc, number) = (packet.by(first.key), packet.number());
+                    first_sum.update_by(first_sketch, *sharing, kind, first.shape, crc, tabulation, number);
                 }
             }
             if let Some(kind) = second.mode.sketch() {
                 for packet in packets {
-                    second_sum.update(second_sketch, *sharing, kind, second.shape, packet.by(second.key), tabulation);
+                    let (crc, number) = (packet.by(second.key), packet.number());
+                    second_sum.update_by(second_sketch, *sharing, kind, second.shape, crc, tabulation, number);
                 }
             }
         }
         if let Some(kind) = frequency.mode.sketch() {
             for packet in packets {
-                self.bank.frequency.update(kind, frequency.shape, packet.by(frequency.key), tabulation);
+                let (crc, number) = (packet.by(frequency.key), packet.number());
+                self.bank.frequency.update_by(kind, frequency.shape, crc, tabulation, number);
             }
         }
         if membership.on {
@@ -353,7 +354,8 @@ impl Active<'_> {
         }
         if heavy.algorithm != Algorithm::Off {
             for packet in packets {
-                let item = Item { signature: packet.by(heavy.key), bytes: packet.wire_length, key: &packet.heavy };
+                let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
+                let item = Item { signature: packet.by(heavy.key), packets, bytes, key: &packet.heavy };
                 self.bank.heavy.update(&heavy, item);
             }
         }
@@ -362,14 +364,13 @@ impl Active<'_> {
 
 /// What measurements have to know of a packet: of its keys those that are used, each made once, however many measurements are by it.
 #[derive(Clone, Copy)]
-pub struct Observation {
+pub struct Observation<P = One> {
     /// CRCs of keys.
     src: u32,
     dst: u32,
     src_dst: u32,
     five_tuple: u32,
-    wire_length: u32,
-    slot: u32,
+    arrival: Arrival<P>,
     /// The key of heavy hitters itself.
     heavy: FlowKey,
 }
@@ -377,10 +378,12 @@ pub struct Observation {
 impl Observation {
     /// Of no packet; to be overwritten.
     pub const EMPTY: Observation =
-        Observation { src: 0, dst: 0, src_dst: 0, five_tuple: 0, wire_length: 0, slot: 0, heavy: FlowKey::EMPTY };
+        Observation { src: 0, dst: 0, src_dst: 0, five_tuple: 0, arrival: Arrival::new(0, 0), heavy: FlowKey::EMPTY };
+}
 
+impl<P: Packets> Observation<P> {
     #[inline(always)]
-    fn of<F: Frame + ?Sized>(settings: &Settings, frame: &F, packet: &Packet<'_>, wire_length: u32, slot: u32) -> Self {
+    fn of<F: Frame + ?Sized>(settings: &Settings, frame: &F, packet: &Packet<'_>, arrival: Arrival<P>) -> Self {
         let crc = |key: KeyKind| if settings.uses(key) { key.crc32(frame, packet) } else { 0 };
         let heavy = &settings.heavy;
         Observation {
@@ -388,10 +391,14 @@ impl Observation {
             dst: crc(KeyKind::Dst),
             src_dst: crc(KeyKind::SrcDst),
             five_tuple: crc(KeyKind::FiveTuple),
-            wire_length,
-            slot,
+            arrival,
             heavy: if heavy.algorithm == Algorithm::Off { FlowKey::EMPTY } else { heavy.key.extract(frame, packet) },
         }
+    }
+
+    #[inline(always)]
+    fn number(&self) -> u32 {
+        self.arrival.packets.number()
     }
 
     #[inline(always)]

@@ -26,7 +26,7 @@ fn key(flow: u32) -> FlowKey {
 
 fn count<const N: usize>(table: &mut Table<N>, settings: &Settings, packets: &[(u32, u32)]) {
     for &(flow, bytes) in packets {
-        table.update(settings, Item { signature: signature(flow), bytes, key: &key(flow) });
+        table.update(settings, Item { signature: signature(flow), packets: 1, bytes, key: &key(flow) });
     }
 }
 
@@ -406,7 +406,7 @@ fn nothing_is_counted_unless_asked_for() {
     for algorithm in Algorithm::ALL {
         let settings = settings(algorithm, Unit::Packets, 4);
         let mut table = Small::new();
-        table.update_few_slots(&settings, Item { signature: 7, bytes: 64, key: &key(7) });
+        table.update_few_slots(&settings, Item { signature: 7, packets: 1, bytes: 64, key: &key(7) });
         assert_eq!(table.total(), u64::from(!algorithm.takes_any_slot()), "{}", algorithm.name());
     }
 }

@@ -1,7 +1,7 @@
 //! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
 
 use flowgauge_core::parse::{Packet, Reject, Transport, network, transport};
-use flowgauge_core::{Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash};
+use flowgauge_core::{Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash};
 use proptest::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -210,7 +210,7 @@ fn one_frame_raises_one_counter_and_one_register() {
     let mut counting = nothing_counted(&context.settings);
     let (state, shared) = &mut *counting;
     let frame: &[u8] = &ethernet(&[], 0x0800, &ipv4(0, 0, 6));
-    state.active(shared, 1).record(&context, Link::Ethernet, frame, 1514, 0);
+    state.active(shared, 1).record(&context, Link::Ethernet, frame, Arrival::new(1514, 0));
     let bank = &state.banks[1];
     assert_eq!((bank.counters.ipv4, bank.counters.packets(), bank.counters.bytes), (1, 1, 1514));
     let (index, level) = context.settings.cardinality.precision.split(tabulation.hash(0xa757_b578));
@@ -276,7 +276,7 @@ proptest! {
         let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
         let mut counting = nothing_counted(&settings);
         let (state, shared) = &mut *counting;
-        state.active(shared, 0).record(&context, link, &frame, 60, 0);
+        state.active(shared, 0).record(&context, link, &frame, Arrival::new(60, 0));
         let counters = state.banks[0].counters;
         prop_assert_eq!((counters.packets(), counters.bytes), (1, 60));
         let counted = state.banks[0].cardinality.levels(settings.cardinality.precision).iter().any(|&level| level > 0);

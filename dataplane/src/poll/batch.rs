@@ -147,7 +147,7 @@ fn record_other(bank: &mut Bank, context: &Context<'_>, link: Link, bytes: &[u8]
     bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
     match network(bytes, link) {
         Ok(packet) => raise_alone(bank, context, bytes, &packet),
-        Err(cause) => bank.counters.reject(cause),
+        Err(cause) => bank.counters.reject(cause, 1),
     }
 }
 
@@ -229,7 +229,7 @@ pub(super) mod tests {
     use super::*;
     use crate::zeroed::Zeroed;
     use flowgauge_core::hash::crc32;
-    use flowgauge_core::{Shared, Sharing, State};
+    use flowgauge_core::{Arrival, Shared, Sharing, State};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -290,7 +290,7 @@ pub(super) mod tests {
                 let mut filling = batch.fill(batched.active(&shared, 0), &context);
                 for (bytes, link) in rest.by_ref().take(length) {
                     let wire_length = 1000 + bytes.len() as u32;
-                    one_by_one.active(&shared, 0).record(&context, *link, bytes.as_slice(), wire_length, 0);
+                    one_by_one.active(&shared, 0).record(&context, *link, bytes.as_slice(), Arrival::new(wire_length, 0));
                     filling.record(
                         settings.cardinality.key,
                         settings.cardinality.hash,

@@ -5,7 +5,7 @@
 //! on their way from memory.
 
 use super::port::Frame;
-use flowgauge_core::{Active, Context, Link, Observation};
+use flowgauge_core::{Active, Arrival, Context, Link, Observation};
 
 /// Packets of a pass: 4 KiB of observations.
 const LENGTH: usize = 64;
@@ -28,7 +28,7 @@ impl Passes {
     pub fn record(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
         // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
         let observation = if frame.link == Link::Ethernet {
-            active.observe(context, Link::Ethernet, frame.bytes, frame.wire_length, slot)
+            active.observe(context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, slot))
         } else {
             observe_unlikely(active, context, frame, slot)
         };
@@ -52,7 +52,7 @@ impl Passes {
 #[cold]
 #[inline(never)]
 fn observe_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) -> Option<Observation> {
-    active.observe(context, frame.link, frame.bytes, frame.wire_length, slot)
+    active.observe(context, frame.link, frame.bytes, Arrival::new(frame.wire_length, slot))
 }
 
 #[cfg(test)]
@@ -100,7 +100,12 @@ mod tests {
                 let mut active = in_passes.active(&shared, 0);
                 for ((bytes, link), number) in rest.by_ref().take(length) {
                     let (wire_length, slot) = (number, number / 100);
-                    one_by_one.active(&one_by_one_shared, 0).record(&context, *link, bytes.as_slice(), wire_length, slot);
+                    one_by_one.active(&one_by_one_shared, 0).record(
+                        &context,
+                        *link,
+                        bytes.as_slice(),
+                        Arrival::new(wire_length, slot),
+                    );
                     passes.record(&mut active, &context, &Frame { bytes, wire_length, timestamp: 0, link: *link }, slot);
                 }
                 passes.flush(&mut active, &context);

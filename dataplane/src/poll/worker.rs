@@ -9,7 +9,7 @@ use super::port::{Frame, Port, Received};
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::network;
-use flowgauge_core::{Active, Context, HashMode, KeyKind, Link, Settings, Sharing, Tabulation};
+use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Settings, Sharing, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -127,7 +127,7 @@ impl<P: Port> Worker<P> {
             let context = Context { settings: Settings::only(cardinality), tabulation, sharing };
             // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
             if frame.link == Link::Ethernet {
-                active.record(&context, Link::Ethernet, frame.bytes, frame.wire_length, 0);
+                active.record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
             } else {
                 record_unlikely(&mut active, &context, &frame);
             }
@@ -165,7 +165,7 @@ impl<P: Port> Worker<P> {
 #[cold]
 #[inline(never)]
 fn record_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>) {
-    active.record(context, frame.link, frame.bytes, frame.wire_length, 0);
+    active.record(context, frame.link, frame.bytes, Arrival::new(frame.wire_length, 0));
 }
 
 const KEYS: usize = 1024;

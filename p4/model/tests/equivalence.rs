@@ -14,7 +14,7 @@ use flowgauge_core::cardinality::{self, Settings as Cardinality};
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership::{self, FilterShape};
-use flowgauge_core::{Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::{Tables, traffic};
@@ -60,7 +60,7 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
     static EMPTY: State = State::new();
     let (mut state, shared) = (boxed(&EMPTY), Box::new(Shared::new()));
     for frame in frames {
-        state[0].active(&shared, 0).record(&context, Link::Ethernet, frame, frame.len() as u32, 0);
+        state[0].active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
     }
     let mut window = Window::new();
     window.bank[0] = state[0].banks[0];

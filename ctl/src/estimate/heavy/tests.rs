@@ -13,7 +13,7 @@ fn settings(algorithm: Algorithm) -> Settings {
 
 fn count(table: &mut Small, settings: &Settings, flow: u32, bytes: u32) {
     let key = flow.to_be_bytes();
-    table.update(settings, Item { signature: crc32(&key), bytes, key: &FlowKey::new(&key) });
+    table.update(settings, Item { signature: crc32(&key), packets: 1, bytes, key: &FlowKey::new(&key) });
 }
 
 #[test]

@@ -14,7 +14,8 @@
 //!
 //! c is the smallest count and w the packet's weight: 1 where packets are counted, its length where bytes are. The papers count packets.
 //! w/(c + w) is what keeps counts right in the mean with other weights too: a packet that is admitted adds c + w to the count of its
-//! flow, one that is not adds nothing, and the mean of both is w.
+//! flow, one that is not adds nothing, and the mean of both is w. Packets that came as one frame are one packet of their weight together: a
+//! flow in the table has the count that it would have of packets one by one, and one that is not tosses one coin instead of many.
 //!
 //! A flow is told from another by its *signature* alone, the CRC of its key: two flows with one signature are one. IPv4 sources
 //! and destinations all have different ones. Of other keys n flows have another with their signature with a probability of
@@ -139,12 +140,14 @@ impl Default for Settings {
     }
 }
 
-/// A packet.
+/// A packet, or several in a row that came as one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     /// The CRC of the packet's flow key.
     pub signature: u32,
-    /// Bytes on the wire.
+    /// How many there are, at least 1.
+    pub packets: u32,
+    /// Bytes on the wire, of all of them.
     pub bytes: u32,
     /// The flow key itself; copied when the flow is given a slot.
     pub key: &'a FlowKey,
@@ -263,10 +266,10 @@ impl<const N: usize> Table<N> {
     #[inline(always)]
     fn weigh(&mut self, settings: &Settings, item: &Item<'_>) -> u64 {
         let weight = match settings.unit {
-            Unit::Packets => 1,
+            Unit::Packets => u64::from(item.packets),
             Unit::Bytes => u64::from(item.bytes.max(1)),
         };
-        self.packets = self.packets.wrapping_add(1);
+        self.packets = self.packets.wrapping_add(item.packets);
         self.total = self.total.wrapping_add(weight);
         weight
     }

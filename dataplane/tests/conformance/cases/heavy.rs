@@ -40,7 +40,7 @@ fn check(backend: &dyn Backend, settings: Settings) {
         for core in backend.cores(&frames) {
             let mut table = Box::new(Heavy::new());
             for (key, bytes) in packets(&core, &settings) {
-                table.update(&settings, Item { signature: crc32(key.as_bytes()), bytes, key: &key });
+                table.update(&settings, Item { signature: crc32(key.as_bytes()), packets: 1, bytes, key: &key });
             }
             expected.merge(&table, &settings);
         }

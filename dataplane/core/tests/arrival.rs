@@ -1,0 +1,128 @@
+//! A frame that stands for several packets on the wire counts as they would one by one.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
+use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::{Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation, membership};
+
+/// Ethernet, IPv4, TCP; every eighth is no IP.
+fn frame(flow: u8, number: usize) -> [u8; 54] {
+    let mut bytes = [0; 54];
+    bytes[12..15].copy_from_slice(&[0x08, if number % 8 == 7 { 0x06 } else { 0x00 }, 0x45]);
+    bytes[17] = 40;
+    bytes[23] = 6;
+    bytes[26..30].copy_from_slice(&[10, 0, 0, flow]);
+    bytes[30..34].copy_from_slice(&[192, 0, 2, flow / 4]);
+    bytes[34..38].copy_from_slice(&[1, flow, 0, 80]);
+    bytes
+}
+
+fn settings(sketches: SketchKind, shape: Shape, heavy: (Algorithm, Unit)) -> Settings {
+    let sketch = |key| sketch::Settings { mode: sketches.into(), key, shape };
+    let mut settings = Settings::default();
+    settings.cardinality.mode = Mode::Windowed;
+    settings.entropy = [sketch(KeyKind::Src), sketch(KeyKind::SrcDst)];
+    settings.frequency = sketch(KeyKind::Dst);
+    settings.membership = membership::Settings { on: true, key: KeyKind::FiveTuple, ..Default::default() };
+    // Slots for all flows.
+    let (algorithm, unit) = heavy;
+    settings.heavy = heavy::Settings { algorithm, unit, key: KeyKind::FiveTuple, slots_log2: 12 };
+    settings
+}
+
+fn empty() -> (Box<State>, Box<Shared>) {
+    // Each is made on the stack first, and they are larger than the stack of a test.
+    let made = std::thread::Builder::new().stack_size(64 << 20).spawn(|| (Box::new(State::new()), Box::new(Shared::new())));
+    made.unwrap().join().unwrap()
+}
+
+/// Numbers of segments, that of a large super-packet included.
+const SEGMENTS: [u32; 8] = [1, 2, 45, 1, 3, 64, 17, 7282];
+
+#[test]
+fn a_super_packet_gives_the_bits_that_its_segments_give() {
+    let tabulation = Box::new(Tabulation::from_seed(3));
+    let kinds = SketchKind::ALL.into_iter().cycle();
+    // Few columns, so that flows share them and estimates of a Count Sketch are below zero too.
+    let shapes = [Shape::DEFAULT, Shape::new(5, 16).unwrap(), Shape::new(7, 64).unwrap()].into_iter().cycle();
+    let sharing = [Sharing::Alone, Sharing::Shared].into_iter().cycle();
+    let heavy = Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)));
+    for (((heavy, kind), shape), sharing) in heavy.zip(kinds).zip(shapes).zip(sharing) {
+        let settings = settings(kind, shape, heavy);
+        let context = Context { settings, tabulation: &tabulation, sharing };
+        let ((mut whole, whole_shared), (mut single, single_shared)) = (empty(), empty());
+        for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(300) {
+            let frame = frame((number * 7 % 61) as u8, number);
+            let (frame, slot) = (frame.as_slice(), 0);
+            // All but the last are full.
+            let lengths = (1..segments).map(|_| 1514).chain([60 + number as u32]);
+            let mut active = single.active(&single_shared, 0);
+            lengths.clone().for_each(|length| active.record(&context, Link::Ethernet, frame, Arrival::new(length, slot)));
+            let super_packet = Arrival { wire_length: lengths.sum(), packets: Segments(segments), slot };
+            whole.active(&whole_shared, 0).record(&context, Link::Ethernet, frame, super_packet);
+            let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
+            assert_eq!(whole.counters, single.counters, "frame {number}, {settings:?}");
+            assert_eq!(whole.entropy, single.entropy, "frame {number}, {settings:?}");
+        }
+        let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
+        assert!(whole.cardinality == single.cardinality && whole.membership == single.membership, "{settings:?}");
+        assert!(whole.frequency == single.frequency, "{settings:?}");
+        assert!(whole.heavy == single.heavy, "{settings:?}");
+        let sketches = |shared: &Shared| {
+            let mut sketches: Vec<sketch::Sketch> = (0..2).map(|_| sketch::Sketch::new()).collect();
+            shared.merge_into(0, &settings, &mut sketches);
+            sketches
+        };
+        assert!(sketches(&whole_shared) == sketches(&single_shared), "{settings:?}");
+        assert!(whole.counters.non_ip > 0 && whole.entropy[0].sum > 0, "nothing was compared");
+    }
+}
+
+/// Of a table that is full, one coin decides for all segments: counts and bounds stay sound.
+#[test]
+fn totals_of_a_full_table_are_those_of_the_segments() {
+    let tabulation = Box::new(Tabulation::from_seed(3));
+    for (algorithm, unit) in Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit))) {
+        let mut settings = settings(SketchKind::CountMin, Shape::DEFAULT, (algorithm, unit));
+        settings.heavy.slots_log2 = 4;
+        let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+        let (mut state, shared) = empty();
+        for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(2000) {
+            let bytes = frame((number * 7 % 251) as u8, 0);
+            let arrival = Arrival { wire_length: segments * 1514, packets: Segments(segments), slot: 0 };
+            state.active(&shared, 0).record(&context, Link::Ethernet, bytes.as_slice(), arrival);
+        }
+        let packets = SEGMENTS.iter().sum::<u32>() * 250;
+        let heavy = &state.banks[0].heavy;
+        let total = u64::from(packets) * if unit == Unit::Bytes { 1514 } else { 1 };
+        assert_eq!((heavy.packets(), heavy.total()), (packets, total), "{algorithm:?}");
+        for entry in heavy.entries(&settings.heavy) {
+            assert!(entry.inherited <= entry.count && entry.count <= total, "{algorithm:?}: {entry:?}");
+        }
+    }
+}
+
+#[test]
+fn sums_of_logarithms_are_those_of_their_terms() {
+    let mut sum = 0;
+    for x in 0..200_000 {
+        sum += u64::from(PER_PACKET.log2(u64::from(x)));
+        assert_eq!(SUMS_PER_PACKET.up_to(x), sum, "{x}");
+    }
+    // Further up: at the edges of all stretches, a term at a time.
+    for leading in 17..32 {
+        for stretch in 0..16 {
+            let edge = (1_u32 << leading) + (stretch << (leading - 4));
+            for x in (edge - 2..edge + 2).chain([edge | 0x1234]) {
+                let difference = SUMS_PER_PACKET.up_to(x) - SUMS_PER_PACKET.up_to(x - 1);
+                assert_eq!(difference, u64::from(PER_PACKET.log2(u64::from(x))), "{x}");
+            }
+        }
+    }
+    assert_eq!(
+        SUMS_PER_PACKET.up_to(u32::MAX) - SUMS_PER_PACKET.up_to(u32::MAX - 1),
+        u64::from(PER_PACKET.log2(u64::from(u32::MAX)))
+    );
+}
