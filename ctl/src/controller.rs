@@ -416,6 +416,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     /// Sums up.
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
+        // What was noticed when the last window was closed.
+        self.look_after_events()?;
         if self.plan.estimation.settings.cardinality.mode != Mode::Staggered {
             let parts: Vec<Option<Record>> = (0..self.parts.len()).map(|part| self.sum_up(Some(part))).collect::<Result<_, _>>()?;
             self.summary.parts = parts.into_iter().flatten().collect();

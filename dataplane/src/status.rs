@@ -63,7 +63,7 @@ pub struct ProgramStatus {
     pub place: Place,
     /// The kernel's number of it, as in `bpftool prog`; `None` if the kernel does not tell.
     pub program: Option<u32>,
-    /// Whether its interface still exists.
+    /// Whether it is attached to its interface.
     pub attached: bool,
 }
 

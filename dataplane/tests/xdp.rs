@@ -438,9 +438,8 @@ fn an_interface_that_vanishes_is_reported_once() {
         ip("link del dev rx").unwrap();
         // A new interface of the same name is another one.
         veth::pair(SENDER, RECEIVER).unwrap();
-        assert!(
-            matches!(&xdp.events().unwrap()[..], [Event::Warning(warning), Event::TrafficEnded] if warning.contains("is gone"))
-        );
+        let events = xdp.events().unwrap();
+        assert!(matches!(&events[..], [Event::Warning(warning), Event::TrafficEnded] if warning.contains("is gone")), "{events:?}");
         assert_eq!(xdp.events().unwrap(), []);
         xdp.rotate().unwrap();
     });

@@ -1,11 +1,18 @@
 //! What the kernel knows of an interface.
 
 use crate::losses::{LossCause, Losses};
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 
 /// The number of an interface of this thread's network namespace; an interface that is made anew gets another one.
 pub(crate) fn index(interface: &str) -> Option<u32> {
     if_nametoindex(interface).ok()
+}
+
+/// The name that an interface has now; `None` if it is gone.
+pub(crate) fn name(index: u32) -> Option<String> {
+    // Where there is none, the library gives an empty name instead of an error.
+    let name = if_indextoname(index).ok()?.to_string_lossy().into_owned();
+    (!name.is_empty()).then_some(name)
 }
 
 /// Counters of an interface since it was made.

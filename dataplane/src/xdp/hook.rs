@@ -1,9 +1,11 @@
 //! One program at one place, with the memory it counts in.
 
 use super::device::{self, DeviceCounters};
+use super::link::{Hooks, Link};
 use super::mapped::{Cores, Sketches};
 use super::object::{self, Globals, NoteArray, Plain};
-use super::pins::{self, Identity, Note, Pins};
+use super::pins::{Found, Identity, Note, Pins};
+use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
 use crate::capabilities::Direction;
 use crate::error::Error;
@@ -12,14 +14,13 @@ use crate::snapshot::{Place, Snapshot};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use aya::maps::{Map, MapData};
-use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
 use aya::programs::xdp::XdpMode;
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp as Program};
+use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use aya::{Ebpf, EbpfError};
 use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::{Bank, Settings};
 use std::io;
+use std::os::fd::AsFd;
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
@@ -27,14 +28,18 @@ pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lis
 pub(super) struct Hook {
     pub(super) place: Place,
     pub(super) note: Note,
-    pub(super) gone: bool,
+    pub(super) state: State,
     /// The kernel's number of the program, if it tells.
     pub(super) program: Option<u32>,
     /// Losses of the interface when counting began.
     losses_before: Losses,
-    /// Keeps the program attached if it is not pinned. Before the pins, so that no packet is counted once those are gone.
-    _link: Option<FdLink>,
-    pins: Option<(Pins, NoteArray)>,
+    /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet is counted once those are gone.
+    pub(super) link: Option<Link>,
+    /// What was seen when last looked at.
+    pub(super) seen: Seen,
+    pub(super) pins: Option<(Pins, NoteArray)>,
+    /// To attach it again.
+    pub(super) programs: Option<Ebpf>,
     memory: Memory,
     /// What samples are copied to, core by core.
     scratch: Box<Bank>,
@@ -56,18 +61,20 @@ pub(super) struct Hooked {
 /// Counts frames that are injected, at no interface.
 pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
     let identity = identity(options, tables);
-    let mut programs = load(place, options, &identity, tables)?;
+    let mut programs = load(place, options, &identity, tables, None)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     let memory = map(place, &programs)?;
     let note = Note::new(&identity, 0, now_ns());
     let hook = Hook {
         place: place.clone(),
         note,
-        gone: false,
+        state: State::Counting,
         program: None,
         losses_before: Losses::default(),
-        _link: None,
+        link: None,
+        seen: Seen::at(""),
         pins: None,
+        programs: None,
         memory,
         scratch: Bank::boxed(),
     };
@@ -84,14 +91,16 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     let identity = identity(options, tables);
     let note = Note::new(&identity, index, now_ns());
     let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place)).transpose()?;
-    let blank = |note, pins, memory, program, link| Hook {
+    let blank = |note, pins, memory, link: Link, programs| Hook {
         place: place.clone(),
         note,
-        gone: false,
-        program,
+        state: State::Counting,
+        program: link.attachment().ok().map(|attachment| attachment.program),
         losses_before: counters.losses(),
-        _link: link,
+        link: Some(link),
+        seen: Seen::at(interface),
         pins,
+        programs: Some(programs),
         memory,
         scratch: Bank::boxed(),
     };
@@ -104,29 +113,28 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
-            let found = pins.adopt(place, &note)?;
-            let memory = map_all(place, &found.cores, &found.shared)?;
+            let Found { note, notes, link } = pins.adopt(place, &note)?;
+            // The programs are for the case that they have to be attached again. They count in the memory that is there.
+            let programs = load(place, options, &identity, tables, Some(&pins))?;
+            let memory = map(place, &programs)?;
             pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-            let hook = blank(found.note, Some((pins, found.notes)), memory, found.program, None);
-            return Ok(Hooked { hook, adopted: true, programs: None });
+            return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: true, programs: None });
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
-        let mut programs = load(place, options, &identity, tables)?;
+        let mut programs = load(place, options, &identity, tables, None)?;
         let memory = map(place, &programs)?;
         let (cores, shared) = (array(place, &programs, object::CORES)?, array(place, &programs, object::SHARED)?);
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let notes = pins.keep(cores, shared, notes)?;
-        let link = attach(place, options, &mut programs)?;
-        let program = pins::program_of(&link);
-        link.pin(pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
+        let link = attach(place, index, options, &mut programs)?;
+        link.pin(&pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, program, None), adopted: false, programs: None });
+        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None });
     }
-    let mut programs = load(place, options, &identity, tables)?;
+    let mut programs = load(place, options, &identity, tables, None)?;
     let memory = map(place, &programs)?;
-    let link = attach(place, options, &mut programs)?;
-    let program = pins::program_of(&link);
-    Ok(Hooked { hook: blank(note, None, memory, program, Some(link)), adopted: false, programs: None })
+    let link = attach(place, index, options, &mut programs)?;
+    Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None })
 }
 
 fn identity(options: &Options, tables: &Tables) -> Identity {
@@ -138,13 +146,15 @@ fn identity(options: &Options, tables: &Tables) -> Identity {
     Identity { settings, seed: tables.seed, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
 }
 
-fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables) -> Result<Ebpf, Error> {
+/// Loads the object; it counts in the memory of the pins, if there are any.
+fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables, pins: Option<&Pins>) -> Result<Ebpf, Error> {
     let Identity { settings, slot_ns, boot_ns, .. } = *identity;
     let globals = Globals { settings, tabulation: &tables.tabulation, slot_ns, boot_ns, verdict: options.task.verdict() };
-    object::load(&globals, super::cpus()).map_err(|error| refused(place, loading(&error)))
+    let arrays = pins.map(Pins::arrays);
+    object::load(&globals, super::cpus(), arrays.as_ref()).map_err(|error| refused(place, loading(&error)))
 }
 
-fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
+pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
     match programs.map(name) {
         Some(Map::Array(data)) => Ok(data),
         _ => Err(refused(place, format!("the object has no array {name}; rebuild it with ebpf/build"))),
@@ -180,23 +190,44 @@ fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), P
     }
 }
 
-fn attach(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<FdLink, Error> {
-    let (mode, name) = (options.mode, options.program(place.direction));
-    let too_old = |_| refused(place, "this kernel has no links for it; it takes Linux 5.9, and 6.6 for egress".to_owned());
-    verify(place, options, programs).map_err(|error| refused(place, loading(&error)))?;
-    let failed = |error: ProgramError| refused(place, attaching(&error, mode, place.direction, "--xdp-mode skb"));
-    match place.direction {
-        Direction::Ingress => {
-            let program = ingress(programs, name).map_err(failed)?;
-            let link = program.attach(&place.interface, mode.into()).map_err(failed)?;
-            FdLink::try_from(program.take_link(link).map_err(failed)?).map_err(too_old)
-        }
-        Direction::Egress => {
-            let program = egress(programs, name).map_err(failed)?;
-            let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-            let link = program.attach_with_options(&place.interface, TcAttachType::Egress, order).map_err(failed)?;
-            FdLink::try_from(program.take_link(link).map_err(failed)?).map_err(too_old)
-        }
+/// Attaches the program to the interface of this number, loading it if it is not loaded.
+pub(super) fn attach(place: &Place, index: u32, options: &Options, programs: &mut Ebpf) -> Result<Link, Error> {
+    let mode = options.mode;
+    let program = program(place, options, programs)?;
+    let link = match place.direction {
+        Direction::Ingress => Link::xdp(program.as_fd(), index, mode),
+        Direction::Egress => Link::tcx(program.as_fd(), index, Hooks::TcxEgress),
+    };
+    link.map_err(|error| refused(place, attaching(&error, mode, place.direction, "--xdp-mode skb")))
+}
+
+/// Makes a link run the program, whatever it runs.
+pub(super) fn put(place: &Place, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Error> {
+    let program = program(place, options, programs)?;
+    link.replace(program.as_fd()).map_err(|error| refused(place, format!("cannot put the program in its place: {error}")))
+}
+
+/// The program in the kernel, loaded if it is not.
+fn program<'a>(place: &Place, options: &Options, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, Error> {
+    let name = options.program(place.direction);
+    let fd = match place.direction {
+        Direction::Ingress => ingress(programs, name).and_then(|program| {
+            loaded(program.load())?;
+            program.fd()
+        }),
+        Direction::Egress => egress(programs, name).and_then(|program| {
+            loaded(program.load())?;
+            program.fd()
+        }),
+    };
+    fd.map_err(|error| refused(place, loading(&error)))
+}
+
+/// A program that was loaded before is as good.
+fn loaded(outcome: Result<(), ProgramError>) -> Result<(), ProgramError> {
+    match outcome {
+        Err(ProgramError::AlreadyLoaded) => Ok(()),
+        outcome => outcome,
     }
 }
 
@@ -231,7 +262,7 @@ impl Loading for EbpfError {}
 impl Loading for ProgramError {}
 
 /// `generic`: the option for the mode that every interface has.
-pub(super) fn attaching(error: &ProgramError, mode: Mode, direction: Direction, generic: &str) -> String {
+pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Mode, direction: Direction, generic: &str) -> String {
     let cause = io_error(error);
     match (cause, direction) {
         (Some(libc::EBUSY | libc::EEXIST), Direction::Ingress) => {
@@ -272,6 +303,22 @@ impl Hook {
         array.set(0, Plain(self.note), 0).map_err(|error| pins.failed("write the note", &error))
     }
 
+    /// Pins the link, in the place of one that is no more.
+    pub(super) fn pin_link(&mut self) -> Result<(), Error> {
+        let Some((pins, _)) = &self.pins else { return Ok(()) };
+        match std::fs::remove_file(pins.link()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(pins.failed("remove the pin of a link", &error)),
+            _ => self.mend_pins().map(drop),
+        }
+    }
+
+    /// Makes anew what others removed of the pins. Gives whether there was anything.
+    pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
+        let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else { return Ok(false) };
+        let (cores, shared) = (array(&self.place, programs, object::CORES)?, array(&self.place, programs, object::SHARED)?);
+        pins.mend(self.link.as_ref(), cores, shared)
+    }
+
     /// Makes the other bank active, for packets to come.
     pub(super) fn flip(&mut self, now_ns: u64) -> Result<(), Error> {
         self.note.flip(now_ns);
@@ -292,8 +339,21 @@ impl Hook {
         self.memory.sketches.shared().clear(idle, settings);
     }
 
+    /// Notes that packets may be missing in the active bank.
+    pub(super) fn mark_gap(&mut self) {
+        let bit = 1 << self.active();
+        if self.note.gaps & bit == 0 {
+            self.note.gaps |= bit;
+            // Who adopts would not know of the gap; this process does.
+            if let Err(error) = self.write_note() {
+                tracing::debug!("{error}");
+            }
+        }
+    }
+
     /// Notes that the closed window was published.
     pub(super) fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.note.gaps &= 1 << self.active();
         self.note.unpublished = 0;
         self.note.next_window = window + 1;
         self.write_note()
@@ -331,7 +391,8 @@ impl Hook {
         let idle = self.active() ^ 1;
         let mut bank = Bank::boxed();
         self.memory.cores.closed(idle).for_each(|part| bank.merge(part, settings));
-        let mut snapshot = Snapshot::of(bank, settings, tables.hash);
+        let complete = self.note.gaps >> idle & 1 == 0;
+        let mut snapshot = Snapshot { complete, ..Snapshot::of(bank, settings, tables.hash) };
         self.memory.sketches.shared().merge_into(idle, settings, &mut snapshot.sketches);
         snapshot
     }
@@ -343,11 +404,5 @@ impl Hook {
                 .map_or_else(Losses::default, |counters| counters.losses().since(&self.losses_before)),
             Direction::Egress => Losses::default(),
         }
-    }
-
-    /// Whether the interface has gone since this was asked last; an interface made anew under its name is another one.
-    pub(super) fn has_gone(&mut self) -> bool {
-        let there = device::index(&self.place.interface) == Some(self.note.interface_index);
-        !there && !std::mem::replace(&mut self.gone, true)
     }
 }

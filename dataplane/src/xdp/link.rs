@@ -1,44 +1,228 @@
-//! Ending a pinned link at once. Removing its pin ends it too, but only after a grace period of the kernel, in which the interface
-//! still refuses the next program.
-#![allow(unsafe_code, reason = "aya has no call for it; this module makes two system calls")]
+//! Links: what keeps a program attached. They are asked and changed here, without the library's help, which neither tells where a link
+//! is attached nor asks for the order of programs.
+#![allow(unsafe_code, reason = "aya has no calls for it; this module makes system calls on structures of the kernel")]
 
+use super::Mode;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_LINK_UPDATE: libc::c_int = 29;
 const BPF_LINK_DETACH: libc::c_int = 34;
 
-/// The part of `union bpf_attr` that BPF_OBJ_GET reads.
+const BPF_F_BEFORE: u32 = 1 << 3;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+const XDP_FLAGS_HW_MODE: u32 = 1 << 3;
+
+/// Where a program can be attached (`enum bpf_attach_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Hooks {
+    Xdp = 37,
+    TcxEgress = 47,
+}
+
+/// The parts of `union bpf_attr` that the commands read; what is beyond is zero.
 #[repr(C)]
-struct ObjectGet {
+struct ObjectPath {
     path: u64,
     descriptor: u32,
     flags: u32,
 }
 
-/// The part of `union bpf_attr` that BPF_LINK_DETACH reads.
 #[repr(C)]
-struct LinkDetach {
-    descriptor: RawFd,
+struct LinkCreate {
+    program: RawFd,
+    index: u32,
+    hooks: u32,
+    flags: u32,
+    /// TCX: relative to what, and the revision expected; nothing.
+    tcx: [u64; 2],
 }
 
-fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads as many bytes as it is told there are, and these commands write none.
-    match unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) } {
+#[repr(C)]
+struct LinkUpdate {
+    link: RawFd,
+    program: RawFd,
+    flags: u32,
+    expected: u32,
+}
+
+#[repr(C)]
+struct LinkDetach {
+    link: RawFd,
+}
+
+#[repr(C)]
+struct ObjectInfo {
+    descriptor: RawFd,
+    length: u32,
+    info: u64,
+}
+
+#[repr(C)]
+struct ProgramQuery {
+    index: u32,
+    hooks: u32,
+    flags: u32,
+    attached: u32,
+    programs: u64,
+    count: u32,
+    _pad: u32,
+    program_flags: u64,
+    links: u64,
+    link_flags: u64,
+    revision: u64,
+}
+
+/// The beginning of `struct bpf_link_info`, for links at interfaces.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    _pad: u32,
+    index: u32,
+    rest: [u32; 11],
+}
+
+/// # Safety
+/// `attributes` must be the structure of the command; pointers in it must be valid for what the command reads and writes.
+unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
+    // SAFETY: the kernel reads and writes as many bytes as it is told there are; the rest is the caller's promise.
+    match unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) } {
         -1 => Err(io::Error::last_os_error()),
         answer => Ok(answer),
     }
 }
 
-/// Takes the program of a pinned link off its interface. The pin stays.
-pub(super) fn detach(pin: &Path) -> io::Result<()> {
-    let path = CString::new(pin.as_os_str().as_bytes())?;
-    let get = ObjectGet { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
-    let descriptor = RawFd::try_from(bpf(BPF_OBJ_GET, &get)?).map_err(io::Error::other)?;
+/// # Safety
+/// As [`bpf`]; the command must answer with a new descriptor.
+unsafe fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller promises.
+    let descriptor = unsafe { bpf(command, attributes)? };
+    let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-    let link = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    bpf(BPF_LINK_DETACH, &LinkDetach { descriptor: link.as_raw_fd() }).map(drop)
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// A program at an interface. It is detached when this is dropped, unless the link is pinned.
+pub(super) struct Link(OwnedFd);
+
+/// What the kernel knows of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attachment {
+    /// The kernel's number of the link.
+    pub(super) link: u32,
+    /// The kernel's number of the program.
+    pub(super) program: u32,
+    /// The interface's number; `None` once the link is detached, or the interface gone.
+    pub(super) index: Option<u32>,
+}
+
+impl Link {
+    /// Attaches an XDP program.
+    pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
+        let flags = match mode {
+            Mode::Native => XDP_FLAGS_DRV_MODE,
+            Mode::Skb => XDP_FLAGS_SKB_MODE,
+            Mode::Offload => XDP_FLAGS_HW_MODE,
+        };
+        Self::create(program, index, Hooks::Xdp, flags)
+    }
+
+    /// Attaches a TCX program before all others: what these drop, or end the line with, is seen as well.
+    pub(super) fn tcx(program: BorrowedFd<'_>, index: u32, hooks: Hooks) -> io::Result<Self> {
+        Self::create(program, index, hooks, BPF_F_BEFORE)
+    }
+
+    fn create(program: BorrowedFd<'_>, index: u32, hooks: Hooks, flags: u32) -> io::Result<Self> {
+        let program = program.as_raw_fd();
+        let mut create = LinkCreate { program, index, hooks: hooks as u32, flags, tcx: [0; 2] };
+        // SAFETY: the structure of this command, which makes a descriptor and has no pointers.
+        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(Link)
+    }
+
+    /// Opens a pinned link.
+    pub(super) fn open(pin: &Path) -> io::Result<Self> {
+        let path = CString::new(pin.as_os_str().as_bytes())?;
+        let mut get = ObjectPath { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
+        // SAFETY: the structure of this command, which makes a descriptor; the path ends with a zero and lives until it returns.
+        unsafe { descriptor(BPF_OBJ_GET, &mut get) }.map(Link)
+    }
+
+    /// Pins it, so that it outlives this process.
+    pub(super) fn pin(&self, pin: &Path) -> io::Result<()> {
+        let path = CString::new(pin.as_os_str().as_bytes())?;
+        let descriptor = self.0.as_raw_fd().unsigned_abs();
+        let mut pin = ObjectPath { path: path.as_ptr() as u64, descriptor, flags: 0 };
+        // SAFETY: the structure of this command; the path ends with a zero and lives until it returns.
+        unsafe { bpf(BPF_OBJ_PIN, &mut pin) }.map(drop)
+    }
+
+    /// Puts another program in the place of the one that is attached; no packet is without a program meanwhile.
+    pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let mut update = LinkUpdate { link: self.0.as_raw_fd(), program: program.as_raw_fd(), flags: 0, expected: 0 };
+        // SAFETY: the structure of this command, which has no pointers.
+        unsafe { bpf(BPF_LINK_UPDATE, &mut update) }.map(drop)
+    }
+
+    /// Takes the program off its interface at once. Dropping the last descriptor and pin does it too, but only after a grace period of
+    /// the kernel, in which the interface still refuses the next program.
+    pub(super) fn detach(&self) -> io::Result<()> {
+        let mut detach = LinkDetach { link: self.0.as_raw_fd() };
+        // SAFETY: the structure of this command, which has no pointers.
+        unsafe { bpf(BPF_LINK_DETACH, &mut detach) }.map(drop)
+    }
+
+    /// Where it is attached, and what runs there.
+    pub(super) fn attachment(&self) -> io::Result<Attachment> {
+        let mut info = LinkInfo::default();
+        let length = size_of::<LinkInfo>() as u32;
+        let mut ask = ObjectInfo { descriptor: self.0.as_raw_fd(), length, info: &raw mut info as u64 };
+        // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
+        unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+        const { assert!(offset_of!(LinkInfo, index) == 16, "what follows is aligned to eight bytes") };
+        Ok(Attachment { link: info.id, program: info.program, index: (info.index != 0).then_some(info.index) })
+    }
+}
+
+/// Programs at one hook that are told in order; more are of no interest.
+const MOST: usize = 64;
+
+/// The programs at a hook of an interface in the order in which they see packets: the numbers of each and of the link that holds it,
+/// which is 0 for a program without one.
+pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
+    let (mut programs, mut links) = ([0_u32; MOST], [0_u32; MOST]);
+    let mut query = ProgramQuery {
+        index,
+        hooks: hooks as u32,
+        flags: 0,
+        attached: 0,
+        programs: programs.as_mut_ptr() as u64,
+        count: MOST as u32,
+        _pad: 0,
+        program_flags: 0,
+        links: links.as_mut_ptr() as u64,
+        link_flags: 0,
+        revision: 0,
+    };
+    // SAFETY: the structure of this command, which writes no more than `count` numbers to each of the two arrays.
+    match unsafe { bpf(BPF_PROG_QUERY, &mut query) } {
+        // There are more, and the first were told.
+        Err(error) if error.raw_os_error() != Some(libc::ENOSPC) => return Err(error),
+        _ => {}
+    }
+    let count = (query.count as usize).min(MOST);
+    Ok(programs.into_iter().zip(links).take(count).collect())
 }

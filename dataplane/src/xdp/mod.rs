@@ -17,6 +17,7 @@ mod pins;
 pub(crate) mod redirect;
 mod sender;
 pub mod veth;
+mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
 pub use device::DeviceCounters;
@@ -42,6 +43,7 @@ use mapped::{can_wait, wait_for_packets_in_flight};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use watch::State;
 
 /// Where in the receive path an interface runs the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,6 +152,10 @@ struct Running {
     tables: Tables,
     phase: Phase,
     next_window: u64,
+    /// What is to be told.
+    said: Vec<Event>,
+    /// Whether it was told that nothing is counted any more.
+    ended: bool,
 }
 
 /// How far a rotation has come.
@@ -233,7 +239,8 @@ impl Dataplane for Xdp {
             *locked(&self.programs) = programs;
         }
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
-        let mut running = Running { hooks, tables: tables.clone(), phase: Phase::Ready, next_window };
+        let mut running =
+            Running { hooks, tables: tables.clone(), phase: Phase::Ready, next_window, said: Vec::new(), ended: false };
         if !any_adopted {
             self.running = Some(running);
             return Ok(None);
@@ -255,12 +262,14 @@ impl Dataplane for Xdp {
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
-        let (settings, interface) = (self.options.settings, self.capabilities.interface.clone());
+        let (settings, interface, options) = (self.options.settings, self.capabilities.interface.clone(), self.options.clone());
         let running = self.running("rotate")?;
         if running.phase == Phase::Closed {
             running.published(running.next_window, &settings)?;
         }
         if running.phase == Phase::Ready {
+            // What went wrong by now did so in the window that is closed.
+            running.look(&options);
             running.phase = Phase::Flipped;
             let now = now_ns();
             running.hooks.iter_mut().try_for_each(|hook| hook.flip(now))?;
@@ -282,17 +291,9 @@ impl Dataplane for Xdp {
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
-        let mut events = Vec::new();
-        let Some(running) = self.running.as_mut().filter(|_| self.attach) else { return Ok(events) };
-        for hook in running.hooks.iter_mut().filter(|hook| !hook.gone) {
-            if hook.has_gone() {
-                events.push(Event::Warning(format!("{}: the interface is gone, and the program with it", hook.place)));
-            }
-        }
-        if !events.is_empty() && running.hooks.iter().all(|hook| hook.gone) {
-            events.push(Event::TrafficEnded);
-        }
-        Ok(events)
+        let Some(running) = &mut self.running else { return Ok(Vec::new()) };
+        running.look(&self.options);
+        Ok(std::mem::take(&mut running.said))
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {
@@ -304,12 +305,35 @@ impl Dataplane for Xdp {
 
     fn status(&self) -> Status {
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
-        let status = |hook: &Hook| ProgramStatus { place: hook.place.clone(), program: hook.program, attached: !hook.gone };
+        let status = |hook: &Hook| ProgramStatus {
+            place: hook.place.clone(),
+            program: hook.program,
+            attached: hook.state == State::Counting,
+        };
         Status { programs: hooks.map(status).collect(), ..Status::default() }
     }
 }
 
 impl Running {
+    /// Looks after the programs. What several say alike is told once.
+    fn look(&mut self, options: &Options) {
+        let mut said = Vec::new();
+        self.hooks
+            .iter_mut()
+            .filter(|hook| hook.link.is_some() || hook.state != State::Counting)
+            .for_each(|hook| hook.look(options, &mut said));
+        for event in said {
+            if !self.said.contains(&event) {
+                self.said.push(event);
+            }
+        }
+        let counting = |hook: &Hook| hook.state == State::Counting;
+        if !self.ended && !self.hooks.iter().any(counting) {
+            self.ended = true;
+            self.said.push(Event::TrafficEnded);
+        }
+    }
+
     /// Repeats the step at which the earlier process may have been killed; see [`pins`].
     fn recover(&mut self, settings: &Settings) -> Result<(), Error> {
         if self.hooks.iter().all(|hook| hook.note.unpublished == 0) {
@@ -352,6 +376,7 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     let (mut bank, mut sketches) = (Bank::boxed(), zeroed::sketches(settings));
     let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Staggered::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
+    let complete = snapshots.iter().all(|snapshot| snapshot.complete);
     for snapshot in &snapshots {
         bank.merge(&snapshot.bank, settings);
         for ((sketch, theirs), entropy) in sketches.iter_mut().zip(&*snapshot.sketches).zip(&settings.entropy) {
@@ -365,5 +390,5 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { sketches, staggered, packets_before, packets_after, parts, ..Snapshot::of(bank, settings, tables.hash) }
+    Snapshot { sketches, staggered, packets_before, packets_after, complete, parts, ..Snapshot::of(bank, settings, tables.hash) }
 }

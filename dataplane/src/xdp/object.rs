@@ -7,6 +7,7 @@ use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::BLOCKS;
 use flowgauge_core::{Settings, Tabulation, sketch};
+use std::path::PathBuf;
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge.o"));
@@ -56,15 +57,20 @@ pub(super) struct Globals<'a> {
     pub(super) verdict: u32,
 }
 
-/// Loads maps and programs; programs are verified when they are loaded one by one.
-pub(super) fn load(globals: &Globals<'_>, cpus: usize) -> Result<Ebpf, EbpfError> {
+/// Loads maps and programs; programs are verified when they are loaded one by one. `arrays` are pins of the cores and of the shared
+/// sketches to count in, instead of new ones.
+pub(super) fn load(globals: &Globals<'_>, cpus: usize, arrays: Option<&[PathBuf; 2]>) -> Result<Ebpf, EbpfError> {
     const { assert!(size_of::<Settings>() == 6 * size_of::<sketch::Settings>(), "bytes, without padding") };
     const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS), "no padding") };
     let settings = Plain(globals.settings);
     let start = (&raw const *globals.tabulation).cast::<u8>();
     // SAFETY: integers without padding, as just checked, which live as long as `globals`.
     let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
-    EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    if let Some([cores, shared]) = arrays {
+        loader.map_pin_path(CORES, cores).map_pin_path(SHARED, shared);
+    }
+    loader
         .override_global("SETTINGS", &settings, true)
         .override_global("TABULATION", tabulation, true)
         .override_global("SLOT_NS", &globals.slot_ns, true)

@@ -15,12 +15,11 @@
 //! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
 //! between publishing it and step 3; none is ever lost.
 
-use super::link;
+use super::link::Link;
 use super::object::{NoteArray, Plain};
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
-use aya::programs::links::{FdLink, LinkInfo, PinnedLink};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{Core, HashMode, KeyKind, Precision, Settings, membership};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -38,7 +37,7 @@ const SHARED: &str = "shared";
 const NOTE: &str = "note";
 
 /// Changes whenever `Core`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +65,8 @@ pub(super) struct Note {
     pub(super) opened_ns: [u64; 2],
     /// Number of the first window that was not published yet.
     pub(super) next_window: u64,
+    /// Banks in which packets may be missing, a bit each.
+    pub(super) gaps: u64,
 }
 
 /// What a controller wants to count, or finds counted.
@@ -98,6 +99,7 @@ impl Note {
             since_ns: now_ns,
             opened_ns: [now_ns; 2],
             next_window: 0,
+            gaps: 0,
         }
     }
 
@@ -213,7 +215,9 @@ pub fn supported(directory: &Path) -> Result<(), Error> {
 pub(super) struct Pins {
     directory: PathBuf,
     /// Holds the lock.
-    _lock: File,
+    lock: File,
+    /// The note's array, to pin it again.
+    note: Option<MapData>,
     /// Whether the pins stay when this is dropped.
     pub(super) leave: bool,
 }
@@ -222,9 +226,7 @@ pub(super) struct Pins {
 pub(super) struct Found {
     pub(super) note: Note,
     pub(super) notes: NoteArray,
-    pub(super) program: Option<u32>,
-    pub(super) cores: MapData,
-    pub(super) shared: MapData,
+    pub(super) link: Link,
 }
 
 impl Pins {
@@ -246,7 +248,7 @@ impl Pins {
     fn lock(directory: PathBuf) -> Result<Self, TryLockError> {
         let lock = File::open(&directory).map_err(TryLockError::Error)?;
         lock.try_lock()?;
-        Ok(Pins { directory, _lock: lock, leave: false })
+        Ok(Pins { directory, lock, note: None, leave: false })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -262,7 +264,7 @@ impl Pins {
     pub(super) fn clear(&self) -> io::Result<()> {
         // An interface that is gone has taken the program with it.
         if self.is_counting()
-            && let Err(error) = link::detach(&self.path(LINK))
+            && let Err(error) = Link::open(&self.path(LINK)).and_then(|link| link.detach())
         {
             tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
         }
@@ -280,11 +282,40 @@ impl Pins {
     }
 
     /// Pins all but the link.
-    pub(super) fn keep(&self, cores: &MapData, shared: &MapData, notes: NoteArray) -> Result<NoteArray, Error> {
-        cores.pin(self.path(CORES)).map_err(|error| self.failed("pin the array of cores", &error))?;
-        shared.pin(self.path(SHARED)).map_err(|error| self.failed("pin the shared sketches", &error))?;
+    pub(super) fn keep(&mut self, cores: &MapData, shared: &MapData, notes: NoteArray) -> Result<NoteArray, Error> {
         notes.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
+        self.note = Some(self.note_map()?);
+        self.mend(None, cores, shared)?;
         self.notes()
+    }
+
+    /// Pins what is not pinned, or not any more. Gives whether there was anything.
+    pub(super) fn mend(&mut self, link: Option<&Link>, cores: &MapData, shared: &MapData) -> Result<bool, Error> {
+        let number = |found: io::Result<fs::Metadata>| found.map(|found| found.ino()).ok();
+        let removed = number(fs::metadata(&self.directory)) != number(self.lock.metadata());
+        if removed {
+            fs::create_dir_all(&self.directory).map_err(|error| self.failed("make this directory", &error))?;
+            let lock = File::open(&self.directory).map_err(|error| self.failed("open this directory", &error))?;
+            lock.try_lock().map_err(|error| self.failed("lock this directory", &error))?;
+            self.lock = lock;
+        }
+        let mut mended = removed;
+        for (name, map) in [(CORES, Some(cores)), (SHARED, Some(shared)), (NOTE, self.note.as_ref())] {
+            let path = self.path(name);
+            if let Some(map) = map.filter(|_| !path.exists()) {
+                map.pin(path).map_err(|error| self.failed("pin an array", &error))?;
+                mended = true;
+            }
+        }
+        if let Some(link) = link.filter(|_| !self.is_counting()) {
+            link.pin(&self.link()).map_err(|error| self.failed("pin the link", &error))?;
+            mended = true;
+        }
+        Ok(mended)
+    }
+
+    fn note_map(&self) -> Result<MapData, Error> {
+        MapData::from_pin(self.path(NOTE)).map_err(|error| self.failed("read the note", &error))
     }
 
     /// Where the link is to be pinned.
@@ -292,23 +323,32 @@ impl Pins {
         self.path(LINK)
     }
 
+    /// Where the arrays are pinned that programs count in: the cores and the shared sketches.
+    pub(super) fn arrays(&self) -> [PathBuf; 2] {
+        [CORES, SHARED].map(|name| self.path(name))
+    }
+
     fn notes(&self) -> Result<NoteArray, Error> {
-        let opened = MapData::from_pin(self.path(NOTE)).and_then(Map::from_map_data);
-        opened.and_then(NoteArray::try_from).map_err(|error| self.failed("read the note", &error))
+        let opened = Map::from_map_data(self.note_map()?).and_then(NoteArray::try_from);
+        opened.map_err(|error| self.failed("read the note", &error))
     }
 
     /// What is pinned, if it is what `wanted` would count.
-    pub(super) fn adopt(&self, place: &Place, wanted: &Note) -> Result<Found, Error> {
+    pub(super) fn adopt(&mut self, place: &Place, wanted: &Note) -> Result<Found, Error> {
         let notes = self.notes()?;
         let Plain(note) = notes.get(&0, 0).map_err(|error| self.failed("read the note", &error))?;
         if let Some(difference) = note.difference(wanted) {
             let problem = format!("cannot adopt what counts {place}: {difference}; `flowgauge detach` ends it");
             return Err(Error::Pins { directory: self.directory.clone(), problem });
         }
-        let cores = MapData::from_pin(self.path(CORES)).map_err(|error| self.failed("open the array of cores", &error))?;
-        let shared = MapData::from_pin(self.path(SHARED)).map_err(|error| self.failed("open the shared sketches", &error))?;
-        let program = PinnedLink::from_pin(self.path(LINK)).ok().and_then(|link| program_of(&link.into()));
-        Ok(Found { note, notes, program, cores, shared })
+        for array in self.arrays() {
+            if !array.exists() {
+                return Err(self.failed("adopt", &io::Error::other(format!("{} is missing", array.display()))));
+            }
+        }
+        let link = Link::open(&self.link()).map_err(|error| self.failed("open the link", &error))?;
+        self.note = Some(self.note_map()?);
+        Ok(Found { note, notes, link })
     }
 }
 
@@ -324,11 +364,6 @@ impl Drop for Pins {
         let _ = fs::remove_dir(&self.directory);
         let _ = self.directory.parent().map(fs::remove_dir);
     }
-}
-
-/// The kernel's number of the program behind a link, if it tells.
-pub(super) fn program_of(link: &FdLink) -> Option<u32> {
-    link.info().ok().as_ref().map(LinkInfo::program_id)
 }
 
 /// A program that counts and has no controller.

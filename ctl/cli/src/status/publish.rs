@@ -150,7 +150,7 @@ impl State {
         }
         let status = &self.report.dataplane;
         for program in status.programs.iter().filter(|program| !program.attached) {
-            problems.push(format!("{}: the interface is gone, and the program with it", program.place));
+            problems.push(format!("{}: not counted, since the interface is gone or the program was detached", program.place));
         }
         for switch in status.switch.iter().filter(|switch| !switch.connected) {
             problems.push(format!("{} is not connected, or has lost what it was told to hold", switch.address));

@@ -75,7 +75,7 @@ impl Interface {
     }
 
     /// Queues that packets are received on; 1 if the driver does not tell.
-    pub(super) fn receive_queues(&self) -> u32 {
+    pub(crate) fn receive_queues(&self) -> u32 {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         // SAFETY: the structure of this command.
         match unsafe { self.ethtool(&mut channels) } {

@@ -1,0 +1,278 @@
+//! Looking after a program that counts: whether it is still where it was put, sees what it is to see, and is the first to see it.
+//!
+//! What is found is put right where that is possible, and told. A window in which packets may have passed uncounted is marked.
+
+use super::device;
+use super::hook::{Hook, attach, loading, put, refused};
+use super::link::{self, Attachment, Hooks, Link};
+use super::{Mode, Options};
+use crate::Event;
+use crate::capabilities::Direction;
+use crate::error::Error;
+use crate::poll::port::Interface;
+use std::time::{Duration, Instant};
+
+/// Looks, of which there are some ten a second, between two attempts to attach a program again.
+const PATIENCE: u32 = 10;
+/// How often a program is put before others that were attached before it: two that both want to be the first would never end.
+const CONTESTS: u32 = 3;
+
+/// How a program is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It counts.
+    Counting,
+    /// It is not attached, and could not be attached again.
+    Lost {
+        /// When it was last seen attached.
+        since: Instant,
+        /// Looks since the last attempt.
+        looks: u32,
+    },
+    /// Its interface is gone.
+    Gone,
+}
+
+/// What was seen at an interface when last looked at.
+pub(super) struct Seen {
+    at: Instant,
+    /// The interface's name.
+    name: String,
+    /// Its receive queues, and whether it was up.
+    queues: u32,
+    running: bool,
+    /// How often the program was put before others.
+    contests: u32,
+    /// Programs before it, which were told.
+    before: Vec<u32>,
+    /// Whether it was told that pins cannot be made anew.
+    unpinned: bool,
+}
+
+impl Seen {
+    /// What there is now at an interface.
+    pub(super) fn at(name: &str) -> Self {
+        let interface = Interface::new(name).ok();
+        let queues = interface.as_ref().map_or(1, Interface::receive_queues);
+        let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
+        Seen { at: Instant::now(), name: name.to_owned(), queues, running, contests: 0, before: Vec::new(), unpinned: false }
+    }
+}
+
+/// A time as people say it.
+fn lasted(time: Duration) -> String {
+    let milliseconds = time.as_millis();
+    if milliseconds < 10_000 { format!("{milliseconds} ms") } else { format!("{} s", time.as_secs()) }
+}
+
+impl Hook {
+    /// Looks after the program; what is to be told is added to `said`.
+    pub(super) fn look(&mut self, options: &Options, said: &mut Vec<Event>) {
+        let before = std::mem::replace(&mut self.seen.at, Instant::now());
+        if self.state == State::Gone {
+            return;
+        }
+        let Some(name) = device::name(self.note.interface_index) else {
+            self.state = State::Gone;
+            self.mark_gap();
+            said.push(Event::Warning(format!("{}: the interface is gone, and the program with it", self.place)));
+            return;
+        };
+        if name != self.seen.name {
+            let kept = &self.place.interface;
+            said.push(Event::Notice(format!(
+                "{}: the interface is called {name} now; records go on calling it {kept}",
+                self.seen.name
+            )));
+            self.seen.name = name;
+        }
+        self.follow_state(said);
+        if self.follow_link(before, options, said) {
+            self.follow_order(before, options, said);
+            self.follow_queues(before, options, said);
+            self.follow_pins(said);
+        }
+    }
+
+    /// Whether what outlives this process is still pinned.
+    fn follow_pins(&mut self, said: &mut Vec<Event>) {
+        match self.mend_pins() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.seen.unpinned = false;
+                said.push(Event::Notice(format!(
+                    "{}: pins were removed by others, and are made anew; no packet is missing",
+                    self.place
+                )));
+            }
+            Err(error) if !std::mem::replace(&mut self.seen.unpinned, true) => {
+                let what = "pins were removed by others: if this process is killed, its counts end with it";
+                said.push(Event::Notice(format!("{}: {what} ({error})", self.place)));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Whether the interface is up.
+    fn follow_state(&mut self, said: &mut Vec<Event>) {
+        let running = Interface::new(&self.seen.name).ok().and_then(|interface| interface.is_running());
+        if let Some(running) = running
+            && std::mem::replace(&mut self.seen.running, running) != running
+        {
+            let told = if running { "is up again" } else { "is down; no packets cross it" };
+            said.push(Event::Notice(format!("{}: {told}", self.seen.name)));
+        }
+    }
+
+    /// Whether the program is attached: puts it back if it is not. Gives whether it was there all the time.
+    fn follow_link(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) -> bool {
+        let found = self.link.as_ref().map(Link::attachment);
+        let here = Some(self.note.interface_index);
+        let what = match found {
+            Some(Ok(Attachment { index, program, .. })) if index == here && Some(program) == self.program => {
+                self.state = State::Counting;
+                return true;
+            }
+            // The kernel does not tell: what it said last holds.
+            Some(Err(_)) => return false,
+            Some(Ok(Attachment { index: Some(_), program, .. })) => format!("program {program} was put in its place"),
+            Some(Ok(Attachment { index: None, .. })) | None => "it was detached from outside".to_owned(),
+        };
+        self.mark_gap();
+        let (since, looks) = match self.state {
+            State::Lost { since, looks } => (since, looks + 1),
+            _ => (before, PATIENCE),
+        };
+        if looks < PATIENCE {
+            self.state = State::Lost { since, looks };
+            return false;
+        }
+        let told = self.state != State::Counting;
+        match self.attach_again(options) {
+            Ok(()) => {
+                self.state = State::Counting;
+                let missed = lasted(since.elapsed());
+                let cause = if told { String::new() } else { format!(" ({what})") };
+                said.push(Event::Warning(format!(
+                    "{}: its program was not attached{cause}; it is again, and packets of up to {missed} are missing",
+                    self.place
+                )));
+            }
+            Err(error) => {
+                self.state = State::Lost { since, looks: 0 };
+                if !told {
+                    said.push(Event::Warning(format!(
+                        "{}: its program is not attached any more ({what}) and cannot be attached again: {error}; packets are not \
+                         counted",
+                        self.place
+                    )));
+                }
+            }
+        }
+        false
+    }
+
+    /// Attaches the program again: by its own link if that is still there, else by a new one.
+    pub(super) fn attach_again(&mut self, options: &Options) -> Result<(), Error> {
+        let place = self.place.clone();
+        let index = self.note.interface_index;
+        let Some(programs) = &mut self.programs else { return Ok(()) };
+        let attached = self.link.take().filter(|link| link.attachment().is_ok_and(|attachment| attachment.index == Some(index)));
+        let link = match attached {
+            Some(link) => put(&place, options, programs, &link).map(|()| link),
+            None => attach(&place, index, options, programs),
+        }?;
+        self.program = link.attachment().ok().map(|attachment| attachment.program);
+        self.link = Some(link);
+        self.pin_link()
+    }
+
+    /// Whether programs were attached that see packets before this one, and may end the line.
+    fn follow_order(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+        let Direction::Egress = self.place.direction else { return };
+        let Some(Ok(Attachment { link, .. })) = self.link.as_ref().map(Link::attachment) else { return };
+        let index = self.note.interface_index;
+        let first = |link: u32| -> Vec<u32> {
+            let order = link::order(index, Hooks::TcxEgress).unwrap_or_default();
+            order.into_iter().take_while(|(_, other)| *other != link).map(|(program, _)| program).collect()
+        };
+        let others = first(link);
+        if others.is_empty() {
+            self.seen.before.clear();
+            return;
+        }
+        self.mark_gap();
+        let known = others == self.seen.before;
+        let names = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let came = format!("{}: another program (number {names}) was attached before this one", self.place);
+        if self.seen.contests == CONTESTS {
+            if !known {
+                said.push(Event::Warning(format!("{came} again and again; what it does not let pass is not counted")));
+            }
+            self.seen.before = others;
+            return;
+        }
+        self.seen.contests += 1;
+        // The kernel takes a program only once at a hook: it cannot be there and come again before the others.
+        let moved = self.link.take().map_or(Ok(()), |link| {
+            link.detach().map_err(|error| refused(&self.place, format!("cannot detach the program: {error}")))
+        });
+        match moved.and_then(|()| self.attach_again(options)) {
+            Ok(()) => {
+                let missed = lasted(before.elapsed());
+                said.push(Event::Warning(format!(
+                    "{came}; this one is the first again, and what the other did not let pass in up to {missed} is missing"
+                )));
+            }
+            Err(error) => {
+                self.state = State::Lost { since: before, looks: 0 };
+                said.push(Event::Warning(format!("{came}; attaching this one anew failed: {error}; packets are not counted")));
+            }
+        }
+    }
+
+    /// Whether the interface has more receive queues: a veth device runs no program on those it gets later.
+    fn follow_queues(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+        if self.place.direction != Direction::Ingress || options.mode != Mode::Native {
+            return;
+        }
+        let Ok(interface) = Interface::new(&self.seen.name) else { return };
+        let queues = interface.receive_queues();
+        let earlier = std::mem::replace(&mut self.seen.queues, queues);
+        if queues <= earlier {
+            return;
+        }
+        self.mark_gap();
+        let now = format!("{}: has {queues} receive queues now instead of {earlier}", self.place);
+        match self.renew(options) {
+            Ok(()) => {
+                let missed = lasted(before.elapsed());
+                said.push(Event::Warning(format!(
+                    "{now}; all are counted, but what came to the new ones in up to {missed} before may be missing"
+                )));
+            }
+            Err(error) => {
+                // Once more at the next look.
+                self.seen.queues = earlier;
+                if !matches!(said.last(), Some(Event::Warning(last)) if last.starts_with(&now)) {
+                    said.push(Event::Warning(format!("{now}, and packets of the new ones are not counted: {error}")));
+                }
+            }
+        }
+    }
+
+    /// Puts the program on all queues. The kernel does nothing if it is told to put the same program there: it takes another one, if
+    /// the same. No queue is without it meanwhile that had it.
+    fn renew(&mut self, options: &Options) -> Result<(), Error> {
+        let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
+        let name = options.program(self.place.direction);
+        let unloaded = super::hook::ingress(programs, name).and_then(|program| program.unload());
+        match unloaded {
+            Ok(()) | Err(aya::programs::ProgramError::NotLoaded) => {}
+            Err(error) => return Err(refused(&self.place, loading(&error))),
+        }
+        put(&self.place, options, programs, link)?;
+        self.program = link.attachment().ok().map(|attachment| attachment.program);
+        Ok(())
+    }
+}
