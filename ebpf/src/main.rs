@@ -7,7 +7,7 @@
 
 mod required;
 
-use aya_ebpf::bindings::{tcx_action_base, xdp_action};
+use aya_ebpf::bindings::{__sk_buff, tcx_action_base, xdp_action};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::Array;
@@ -15,7 +15,9 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
 use core::mem::transmute;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{Active, Arrival, BANKS, Context, Core, Frame, Link, SETTINGS_WORDS, Settings, Shared, Sharing, Tabulation};
+use flowgauge_core::{
+    Active, Arrival, BANKS, Context, Core, Frame, Link, One, Packets, SETTINGS_WORDS, Segments, Settings, Shared, Sharing, Tabulation, parse,
+};
 
 const MMAPABLE: u32 = 1 << 10;
 
@@ -30,6 +32,9 @@ static BOOT_NS: u64 = 0;
 /// What becomes of a packet that was counted.
 #[unsafe(no_mangle)]
 static VERDICT: u32 = xdp_action::XDP_PASS;
+/// Whether a TCX program counts packets that leave: not 0 if so.
+#[unsafe(no_mangle)]
+static LEAVES: u32 = 0;
 
 /// The tables of the tabulated hash. Writable, or the compiler would put its zeros in place of the words that the loader writes.
 #[unsafe(no_mangle)]
@@ -73,7 +78,7 @@ impl Frame for Window {
 
 /// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
 #[inline(always)]
-fn count<const EVERYTHING: bool>(frame: &Window, wire_length: u32) {
+fn count<const EVERYTHING: bool>(link: Link, frame: &Window, wire_length: u32, packets: impl Packets) {
     // SAFETY: a helper without conditions.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(core) = CORES.get_ptr_mut(cpu) else { return };
@@ -90,7 +95,7 @@ fn count<const EVERYTHING: bool>(frame: &Window, wire_length: u32) {
     let tabulation = unsafe { &*(&raw const TABULATION) };
     let context = Context { settings, tabulation, sharing: Sharing::Shared };
     let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
-    active.record(&context, Link::Ethernet, frame, Arrival::new(wire_length, slot));
+    active.record(&context, link, frame, Arrival { wire_length, packets, slot });
 }
 
 /// Each measurement's settings are loaded as one word, which the verifier sees through, and which takes one register.
@@ -127,20 +132,27 @@ fn current_slot() -> u32 {
 #[xdp]
 #[inline(always)]
 pub fn flowgauge_xdp(ctx: XdpContext) -> u32 {
-    arrived::<false>(&ctx)
+    arrived::<false>(Link::Ethernet, &ctx)
 }
 
 /// Ingress: every measurement.
 #[xdp]
 #[inline(always)]
 pub fn flowgauge_xdp_all(ctx: XdpContext) -> u32 {
-    arrived::<true>(&ctx)
+    arrived::<true>(Link::Ethernet, &ctx)
+}
+
+/// Ingress of an interface without link headers: every measurement.
+#[xdp]
+#[inline(always)]
+pub fn flowgauge_xdp_ip(ctx: XdpContext) -> u32 {
+    arrived::<true>(Link::Ip, &ctx)
 }
 
 #[inline(always)]
-fn arrived<const EVERYTHING: bool>(ctx: &XdpContext) -> u32 {
+fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
     let frame = Window { data: ctx.data(), end: ctx.data_end() };
-    count::<EVERYTHING>(&frame, (frame.end - frame.data) as u32);
+    count::<EVERYTHING>(link, &frame, (frame.end - frame.data) as u32, One);
     // SAFETY: as above.
     unsafe { (&raw const VERDICT).read_volatile() }
 }
@@ -148,26 +160,33 @@ fn arrived<const EVERYTHING: bool>(ctx: &XdpContext) -> u32 {
 /// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a few extension headers, ports.
 const HEADERS: u32 = 128;
 
-/// Egress, on a TCX hook: distinct flows. The wire length is that of the packet as the kernel hands it to the device: one with
-/// segmentation offload counts once, and a VLAN tag that the device inserts does not count.
+/// On a TCX hook, of ingress or egress: distinct flows. A packet with segmentation or receive offload counts as the packets on the wire that
+/// it stands for, and a VLAN tag that the device inserts or removed is a part of each.
 ///
 /// What `aya_ebpf::macros::classifier` would make of it, but for the argument's type: the linker writes the structures that `__sk_buff`
 /// points to into BTF in an order that differs from run to run.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "classifier")]
 pub fn flowgauge_tcx(ctx: *mut c_void) -> i32 {
-    leaves::<false>(ctx)
+    passes::<false>(Link::Ethernet, ctx)
 }
 
-/// Egress: every measurement.
+/// On a TCX hook: every measurement.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "classifier")]
 pub fn flowgauge_tcx_all(ctx: *mut c_void) -> i32 {
-    leaves::<true>(ctx)
+    passes::<true>(Link::Ethernet, ctx)
+}
+
+/// On a TCX hook of an interface without link headers: every measurement.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "classifier")]
+pub fn flowgauge_tcx_ip(ctx: *mut c_void) -> i32 {
+    passes::<true>(Link::Ip, ctx)
 }
 
 #[inline(always)]
-fn leaves<const EVERYTHING: bool>(ctx: *mut c_void) -> i32 {
+fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
     let ctx = TcContext::new(ctx.cast());
     let length = ctx.len();
     let wanted = length.min(HEADERS) as usize;
@@ -175,9 +194,40 @@ fn leaves<const EVERYTHING: bool>(ctx: *mut c_void) -> i32 {
         // Where this fails, what is linear is counted. It invalidates the pointers, hence they are read below.
         let _ = ctx.pull_data(wanted as u32);
     }
-    let frame = Window { data: ctx.data(), end: ctx.data_end() };
-    count::<EVERYTHING>(&frame, length);
+    let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
+    count::<EVERYTHING>(link, &linear(ctx.skb.skb), wire_length, packets);
     tcx_action_base::TCX_NEXT
+}
+
+/// What of the packet can be read. Read anew each time: of a window that was compared with the verifier follows every outcome apart.
+#[inline(always)]
+fn linear(skb: *mut __sk_buff) -> Window {
+    // SAFETY: the context is valid as long as the program runs; volatile, so that the compiler does not keep it.
+    let (data, end) = unsafe { ((&raw const (*skb).data).read_volatile(), (&raw const (*skb).data_end).read_volatile()) };
+    Window { data: data as usize, end: end as usize }
+}
+
+const VLAN_TAG: u32 = 4;
+
+/// Bytes and packets that a packet of this length is on the wire.
+#[inline(always)]
+fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32, Segments) {
+    // SAFETY: as above.
+    let (tagged, payload, segments, on_egress) =
+        unsafe { ((*skb).vlan_present, (*skb).gso_size, (*skb).gso_segs, (*skb).wire_len) };
+    let tag = if tagged == 0 { 0 } else { VLAN_TAG };
+    if payload == 0 {
+        return (length + tag, Segments(1));
+    }
+    let frame = linear(skb);
+    let headers = parse::network(&frame, link).map_or(0, |packet| parse::headers(&frame, &packet) as u32);
+    // What comes from a virtual machine or a tun device says only how long segments are.
+    let segments = if segments == 0 { length.saturating_sub(headers).div_ceil(payload) } else { segments }.max(1);
+    // SAFETY: volatile, as above.
+    let leaves = unsafe { (&raw const LEAVES).read_volatile() } != 0;
+    // On the way out the kernel has added the headers of all segments up, those inside of tunnels included.
+    let bytes = if leaves && on_egress > length { on_egress } else { length + (segments - 1) * headers };
+    (bytes + segments * tag, Segments(segments))
 }
 
 /// Does nothing but decide: what benchmarks compare with.

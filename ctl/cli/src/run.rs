@@ -42,8 +42,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
     direction: Option<Directions>,
 
-    /// Where the interface runs the program: native (in the driver), skb (generic, slower, works everywhere) or offload (on the
-    /// card); there is no silent fall-back [default: native]
+    /// Where the interface runs the program: native (in the driver), skb (generic, slower, works everywhere), offload (on the card)
+    /// or tcx (beside any XDP program, slower, from Linux 6.6 on); there is no silent fall-back [default: native]
+    ///
+    /// Where the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx counts the packets of the wire, and skb
+    /// the merged ones.
     #[arg(long, value_name = "MODE", value_parser = value::xdp_mode, help_heading = "Traffic")]
     xdp_mode: Option<xdp::Mode>,
 

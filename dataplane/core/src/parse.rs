@@ -251,26 +251,55 @@ pub fn transport<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Transport
         },
         Packet::V6(ip) => {
             let [next_header] = field(ip.header, 6);
-            behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len()))
+            match behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len())) {
+                (protocol, Some(offset)) => ports(frame, protocol, offset),
+                (protocol, None) => Transport { protocol, ports: NO_PORTS },
+            }
         }
     }
 }
 
+/// Bytes of all headers up to the payload of TCP and UDP, which every segment of a super-packet has; of other protocols up to their own
+/// header, and of fragments up to where the headers end that could be read.
 #[inline(always)]
-fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset: usize) -> Transport {
+pub fn headers<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> usize {
+    let (protocol, start) = match packet {
+        Packet::V4(ip) => (ip.protocol(), ip.offset.wrapping_add(ip.length())),
+        Packet::V6(ip) => {
+            let ([next_header], behind) = (field(ip.header, 6), ip.offset.wrapping_add(ip.header.len()));
+            match behind_extensions(frame, next_header, behind) {
+                (protocol, Some(start)) => (protocol, start),
+                (_, None) => return behind,
+            }
+        }
+    };
+    let length = match protocol {
+        TCP => {
+            let [data_offset] = frame.bytes(start.wrapping_add(12)).copied().unwrap_or([5 << 4]);
+            usize::from(data_offset >> 4).wrapping_mul(4)
+        }
+        UDP | UDP_LITE => 8,
+        _ => 0,
+    };
+    start.wrapping_add(length)
+}
+
+/// Protocol and place of the transport header, or the protocol alone of a later fragment and where headers are cut off.
+#[inline(always)]
+fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset: usize) -> (u8, Option<usize>) {
     let mut headers = 0;
     while headers < MAX_EXTENSION_HEADERS {
         let length_unit = match protocol {
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6 => 8,
             FRAGMENT => 0,
             AUTHENTICATION => 4,
-            _ => return ports(frame, protocol, offset),
+            _ => return (protocol, Some(offset)),
         };
         let Some(&[next, length, fragment_high, fragment_low]) = frame.bytes(offset) else {
             break;
         };
         if protocol == FRAGMENT && (fragment_high != 0 || fragment_low & 0xf8 != 0) {
-            return Transport { protocol: next, ports: NO_PORTS };
+            return (next, None);
         }
         // RFC 4302 §2.2 counts the authentication header in 32-bit words less two, RFC 8200 §4 all others in 64-bit words
         // less one; the fragment header is always 8 bytes long.
@@ -278,7 +307,7 @@ fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset:
         protocol = next;
         headers = headers.wrapping_add(1);
     }
-    Transport { protocol, ports: NO_PORTS }
+    (protocol, None)
 }
 
 #[inline(always)]

@@ -1,6 +1,8 @@
 //! What the kernel knows of an interface.
 
 use crate::losses::{LossCause, Losses};
+use crate::poll::port::Interface;
+use flowgauge_core::Link;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
 /// The number of an interface of this thread's network namespace; an interface that is made anew gets another one.
@@ -14,6 +16,42 @@ pub(crate) fn name(index: u32) -> Option<String> {
     let name = if_indextoname(index).ok()?.to_string_lossy().into_owned();
     (!name.is_empty()).then_some(name)
 }
+
+/// Raw IP, without a link header: what user space modems deliver (`ARPHRD_RAWIP`).
+const RAW_IP: u16 = 519;
+
+/// What precedes the network header of an interface's packets.
+///
+/// # Errors
+/// What they begin with instead, in words.
+pub(crate) fn link(interface: &str) -> Result<Link, String> {
+    let hardware = Interface::new(interface).and_then(|interface| interface.hardware());
+    let hardware = hardware.map_err(|error| format!("cannot read what kind of link it has: {error}"))?;
+    link_of(hardware).ok_or_else(|| {
+        format!(
+            "its link is of type {hardware} (ARPHRD), neither Ethernet nor IP without a header: its packets would not be understood"
+        )
+    })
+}
+
+/// Tunnels, PPP, tun devices and WireGuard hand IP packets over without any header.
+pub(crate) fn link_of(hardware: u16) -> Option<Link> {
+    match hardware {
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Some(Link::Ethernet),
+        libc::ARPHRD_NONE
+        | libc::ARPHRD_PPP
+        | libc::ARPHRD_TUNNEL
+        | libc::ARPHRD_TUNNEL6
+        | libc::ARPHRD_SIT
+        | libc::ARPHRD_IPGRE
+        | IP6GRE
+        | RAW_IP => Some(Link::Ip),
+        _ => None,
+    }
+}
+
+/// `ARPHRD_IP6GRE`.
+const IP6GRE: u16 = 823;
 
 /// Counters of an interface since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

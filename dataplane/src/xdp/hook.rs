@@ -18,7 +18,7 @@ use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use aya::{Ebpf, EbpfError};
 use flowgauge_core::cardinality::{self, Staggered};
-use flowgauge_core::{Bank, Settings};
+use flowgauge_core::{Bank, Link as Layer, Settings};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -29,6 +29,8 @@ pub(super) struct Hook {
     pub(super) place: Place,
     pub(super) note: Note,
     pub(super) state: State,
+    /// What precedes the network header there.
+    pub(super) layer: Layer,
     /// The kernel's number of the program, if it tells.
     pub(super) program: Option<u32>,
     /// Losses of the interface when counting began.
@@ -69,6 +71,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         place: place.clone(),
         note,
         state: State::Counting,
+        layer: Layer::Ethernet,
         program: None,
         losses_before: Losses::default(),
         link: None,
@@ -88,6 +91,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     let Some((counters, index)) = counters else {
         return Err(refused(place, NO_INTERFACE.to_owned()));
     };
+    let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(options, tables);
     let note = Note::new(&identity, index, now_ns());
     let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place)).transpose()?;
@@ -95,6 +99,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         place: place.clone(),
         note,
         state: State::Counting,
+        layer,
         program: link.attachment().ok().map(|attachment| attachment.program),
         losses_before: counters.losses(),
         link: Some(link),
@@ -126,14 +131,14 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         let (cores, shared) = (array(place, &programs, object::CORES)?, array(place, &programs, object::SHARED)?);
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let notes = pins.keep(cores, shared, notes)?;
-        let link = attach(place, index, options, &mut programs)?;
+        let link = attach(place, index, layer, options, &mut programs)?;
         link.pin(&pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
         return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None });
     }
     let mut programs = load(place, options, &identity, tables, None)?;
     let memory = map(place, &programs)?;
-    let link = attach(place, index, options, &mut programs)?;
+    let link = attach(place, index, layer, options, &mut programs)?;
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None })
 }
 
@@ -149,7 +154,14 @@ fn identity(options: &Options, tables: &Tables) -> Identity {
 /// Loads the object; it counts in the memory of the pins, if there are any.
 fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables, pins: Option<&Pins>) -> Result<Ebpf, Error> {
     let Identity { settings, slot_ns, boot_ns, .. } = *identity;
-    let globals = Globals { settings, tabulation: &tables.tabulation, slot_ns, boot_ns, verdict: options.task.verdict() };
+    let globals = Globals {
+        settings,
+        tabulation: &tables.tabulation,
+        slot_ns,
+        boot_ns,
+        verdict: options.task.verdict(),
+        leaves: place.direction == Direction::Egress,
+    };
     let arrays = pins.map(Pins::arrays);
     object::load(&globals, super::cpus(), arrays.as_ref()).map_err(|error| refused(place, loading(&error)))
 }
@@ -172,50 +184,52 @@ fn map_all(place: &Place, cores: &MapData, shared: &MapData) -> Result<Memory, E
     Ok(Memory { cores, sketches })
 }
 
-/// The ingress program, loaded or not.
-pub(super) fn ingress<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
+/// An XDP program, loaded or not.
+pub(super) fn xdp<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
-/// The egress program, loaded or not.
-pub(super) fn egress<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, ProgramError> {
+/// A TCX program, loaded or not.
+pub(super) fn tcx<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, ProgramError> {
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
 fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), ProgramError> {
-    let name = options.program(place.direction);
-    match place.direction {
-        Direction::Ingress => ingress(programs, name)?.load(),
-        Direction::Egress => egress(programs, name)?.load(),
+    let name = options.program(place.direction, Layer::Ethernet);
+    match options.hooks(place.direction) {
+        Hooks::Xdp => xdp(programs, name)?.load(),
+        Hooks::TcxIngress | Hooks::TcxEgress => tcx(programs, name)?.load(),
     }
 }
 
-/// Attaches the program to the interface of this number, loading it if it is not loaded.
-pub(super) fn attach(place: &Place, index: u32, options: &Options, programs: &mut Ebpf) -> Result<Link, Error> {
-    let mode = options.mode;
-    let program = program(place, options, programs)?;
-    let link = match place.direction {
-        Direction::Ingress => Link::xdp(program.as_fd(), index, mode),
-        Direction::Egress => Link::tcx(program.as_fd(), index, Hooks::TcxEgress),
+/// Attaches the program to the interface of this number, which has this link layer, loading the program if it is not loaded.
+pub(super) fn attach(place: &Place, index: u32, layer: Layer, options: &Options, programs: &mut Ebpf) -> Result<Link, Error> {
+    let (mode, hooks) = (options.mode, options.hooks(place.direction));
+    let program = program(place, layer, options, programs)?;
+    let link = match hooks {
+        Hooks::Xdp => Link::xdp(program.as_fd(), index, mode),
+        Hooks::TcxIngress | Hooks::TcxEgress => Link::tcx(program.as_fd(), index, hooks),
     };
-    link.map_err(|error| refused(place, attaching(&error, mode, place.direction, "--xdp-mode skb")))
+    link.map_err(|error| refused(place, attaching(&error, (hooks == Hooks::Xdp).then_some(mode), GENERIC)))
 }
 
+const GENERIC: &str = "--xdp-mode tcx (from Linux 6.6 on) and --xdp-mode skb work on every interface, but are slower";
+
 /// Makes a link run the program, whatever it runs.
-pub(super) fn put(place: &Place, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Error> {
-    let program = program(place, options, programs)?;
+pub(super) fn put(place: &Place, layer: Layer, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Error> {
+    let program = program(place, layer, options, programs)?;
     link.replace(program.as_fd()).map_err(|error| refused(place, format!("cannot put the program in its place: {error}")))
 }
 
 /// The program in the kernel, loaded if it is not.
-fn program<'a>(place: &Place, options: &Options, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, Error> {
-    let name = options.program(place.direction);
-    let fd = match place.direction {
-        Direction::Ingress => ingress(programs, name).and_then(|program| {
+fn program<'a>(place: &Place, layer: Layer, options: &Options, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, Error> {
+    let name = options.program(place.direction, layer);
+    let fd = match options.hooks(place.direction) {
+        Hooks::Xdp => xdp(programs, name).and_then(|program| {
             loaded(program.load())?;
             program.fd()
         }),
-        Direction::Egress => egress(programs, name).and_then(|program| {
+        Hooks::TcxIngress | Hooks::TcxEgress => tcx(programs, name).and_then(|program| {
             loaded(program.load())?;
             program.fd()
         }),
@@ -234,7 +248,8 @@ fn loaded(outcome: Result<(), ProgramError>) -> Result<(), ProgramError> {
 impl From<Mode> for XdpMode {
     fn from(mode: Mode) -> Self {
         match mode {
-            Mode::Native => XdpMode::Driver,
+            // TCX has no modes, and nobody asks for one.
+            Mode::Native | Mode::Tcx => XdpMode::Driver,
             Mode::Skb => XdpMode::Skb,
             Mode::Offload => XdpMode::Hardware,
         }
@@ -261,20 +276,22 @@ pub(super) trait Loading: std::error::Error + 'static {}
 impl Loading for EbpfError {}
 impl Loading for ProgramError {}
 
-/// `generic`: the option for the mode that every interface has.
-pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Mode, direction: Direction, generic: &str) -> String {
+/// `mode`: that of an XDP program, none of a TCX program. `generic`: the options for modes that every interface has.
+pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Option<Mode>, generic: &str) -> String {
     let cause = io_error(error);
-    match (cause, direction) {
-        (Some(libc::EBUSY | libc::EEXIST), Direction::Ingress) => {
-            "another XDP program is attached; `ip link` shows its number, `ip link set … xdp off` removes it".to_owned()
+    match (cause, mode) {
+        (Some(libc::EBUSY | libc::EEXIST), Some(_)) => {
+            "another XDP program is attached; --xdp-mode tcx counts beside it (Linux 6.6); `ip link` shows its number, \
+             `ip link set … xdp off` removes it"
+                .to_owned()
         }
-        (Some(libc::EOPNOTSUPP | libc::EINVAL), Direction::Ingress) if mode == Mode::Native => {
-            format!("its driver does not run XDP programs natively here; {generic} works on every interface, but is slower")
+        (Some(libc::EOPNOTSUPP | libc::EINVAL), Some(Mode::Native)) => {
+            format!("its driver does not run XDP programs natively here; {generic}")
         }
-        (code, Direction::Ingress) if mode == Mode::Offload && code != Some(libc::EPERM) => {
+        (code, Some(Mode::Offload)) if code != Some(libc::EPERM) => {
             "its card does not run XDP programs; use --xdp-mode native".to_owned()
         }
-        (Some(libc::EINVAL), Direction::Egress) => "cannot count what leaves: it takes Linux 6.6 or newer (TCX)".to_owned(),
+        (Some(libc::EINVAL), None) => "cannot count in a TCX program: it takes Linux 6.6 or newer".to_owned(),
         _ => format!("cannot attach: {error}{}", advice(cause)),
     }
 }

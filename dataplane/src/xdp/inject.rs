@@ -1,7 +1,6 @@
 //! Frames run through a program, in the kernel but without an interface (BPF_PROG_TEST_RUN).
 
-use super::hook::{egress, ingress, refused};
-use crate::capabilities::Direction;
+use super::hook::{refused, tcx, xdp};
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::Ebpf;
@@ -13,8 +12,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Injector {
     pub(super) place: Place,
     pub(super) program: &'static str,
+    /// Whether it is a TCX program.
+    pub(super) tcx: bool,
     pub(super) programs: Programs,
 }
+
+/// What the kernel notes of a packet that stands for several on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Bytes of payload of each but the last.
+    pub segment_length: u32,
+    /// How many there are; zero if only their length is known.
+    pub segments: u32,
+    /// Bytes of all together, if the kernel has added them up; else zero.
+    pub wire_length: u32,
+}
+
+/// `struct __sk_buff`: its length, and where fields are.
+const SK_BUFF: usize = 192;
+const WIRE_LENGTH: usize = 160;
+const SEGMENTS: usize = 164;
+const SEGMENT_LENGTH: usize = 176;
 
 /// The programs of a backend without interface, once tables are installed.
 pub(super) type Programs = Arc<Mutex<Option<Ebpf>>>;
@@ -37,13 +55,34 @@ impl Injector {
     /// # Errors
     /// As [`inject`](Self::inject).
     pub fn repeat(&self, frame: &[u8], times: u32) -> Result<(), Error> {
+        self.run(TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() }, frame.len())
+    }
+
+    /// Counts a packet that stands for several on the wire, on a TCX hook.
+    ///
+    /// # Errors
+    /// As [`inject`](Self::inject).
+    pub fn inject_super_packet(&self, frame: &[u8], offload: &Offload) -> Result<(), Error> {
+        let mut context = [0; SK_BUFF];
+        for (place, value) in
+            [(WIRE_LENGTH, offload.wire_length), (SEGMENTS, offload.segments), (SEGMENT_LENGTH, offload.segment_length)]
+        {
+            if let Some(field) = context.get_mut(place..place + size_of::<u32>()) {
+                field.copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+        let options = TestRunOptions { data_in: Some(frame), ctx_in: Some(&context), ..TestRunOptions::default() };
+        self.run(options, frame.len())
+    }
+
+    fn run(&self, options: TestRunOptions<'_>, length: usize) -> Result<(), Error> {
         let mut programs = locked(&self.programs);
         let programs = programs.as_mut().ok_or_else(|| refused(&self.place, "install tables first".to_owned()))?;
-        let options = TestRunOptions { data_in: Some(frame), repeat: times, ..TestRunOptions::default() };
-        let outcome = match self.place.direction {
-            Direction::Ingress => ingress(programs, self.program).and_then(|program| program.test_run(options)),
-            Direction::Egress => egress(programs, self.program).and_then(|program| program.test_run(options)),
+        let outcome = if self.tcx {
+            tcx(programs, self.program).and_then(|program| program.test_run(options))
+        } else {
+            xdp(programs, self.program).and_then(|program| program.test_run(options))
         };
-        outcome.map(drop).map_err(|error| refused(&self.place, format!("{} bytes: {error}", frame.len())))
+        outcome.map(drop).map_err(|error| refused(&self.place, format!("{length} bytes: {error}")))
     }
 }

@@ -28,6 +28,7 @@ const XDP_FLAGS_HW_MODE: u32 = 1 << 3;
 #[repr(u32)]
 pub(super) enum Hooks {
     Xdp = 37,
+    TcxIngress = 46,
     TcxEgress = 47,
 }
 
@@ -134,7 +135,8 @@ impl Link {
     /// Attaches an XDP program.
     pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
         let flags = match mode {
-            Mode::Native => XDP_FLAGS_DRV_MODE,
+            // TCX has no modes, and nobody asks for one.
+            Mode::Native | Mode::Tcx => XDP_FLAGS_DRV_MODE,
             Mode::Skb => XDP_FLAGS_SKB_MODE,
             Mode::Offload => XDP_FLAGS_HW_MODE,
         };

@@ -1,6 +1,6 @@
 //! Sending any packets as live frames: the kernel makes them, a program writes into each how it begins.
 
-use super::hook::{self, ingress, loading, refused};
+use super::hook::{self, loading, refused, xdp};
 use super::object::{PROGRESS, SEND_BATCH, STARTS, load_batch_sender};
 use super::redirect::take;
 use super::sender::{cannot_send, send};
@@ -73,7 +73,7 @@ impl LiveSender {
             return Err(refused(&place, "cannot send: is it up (`ip link set … up`)?".to_owned()));
         }
         let mut programs = load_batch_sender(PARTS).map_err(|error| refused(&place, loading(&error)))?;
-        let program = ingress(&mut programs, SEND_BATCH).and_then(|program| program.load());
+        let program = xdp(&mut programs, SEND_BATCH).and_then(|program| program.load());
         program.map_err(|error| refused(&place, loading(&error)))?;
         let (starts, progress) = (take(&mut programs, &place, STARTS)?, take(&mut programs, &place, PROGRESS)?);
         Ok(LiveSender {
@@ -108,7 +108,7 @@ impl LiveSender {
         self.progress.set(0, [0, packets], 0).map_err(|error| self.failed(&error))?;
         let mut left = packets;
         while left > 0 {
-            let program = ingress(&mut self.programs, SEND_BATCH);
+            let program = xdp(&mut self.programs, SEND_BATCH);
             match program.and_then(|program| send(program, self.index, &self.frame, left)) {
                 Ok(()) => break,
                 Err(ProgramError::SyscallError(error)) if error.io_error.kind() == ErrorKind::Interrupted => {}

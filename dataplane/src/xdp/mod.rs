@@ -21,7 +21,7 @@ mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
 pub use device::DeviceCounters;
-pub use inject::Injector;
+pub use inject::{Injector, Offload};
 pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, detach, left, supported};
 pub use sender::Sender;
@@ -36,9 +36,10 @@ use crate::zeroed::{self, Zeroed};
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Bank, Settings};
+use flowgauge_core::{Bank, Link, Settings};
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
+use link::Hooks;
 use mapped::{can_wait, wait_for_packets_in_flight};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,11 +56,14 @@ pub enum Mode {
     Skb,
     /// On the network card.
     Offload,
+    /// Not in an XDP program, but on the TCX hook behind it: beside any XDP program, on every interface from Linux 6.6 on. What receive
+    /// offload put together counts as what it was on the wire.
+    Tcx,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Mode; 3] = [Mode::Native, Mode::Skb, Mode::Offload];
+    pub const ALL: [Mode; 4] = [Mode::Native, Mode::Skb, Mode::Offload, Mode::Tcx];
 
     /// The name used in options.
     #[must_use]
@@ -68,6 +72,7 @@ impl Mode {
             Mode::Native => "native",
             Mode::Skb => "skb",
             Mode::Offload => "offload",
+            Mode::Tcx => "tcx",
         }
     }
 }
@@ -114,14 +119,26 @@ impl Options {
         Options { settings, mode: Mode::default(), slot_ns: 1_000_000, pins: None, task: Task::Count }
     }
 
-    /// The program that does it.
-    fn program(&self, direction: Direction) -> &'static str {
-        match (direction, self.settings.beyond_cardinality()) {
-            (Direction::Ingress, _) if self.task == Task::Drop => object::EMPTY,
-            (Direction::Ingress, false) => object::INGRESS,
-            (Direction::Ingress, true) => object::INGRESS_ALL,
-            (Direction::Egress, false) => object::EGRESS,
-            (Direction::Egress, true) => object::EGRESS_ALL,
+    /// Where the program is attached.
+    fn hooks(&self, direction: Direction) -> Hooks {
+        match direction {
+            Direction::Ingress if self.mode == Mode::Tcx => Hooks::TcxIngress,
+            Direction::Ingress => Hooks::Xdp,
+            Direction::Egress => Hooks::TcxEgress,
+        }
+    }
+
+    /// The program that does it, on an interface with this link layer.
+    fn program(&self, direction: Direction, link: Link) -> &'static str {
+        let on_tcx = self.hooks(direction) != Hooks::Xdp;
+        match (on_tcx, self.settings.beyond_cardinality()) {
+            (false, _) if self.task == Task::Drop => object::EMPTY,
+            (false, _) if link == Link::Ip => object::XDP_IP,
+            (false, false) => object::XDP,
+            (false, true) => object::XDP_ALL,
+            (true, _) if link == Link::Ip => object::TCX_IP,
+            (true, false) => object::TCX,
+            (true, true) => object::TCX_ALL,
         }
     }
 }
@@ -195,8 +212,9 @@ impl Xdp {
     #[must_use]
     pub fn injector(&self) -> Injector {
         let place = self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
-        let program = self.options.program(place.direction);
-        Injector { place, program, programs: Arc::clone(&self.programs) }
+        let (program, tcx) =
+            (self.options.program(place.direction, Link::Ethernet), self.options.hooks(place.direction) != Hooks::Xdp);
+        Injector { place, program, tcx, programs: Arc::clone(&self.programs) }
     }
 
     fn running(&mut self, operation: &'static str) -> Result<&mut Running, Error> {

@@ -34,10 +34,12 @@ pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
 /// Names in the object.
 pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
-pub(super) const INGRESS: &str = "flowgauge_xdp";
-pub(super) const INGRESS_ALL: &str = "flowgauge_xdp_all";
-pub(super) const EGRESS: &str = "flowgauge_tcx";
-pub(super) const EGRESS_ALL: &str = "flowgauge_tcx_all";
+pub(super) const XDP: &str = "flowgauge_xdp";
+pub(super) const XDP_ALL: &str = "flowgauge_xdp_all";
+pub(super) const XDP_IP: &str = "flowgauge_xdp_ip";
+pub(super) const TCX: &str = "flowgauge_tcx";
+pub(super) const TCX_ALL: &str = "flowgauge_tcx_all";
+pub(super) const TCX_IP: &str = "flowgauge_tcx_ip";
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const SEND: &str = "flowgauge_send";
 pub(super) const SEND_BATCH: &str = "flowgauge_send_batch";
@@ -55,6 +57,8 @@ pub(super) struct Globals<'a> {
     pub(super) slot_ns: u64,
     pub(super) boot_ns: u64,
     pub(super) verdict: u32,
+    /// Whether packets leave where it counts.
+    pub(super) leaves: bool,
 }
 
 /// Loads maps and programs; programs are verified when they are loaded one by one. `arrays` are pins of the cores and of the shared
@@ -76,6 +80,7 @@ pub(super) fn load(globals: &Globals<'_>, cpus: usize, arrays: Option<&[PathBuf;
         .override_global("SLOT_NS", &globals.slot_ns, true)
         .override_global("BOOT_NS", &globals.boot_ns, true)
         .override_global("VERDICT", &globals.verdict, true)
+        .override_global("LEAVES", &u32::from(globals.leaves), true)
         .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
         .load(OBJECT)
 }

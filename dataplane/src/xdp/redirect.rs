@@ -1,9 +1,8 @@
 //! Handing an interface's packets to AF_XDP sockets.
 
-use super::hook::{self, attaching, ingress, loading, refused};
+use super::hook::{self, attaching, loading, refused, xdp};
 use super::object::{self, load_redirect};
 use super::{Mode, device};
-use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapError, PerCpuArray, XskMap};
@@ -30,7 +29,7 @@ pub(crate) struct Redirect {
 pub(crate) fn try_program() -> Result<(), Error> {
     let place = Place::ingress("af_xdp");
     let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
-    let program = ingress(&mut programs, object::REDIRECT).and_then(|program| program.load());
+    let program = xdp(&mut programs, object::REDIRECT).and_then(|program| program.load());
     program.map_err(|error| refused(&place, loading(&error)))
 }
 
@@ -48,9 +47,11 @@ impl Redirect {
             map.set(queue, socket.as_raw_fd(), 0).map_err(|error| add(&place, queue, &error))?;
         }
         let name = if pieces { object::REDIRECT_FRAGS } else { object::REDIRECT };
-        let program = ingress(&mut programs, name).map_err(|error| refused(&place, loading(&error)))?;
+        let program = xdp(&mut programs, name).map_err(|error| refused(&place, loading(&error)))?;
         program.load().map_err(|error| refused(&place, loading(&error)))?;
-        let failed = |error| refused(&place, attaching(&error, mode, Direction::Ingress, "the port's option xdp=skb"));
+        let failed = |error| {
+            refused(&place, attaching(&error, Some(mode), "the port's option xdp=skb works on every interface, but is slower"))
+        };
         let link = program.attach(interface, mode.into()).and_then(|link| program.take_link(link)).map_err(failed)?;
         Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
     }
@@ -59,7 +60,7 @@ impl Redirect {
     /// it meanwhile that had it.
     pub(crate) fn renew(&mut self) -> Result<(), Error> {
         let Some(link) = self.link.take() else { return Ok(()) };
-        let program = ingress(&mut self.programs, self.program);
+        let program = xdp(&mut self.programs, self.program);
         // The kernel does nothing if it is told to put the same program there: it takes another one, if the same.
         let renewed = program.and_then(|program| {
             program.unload()?;

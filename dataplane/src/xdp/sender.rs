@@ -1,6 +1,6 @@
 //! A sender that the kernel runs: packets are made and sent without leaving it (live frames of BPF_PROG_TEST_RUN).
 
-use super::hook::{ingress, loading, refused};
+use super::hook::{loading, refused, xdp};
 use super::object::{SEND, load_sender};
 use super::{device, hook};
 use crate::error::Error;
@@ -31,7 +31,7 @@ impl Sender {
         let place = Place { interface: interface.to_owned(), direction: crate::Direction::Egress };
         let index = device::index(interface).ok_or_else(|| refused(&place, hook::NO_INTERFACE.to_owned()))?;
         let mut programs = load_sender(sources.max(1)).map_err(|error| refused(&place, loading(&error)))?;
-        let program = ingress(&mut programs, SEND).and_then(|program| program.load());
+        let program = xdp(&mut programs, SEND).and_then(|program| program.load());
         program.map_err(|error| refused(&place, loading(&error)))?;
         Ok(Sender { place, programs, frame: frame.to_vec(), index })
     }
@@ -41,7 +41,7 @@ impl Sender {
     /// # Errors
     /// [`Error::Kernel`] if the kernel refuses the frame.
     pub fn send(&mut self, packets: u32) -> Result<(), Error> {
-        let outcome = ingress(&mut self.programs, SEND).and_then(|program| send(program, self.index, &self.frame, packets));
+        let outcome = xdp(&mut self.programs, SEND).and_then(|program| send(program, self.index, &self.frame, packets));
         outcome.map_err(|error| cannot_send(&self.place, &error))
     }
 }

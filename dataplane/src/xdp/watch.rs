@@ -177,10 +177,11 @@ impl Hook {
         let place = self.place.clone();
         let index = self.note.interface_index;
         let Some(programs) = &mut self.programs else { return Ok(()) };
+        let layer = self.layer;
         let attached = self.link.take().filter(|link| link.attachment().is_ok_and(|attachment| attachment.index == Some(index)));
         let link = match attached {
-            Some(link) => put(&place, options, programs, &link).map(|()| link),
-            None => attach(&place, index, options, programs),
+            Some(link) => put(&place, layer, options, programs, &link).map(|()| link),
+            None => attach(&place, index, layer, options, programs),
         }?;
         self.program = link.attachment().ok().map(|attachment| attachment.program);
         self.link = Some(link);
@@ -189,11 +190,14 @@ impl Hook {
 
     /// Whether programs were attached that see packets before this one, and may end the line.
     fn follow_order(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
-        let Direction::Egress = self.place.direction else { return };
+        let hooks = options.hooks(self.place.direction);
+        if hooks == Hooks::Xdp {
+            return;
+        }
         let Some(Ok(Attachment { link, .. })) = self.link.as_ref().map(Link::attachment) else { return };
         let index = self.note.interface_index;
         let first = |link: u32| -> Vec<u32> {
-            let order = link::order(index, Hooks::TcxEgress).unwrap_or_default();
+            let order = link::order(index, hooks).unwrap_or_default();
             order.into_iter().take_while(|(_, other)| *other != link).map(|(program, _)| program).collect()
         };
         let others = first(link);
@@ -265,13 +269,13 @@ impl Hook {
     /// the same. No queue is without it meanwhile that had it.
     fn renew(&mut self, options: &Options) -> Result<(), Error> {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
-        let name = options.program(self.place.direction);
-        let unloaded = super::hook::ingress(programs, name).and_then(|program| program.unload());
+        let name = options.program(self.place.direction, self.layer);
+        let unloaded = super::hook::xdp(programs, name).and_then(|program| program.unload());
         match unloaded {
             Ok(()) | Err(aya::programs::ProgramError::NotLoaded) => {}
             Err(error) => return Err(refused(&self.place, loading(&error))),
         }
-        put(&self.place, options, programs, link)?;
+        put(&self.place, self.layer, options, programs, link)?;
         self.program = link.attachment().ok().map(|attachment| attachment.program);
         Ok(())
     }

@@ -11,6 +11,8 @@
 
 #[cfg(target_os = "linux")]
 use flowgauge_dataplane::Direction;
+#[cfg(target_os = "linux")]
+use flowgauge_dataplane::xdp::Mode;
 
 #[cfg(target_os = "linux")]
 mod af_xdp;
@@ -79,8 +81,9 @@ conformance! {
     poll_one_worker: poll::Workers(1),
     poll_two_workers: poll::Workers(2),
     tofino_on_model: tofino::OnModel,
-    xdp_injected: xdp::Injected(Direction::Ingress),
-    tcx_injected: xdp::Injected(Direction::Egress),
+    xdp_injected: xdp::Injected(Direction::Ingress, Mode::Native),
+    tcx_injected: xdp::Injected(Direction::Egress, Mode::Native),
+    tcx_ingress_injected: xdp::Injected(Direction::Ingress, Mode::Tcx),
 }
 
 #[cfg(feature = "dpdk")]

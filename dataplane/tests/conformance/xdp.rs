@@ -3,17 +3,17 @@
 use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::xdp::{Injector, Options, Xdp};
+use flowgauge_dataplane::xdp::{Injector, Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 
-pub struct Injected(pub Direction);
+pub struct Injected(pub Direction, pub Mode);
 
 /// The kernel runs no program on less than an Ethernet header, nor on more than a page holds.
 const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3000;
 
-/// A test run of an egress program takes no packet that is empty or cut inside an IP header: none such is ever sent.
+/// A test run of a TCX program takes no packet that is empty or cut inside an IP header: the kernel has none such on its hooks.
 fn shortest_skb(frame: &[u8]) -> usize {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => 14 + 20,
@@ -22,10 +22,20 @@ fn shortest_skb(frame: &[u8]) -> usize {
     }
 }
 
+impl Injected {
+    fn is_tcx(&self) -> bool {
+        self.0 == Direction::Egress || self.1 == Mode::Tcx
+    }
+
+    fn options(&self, setup: &Setup) -> Options {
+        Options { mode: self.1, slot_ns: setup.slot_ns, ..Options::new(setup.settings) }
+    }
+}
+
 impl Backend for Injected {
     fn open(&self, setup: &Setup) -> Option<Rig> {
         // Whether the kernel lets us is known only when it is asked.
-        match Xdp::detached(self.0, Options::new(Setup::default().settings)).install(&Setup::default().tables()) {
+        match Xdp::detached(self.0, self.options(&Setup::default())).install(&Setup::default().tables()) {
             Ok(_) => {}
             Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
                 println!("skipped: needs the right to load XDP programs: {problem}");
@@ -33,14 +43,13 @@ impl Backend for Injected {
             }
             Err(error) => panic!("{error}"),
         }
-        let options = Options { slot_ns: setup.slot_ns, ..Options::new(setup.settings) };
-        let dataplane = Xdp::detached(self.0, options);
+        let dataplane = Xdp::detached(self.0, self.options(setup));
         let feeder = Arc::new(dataplane.injector());
         Some(Rig { dataplane: Box::new(dataplane), feeder })
     }
 
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame> {
-        let shortest = |frame: &OwnedFrame| if self.0 == Direction::Egress { shortest_skb(&frame.bytes) } else { *LENGTHS.start() };
+        let shortest = |frame: &OwnedFrame| if self.is_tcx() { shortest_skb(&frame.bytes) } else { *LENGTHS.start() };
         let whole = |frame: &OwnedFrame| {
             let length = frame.bytes.len();
             frame.link == Link::Ethernet && LENGTHS.contains(&length) && length >= shortest(frame)

@@ -102,6 +102,15 @@ impl Interface {
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
     }
 
+    /// What kind of link it has (`ARPHRD_…`).
+    pub(crate) fn hardware(&self) -> io::Result<u16> {
+        let mut request = self.request();
+        // SAFETY: the kernel writes an address into the request.
+        unsafe { self.ask(libc::SIOCGIFHWADDR as libc::c_ulong, &mut request)? };
+        // SAFETY: the address that was written.
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
+    }
+
     /// Whether it is up and has a carrier; `None` if it is gone.
     pub(crate) fn is_running(&self) -> Option<bool> {
         let mut request = self.request();
@@ -126,6 +135,7 @@ mod tests {
     fn loopback_is_told() {
         let loopback = Interface::new("lo").unwrap();
         assert_eq!(loopback.receive_queues(), 1);
+        assert_eq!(loopback.hardware().unwrap(), libc::ARPHRD_LOOPBACK);
         assert!(loopback.mtu().unwrap() >= 1500);
         assert!(loopback.is_running().is_some());
         assert_eq!(loopback.driver(), "");

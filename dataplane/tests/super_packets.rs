@@ -1,0 +1,141 @@
+//! Packets that stand for several on the wire: the TCX programs count what the wire has.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State};
+use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
+use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
+
+/// Everything that is counted by packets or bytes.
+fn settings(unit: Unit) -> Settings {
+    let sketch = |kind: SketchKind| sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Shape::DEFAULT };
+    Settings {
+        entropy: [sketch(SketchKind::CountSketch), sketch(SketchKind::CountMin)],
+        frequency: sketch(SketchKind::CountSketch),
+        heavy: heavy::Settings { algorithm: Algorithm::Precision, unit, ..Default::default() },
+        ..Settings::default()
+    }
+}
+
+/// A program that nothing but the test feeds. `None` where the kernel does not let us.
+fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
+    let mut xdp = Xdp::detached(direction, Options { mode: Mode::Tcx, ..Options::new(settings) });
+    match xdp.install(&Tables::new(&settings, 1)) {
+        Ok(_) => Some(xdp),
+        Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
+            println!("skipped: needs the right to load XDP programs: {problem}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Headers up to the payload: Ethernet, tags in the frame, IPv4 or IPv6, TCP with options or UDP.
+fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    (0..tags).for_each(|_| frame.extend([0x81, 0x00, 0, 5]));
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, protocol, 64]);
+        frame.extend([7; 32]);
+    } else {
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        // The kernel looks at the total length of nothing that is injected; zero is what large super-packets have.
+    }
+    let mut transport = if protocol == TCP { vec![0; 32] } else { vec![0; 8] };
+    if protocol == TCP {
+        transport[12] = 8 << 4;
+    }
+    frame.extend(transport);
+    frame
+}
+
+/// A frame with so much payload.
+fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
+    let mut frame = headers.to_vec();
+    frame.resize(headers.len() + payload, 0);
+    frame
+}
+
+/// What the segments of a super-packet would be counted as, one after the other.
+fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared>) {
+    // Larger than the stack of a test.
+    let made = std::thread::Builder::new().stack_size(64 << 20).spawn(|| (Box::new(State::new()), Box::new(Shared::new())));
+    let (mut state, shared) = made.unwrap().join().unwrap();
+    let tables = Tables::new(&settings, 1);
+    let context = Context { settings, tabulation: &tables.tabulation, sharing: Sharing::Alone };
+    for frame in frames {
+        let arrival = Arrival::new(frame.len() as u32, 0);
+        state.active(&shared, 0).record(&context, Link::Ethernet, frame.as_slice(), arrival);
+    }
+    (state, shared)
+}
+
+#[track_caller]
+fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Settings) {
+    assert_eq!(snapshot.bank.counters, bank.counters);
+    assert_eq!(snapshot.bank.entropy, bank.entropy);
+    assert!(snapshot.bank.frequency == bank.frequency && snapshot.bank.heavy == bank.heavy);
+    assert!(snapshot.bank.cardinality == bank.cardinality);
+    let mut sketches: Vec<sketch::Sketch> = (0..2).map(|_| sketch::Sketch::new()).collect();
+    shared.merge_into(0, settings, &mut sketches);
+    assert!(*snapshot.sketches == *sketches);
+}
+
+/// Payload of all segments but the last, of the last, and how many there are.
+const SPLITS: [(usize, usize, u32); 5] = [(100, 100, 1), (100, 7, 2), (64, 64, 25), (31, 30, 64), (16, 1, 100)];
+
+#[test]
+fn a_super_packet_counts_as_its_segments_on_both_hooks() {
+    for (direction, unit) in Direction::ALL.into_iter().zip([Unit::Packets, Unit::Bytes]) {
+        let settings = settings(unit);
+        let Some(mut xdp) = detached(direction, settings) else { return };
+        let injector = xdp.injector();
+        for (full, last, segments) in SPLITS {
+            for (tags, v6, protocol) in [(0, false, TCP), (0, true, TCP), (1, false, UDP), (2, true, UDP)] {
+                let headers = headers(tags, v6, protocol);
+                let payload = full * (segments as usize - 1) + last;
+                let whole = with_payload(&headers, payload);
+                let lengths = (1..segments).map(|_| full).chain([last]);
+                let segmented: Vec<Vec<u8>> = lengths.map(|length| with_payload(&headers, length)).collect();
+                // What the kernel would note; without the number of segments, as of a packet of a virtual machine, too.
+                let (expected, shared) = one_by_one(settings, &segmented);
+                for told in [segments, 0] {
+                    let offload = Offload { segment_length: full as u32, segments: told, wire_length: 0 };
+                    injector.inject_super_packet(&whole, &offload).unwrap();
+                    compare(&xdp.rotate().unwrap(), &expected.banks[0], &shared, &settings);
+                    xdp.published(0).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn on_the_way_out_the_kernels_sum_of_all_headers_counts() {
+    // Inside of a tunnel every segment has more headers than those that are read.
+    let offload = Offload { segment_length: 100, segments: 10, wire_length: 1000 + 10 * 142 };
+    let frame = with_payload(&headers(0, false, UDP), 1100);
+    for (direction, bytes) in [(Direction::Egress, 2420), (Direction::Ingress, frame.len() as u64 + 9 * 42)] {
+        let Some(mut xdp) = detached(direction, settings(Unit::Packets)) else { return };
+        xdp.injector().inject_super_packet(&frame, &offload).unwrap();
+        let counters = xdp.rotate().unwrap().bank.counters;
+        assert_eq!((counters.ipv4, counters.bytes), (10, bytes), "{direction:?}");
+    }
+}
+
+#[test]
+fn a_packet_that_stands_for_itself_is_one() {
+    for direction in Direction::ALL {
+        let Some(mut xdp) = detached(direction, settings(Unit::Bytes)) else { return };
+        let frame = with_payload(&headers(0, false, TCP), 1000);
+        xdp.injector().inject(&frame).unwrap();
+        let counters = xdp.rotate().unwrap().bank.counters;
+        assert_eq!((counters.ipv4, counters.bytes), (1, frame.len() as u64), "{direction:?}");
+    }
+}
