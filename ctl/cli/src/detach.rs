@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use clap::Args;
+use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::xdp;
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ impl Detach {
             println!("nothing was left counting");
         }
         for place in ended {
-            println!("{place}: no longer counted");
+            println!("{}: no longer counted", escaped(&place.to_string()));
         }
         Ok(())
     }

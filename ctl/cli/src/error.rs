@@ -2,6 +2,7 @@
 
 use clap::error::ErrorKind;
 use flowgauge_ctl::ControlError;
+use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::Error;
 use std::io;
 use std::process::ExitCode;
@@ -29,7 +30,8 @@ impl Failure {
             Failure::Closed => {}
             // The log has said it already, and one line about it is enough.
             Failure::Incomplete(_) if tracing::enabled!(tracing::Level::WARN) => {}
-            _ => eprintln!("error: {self}"),
+            // It may name interfaces and files, and cite what others answered.
+            _ => eprintln!("error: {}", escaped(&self.to_string())),
         }
         match self {
             Failure::Usage(_) => ExitCode::from(2),
@@ -76,13 +78,19 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
             let line = text.lines().map(str::trim).filter(told).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
             let advice = match error.kind() {
                 ErrorKind::InvalidSubcommand => {
-                    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+                    let names: Vec<&str> = asked(command).get_subcommands().map(clap::Command::get_name).collect();
                     format!("use one of {}", names.join(", "))
                 }
                 _ => "'--help' explains the options".to_owned(),
             };
-            eprintln!("{line}; {advice}");
+            eprintln!("{}; {advice}", escaped(&line));
             ExitCode::from(2)
         }
     }
+}
+
+/// The command that was asked for, as far as its words are known: `bench` in `flowgauge bench paket`.
+fn asked(command: &clap::Command) -> &clap::Command {
+    let words = std::env::args().skip(1);
+    words.fold(command, |command, word| command.find_subcommand(word).unwrap_or(command))
 }

@@ -7,7 +7,7 @@ use crate::value::{self, Rate};
 use clap::Args;
 use flowgauge_core::Link;
 use flowgauge_ctl::clock::Interrupt;
-use flowgauge_ctl::output::grouped;
+use flowgauge_ctl::output::{counted, escaped, grouped};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
@@ -295,10 +295,10 @@ impl Transmission {
         let dropped = self.sender.dropped();
         let rate = grouped((packets as f64 / seconds.max(1e-9)).round() as u64);
         let mut line = format!(
-            "{}: {} packets sent in {seconds:.2} s, {} bytes, {rate} packets/s; the interface dropped {}",
+            "{}: {} sent in {seconds:.2} s, {}, {rate} packets/s; the interface dropped {}",
             self.sender.interface(),
-            grouped(packets),
-            grouped(bytes),
+            counted(packets, "packet"),
+            counted(bytes, "byte"),
             grouped(dropped),
         );
         for (packets, what) in [(cut, "are cut off in the capture"), (left_out, "were left out, which this interface cannot send")]
@@ -307,7 +307,7 @@ impl Transmission {
                 line += &format!("; {} {what}", grouped(packets));
             }
         }
-        writeln!(io::stdout(), "{line}").map_err(Failure::output)?;
+        writeln!(io::stdout(), "{}", escaped(&line)).map_err(Failure::output)?;
         match warnings.first() {
             Some(warning) => Err(Failure::Failed(warning.clone())),
             None => Ok(()),

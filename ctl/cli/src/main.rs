@@ -6,8 +6,11 @@ mod detach;
 mod doctor;
 mod error;
 mod generate;
+mod help;
 mod measure;
+mod nearest;
 mod options;
+mod pages;
 mod progress;
 mod replay;
 mod reproduce;
@@ -15,24 +18,38 @@ mod run;
 mod status;
 mod switch;
 mod tables;
+mod terminal;
 mod value;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Failure;
-use std::io::{IsTerminal, stderr};
+use flowgauge_ctl::output::escaped;
+use std::fmt;
+use std::io::stderr;
 use std::process::ExitCode;
+use terminal::Color;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt, registry};
+use tracing_subscriber::{EnvFilter, registry};
+
+/// What `--version` says.
+const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("FLOWGAUGE_BUILT_FROM"), "\nfeatures: ", env!("FLOWGAUGE_FEATURES"));
 
 /// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time window, with an error bound on
 /// every value.
 ///
 /// Without a command it runs the built-in demonstration: ten seconds of generated traffic, counted live, with the truth
-/// beside every estimate. Results go to standard output, messages to standard error (RUST_LOG=debug shows more). The exit code
-/// is 0 if all went well, 1 if something failed or a capture was damaged, 2 if the command line made no sense.
+/// beside every estimate. Results go to standard output, messages to standard error. The exit code is 0 if all went well, 1 if
+/// something failed or a capture was damaged, 2 if the command line made no sense.
+///
+/// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false: also when the configuration file
+/// switches them on.
 #[derive(Parser)]
-#[command(name = "flowgauge", version, max_term_width = 100, propagate_version = true)]
+#[command(name = "flowgauge", version, long_version = VERSION, max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Examples:
   flowgauge
   flowgauge replay trace.pcap --truth
@@ -41,6 +58,20 @@ use tracing_subscriber::{EnvFilter, fmt, registry};
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+
+    /// Print errors only, and show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    quiet: bool,
+
+    /// Print more messages; -vv prints even more
+    ///
+    /// The environment variable RUST_LOG goes before -q and -v; it takes levels by part, such as RUST_LOG=warn,flowgauge_dataplane=debug.
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Messages")]
+    verbose: u8,
+
+    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always, never [default: auto]
+    #[arg(long, global = true, value_name = "WHEN", value_enum, hide_possible_values = true, help_heading = "Messages")]
+    color: Option<Color>,
 }
 
 #[derive(Subcommand)]
@@ -54,18 +85,18 @@ enum Command {
     Status(status::Status),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
+    Completions(pages::Completions),
+    Man(pages::Man),
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let command = help::shortened(Cli::command());
+    let cli = match command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return error::usage(&error, &Cli::command()),
+        Err(error) => return error::usage(&error, &command),
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    // Colours are for terminals: a log file would hold their escape sequences.
-    let colours = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log = fmt::layer().with_writer(stderr).with_ansi(colours).with_target(false).without_time();
-    registry().with(filter).with(log).with(status::Remembered).init();
+    terminal::init(cli.color.unwrap_or_default());
+    log(cli.quiet, cli.verbose);
     let outcome = match cli.command {
         None => run::Run::default().execute(),
         Some(Command::Run(run)) => run.execute(),
@@ -77,6 +108,42 @@ fn main() -> ExitCode {
         Some(Command::Status(status)) => status.execute(),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),
+        Some(Command::Completions(completions)) => completions.execute(command),
+        Some(Command::Man(man)) => man.execute(command),
     };
     outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+/// Starts the log on standard error.
+fn log(quiet: bool, verbose: u8) {
+    // Of other crates only what is wrong: of a connection's inner life -v would tell more than of flowgauge.
+    let asked = match (quiet, verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "warn,flowgauge=info",
+        (false, 2) => "info,flowgauge=debug",
+        _ => "trace",
+    };
+    let (filter, problem) = match EnvFilter::try_from_default_env() {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(asked), Some(error)),
+    };
+    // Colours are for terminals: a log file would hold their escape sequences.
+    let colours = terminal::colours(&stderr());
+    let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(colours).with_target(false).without_time();
+    // Messages name interfaces, files and what others answered, which must not command the terminal.
+    let log = log.fmt_fields(debug_fn(message).delimited(" "));
+    registry().with(filter).with(log).with(status::Remembered).init();
+    if let Some(problem) = problem.filter(|_| std::env::var_os("RUST_LOG").is_some_and(|value| !value.is_empty())) {
+        tracing::warn!("RUST_LOG will not do, and is not used: {problem}");
+    }
+}
+
+/// A part of a message, free of what could command a terminal.
+fn message(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => write!(writer, "{}", escaped(&text)),
+        name => write!(writer, "{name}={}", escaped(&text)),
+    }
 }

@@ -4,16 +4,17 @@ use crate::error::Failure;
 use crate::options::Options;
 use crate::progress::Watch;
 use crate::status::Publisher;
+use crate::terminal;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Interrupt, Monotonic, Trace};
 use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
-use flowgauge_ctl::output::{Csv, Json, Tee};
+use flowgauge_ctl::output::{Csv, Format, Json, Look, Tee, Times, escaped};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Counts what comes out of the ports, live or in trace time, and prints it.
 pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Result<(), Failure> {
-    let plan = options.plan();
+    let live = ports.gate.pace() != Pace::Trace;
+    let plan = options.plan(live && io::stdout().is_terminal());
     let interface = ports.interface.clone();
     let settings = plan.estimation.settings;
     let how = poll::Options {
@@ -46,7 +48,7 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
 /// Counts live on a dataplane that needs no ports, and prints it.
 pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
     let interrupt = end_on_signal(None)?;
-    conduct(dataplane, options.plan(), options, || Monotonic::new(interrupt), None)
+    conduct(dataplane, options.plan(io::stdout().is_terminal()), options, || Monotonic::new(interrupt), None)
 }
 
 fn conduct<C: Clock>(
@@ -68,7 +70,7 @@ fn conduct<C: Clock>(
         // First, so that it knows what the others may take long to write.
         sinks.0.push(Box::new(publisher));
     }
-    let printed = options.format.unwrap_or_default().sink(io::stdout());
+    let printed = options.format.unwrap_or_default().sink(io::stdout(), look(options, &plan, watch.is_none()));
     sinks.0.push(match watch {
         Some(watch) => watch.around(printed),
         None => printed,
@@ -76,8 +78,32 @@ fn conduct<C: Clock>(
     if let Some(directory) = &options.out {
         sinks.0.extend(files(directory)?);
     }
+    if watch.is_none() {
+        announce(options, &plan, &dataplane.capabilities().interface);
+    }
     let summary = Controller::start(dataplane, plan, clock)?.run(&mut sinks)?;
     conclude(&summary)
+}
+
+/// Tells who waits for the first line of a table how long that takes.
+fn announce(options: &Options, plan: &Plan, interface: &str) {
+    let table = options.format.unwrap_or_default() == Format::Table;
+    let watched = io::stdout().is_terminal() && io::stderr().is_terminal() && tracing::enabled!(tracing::Level::WARN);
+    let Some(window) = plan.intervals.window.filter(|_| table && watched && options.staggered.is_none()) else { return };
+    let window = humantime::format_duration(window);
+    eprintln!("counting {}: a line every {window}, Ctrl-C ends", escaped(interface));
+}
+
+/// How the table looks; trace time is told since its start, live time as of clocks on the wall.
+fn look(options: &Options, plan: &Plan, live: bool) -> Look {
+    let times = match (live, options.utc.unwrap_or_default()) {
+        (false, _) => Times::Elapsed,
+        (true, false) => Times::Local,
+        (true, true) => Times::Utc,
+    };
+    let intervals = [plan.intervals.window, plan.intervals.read_every];
+    let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
+    Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
 }
 
 /// The first signal ends the run in order, the second at once.
@@ -118,8 +144,9 @@ fn conclude(summary: &Summary) -> Result<(), Failure> {
         tracing::warn!("{missed_reads} reads missed, {late_rotations} rotations late, {retries} calls repeated");
     }
     if late_reads > 0 {
+        // A busy machine has some in every run, and each says so itself.
         let samples = summary.samples;
-        tracing::warn!("{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much");
+        tracing::info!("{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much");
     }
     match summary.warnings.first() {
         None => Ok(()),

@@ -22,11 +22,21 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Length of a window unless another is asked for.
+const USUAL_WINDOW: Duration = Duration::from_secs(10);
+/// Longer than this nobody waits for a line.
+const LONGEST_UNREAD: Duration = Duration::from_secs(10);
+/// Mean time between reads, where there are any by default.
+const USUAL_READS: Duration = Duration::from_secs(1);
+
 /// What to measure, when, and where the results go. What is not given comes from the configuration file, then from defaults.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct Options {
-    /// Read options from a TOML file; keys are the long option names, and the command line goes before it
+    /// Read options from a TOML file
+    ///
+    /// Keys are the long option names without their dashes, as in window = "1m" or adopt = true. What the command line says goes before it;
+    /// '--adopt=false' switches off what the file switches on.
     #[arg(long, value_name = "FILE", help_heading = "General")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
@@ -49,9 +59,9 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::xdp_mode")]
     pub(crate) xdp_mode: Option<xdp::Mode>,
     #[arg(skip)]
-    pub(crate) adopt: bool,
+    pub(crate) adopt: Option<bool>,
     #[arg(skip)]
-    pub(crate) leave: bool,
+    pub(crate) leave: Option<bool>,
     #[arg(skip)]
     pub(crate) pins: Option<PathBuf>,
     #[arg(skip)]
@@ -81,12 +91,17 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::duration")]
     pub(crate) window: Option<Duration>,
 
-    /// Mean time between reads inside a window, at random (Poisson) times; 'never' for none [default: 1s]
+    /// Mean time between reads inside a window; 'never' for none [default: never, or 1s, see --help]
+    ///
+    /// Reads show a window while it is open, at random (Poisson) times. By default there are none, but for two cases: on a terminal, a table
+    /// of windows longer than 10s has one a second in the mean, and so has a run with --staggered, which has no windows to show.
     #[arg(long, value_name = "TIME", value_parser = value::read_every, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::read_every")]
     pub(crate) read_every: Option<ReadEvery>,
 
-    /// Stop after this time; Ctrl-C stops at any time and closes the window [default: when the traffic ends]
+    /// Stop after this time [default: when the traffic ends]
+    ///
+    /// Ctrl-C stops at any time. Either way the open window is closed and printed.
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::duration")]
     pub(crate) duration: Option<Duration>,
@@ -96,13 +111,16 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::duration")]
     pub(crate) staggered: Option<Duration>,
 
-    /// Measurements, with commas between: cardinality, entropy, frequency, membership, heavy, none [default: cardinality]
+    /// What to measure: cardinality, entropy, frequency, membership, heavy, none [default: cardinality]
+    ///
+    /// Several go together, with commas between.
     #[arg(long, value_name = "NAMES", value_parser = value::measure, help_heading = "Measurement")]
     #[serde(deserialize_with = "config::measure")]
     pub(crate) measure: Option<Measurements>,
 
-    /// What makes a flow: src, dst, src-dst, five-tuple; for one measurement as in heavy=five-tuple, of entropy also two, as in
-    /// entropy=src+dst [default: src, of entropy src-dst]
+    /// What makes a flow: src, dst, src-dst, five-tuple [default: src, of entropy src-dst]
+    ///
+    /// For one measurement as in heavy=five-tuple, of entropy also two, as in entropy=src+dst.
     #[arg(long, value_name = "[NAME=]KEY", value_parser = value::keyed, value_delimiter = ',', help_heading = "Measurement")]
     #[serde(deserialize_with = "config::keys")]
     pub(crate) key: Vec<Keyed>,
@@ -153,20 +171,25 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     pub(crate) top: Option<usize>,
 
-    /// Ask for the packets (frequency) and the membership of a flow: '10.0.0.1', '10.0.0.1 > 10.0.0.2' or
-    /// '10.0.0.1:53 > 10.0.0.2:4321 udp', as the measurement's key says; may be repeated
+    /// Ask for the packets (frequency) and the membership of a flow
+    ///
+    /// A flow is '10.0.0.1', '10.0.0.1 > 10.0.0.2' or '10.0.0.1:53 > 10.0.0.2:4321 udp', as the measurement's key says. The option may be
+    /// repeated.
     #[arg(long, value_name = "FLOW", value_parser = value::query, help_heading = "Measurement")]
     #[serde(deserialize_with = "config::queries")]
     pub(crate) query: Vec<FlowKey>,
 
-    /// Watch the entropies of sources and destinations, and raise an alarm when they look like a denial of service by many; measures
-    /// entropy=src+dst, and heavy hitters to name the top talkers
-    #[arg(long, help_heading = "Measurement")]
-    pub(crate) alarm: bool,
+    /// Raise an alarm when traffic looks like a denial of service by many
+    ///
+    /// Watches the entropies of sources and destinations; measures entropy=src+dst, and heavy hitters to name the top talkers.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
+    pub(crate) alarm: Option<bool>,
 
-    /// Count exactly as well and show the truth beside every estimate; takes memory for every flow
-    #[arg(long, help_heading = "Measurement")]
-    pub(crate) truth: bool,
+    /// Count exactly as well, and show the truth beside every estimate
+    ///
+    /// This takes memory for every flow.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
+    pub(crate) truth: Option<bool>,
 
     /// Seed of hash tables and read times; sketches can be merged only if their seeds are equal [default: 1]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
@@ -193,6 +216,10 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "config::format")]
     pub(crate) format: Option<Format>,
 
+    /// Show the table's times of day as UTC, and not as local time
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) utc: Option<bool>,
+
     /// Also write results to new CSV and JSON-lines files in this directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
@@ -215,8 +242,8 @@ impl Options {
             interface: if self.interface.is_empty() { file.interface } else { self.interface },
             direction: self.direction.or(file.direction),
             xdp_mode: self.xdp_mode.or(file.xdp_mode),
-            adopt: self.adopt || file.adopt,
-            leave: self.leave || file.leave,
+            adopt: self.adopt.or(file.adopt),
+            leave: self.leave.or(file.leave),
             pins: self.pins.or(file.pins),
             address: self.address.or(file.address),
             program: self.program.or(file.program),
@@ -240,16 +267,17 @@ impl Options {
             slots: self.slots.or(file.slots),
             top: self.top.or(file.top),
             query: if self.query.is_empty() { file.query } else { self.query },
-            alarm: self.alarm || file.alarm,
+            alarm: self.alarm.or(file.alarm),
             hash: self.hash.or(file.hash),
             registers: self.registers.or(file.registers),
             estimator: self.estimator.or(file.estimator),
-            truth: self.truth || file.truth,
+            truth: self.truth.or(file.truth),
             seed: self.seed.or(file.seed),
             workers: self.workers.or(file.workers),
             cpus: self.cpus.or(file.cpus),
             poll_mode: self.poll_mode.or(file.poll_mode),
             format: self.format.or(file.format),
+            utc: self.utc.or(file.utc),
             out: self.out.or(file.out),
             record: self.record.or(file.record),
         };
@@ -267,7 +295,7 @@ impl Options {
             Some(_) if self.settings().beyond_cardinality() => {
                 "--staggered has no windows, which all measurements but cardinality need; leave out one or the other"
             }
-            _ if self.alarm && !can_watch(&self.settings()) => {
+            _ if self.watches() && !can_watch(&self.settings()) => {
                 "--alarm watches the entropies of sources and destinations; leave out the --key of entropy"
             }
             _ => return self.without_idle_options(),
@@ -298,11 +326,42 @@ impl Options {
         Ok(self)
     }
 
+    /// Whether the alarm watches.
+    fn watches(&self) -> bool {
+        self.alarm.unwrap_or_default()
+    }
+
+    pub(crate) fn adopts(&self) -> bool {
+        self.adopt.unwrap_or_default()
+    }
+
+    pub(crate) fn leaves(&self) -> bool {
+        self.leave.unwrap_or_default()
+    }
+
+    /// Whether flows are counted exactly as well.
+    pub(crate) fn counts_truth(&self) -> bool {
+        self.truth.unwrap_or_default()
+    }
+
+    /// How often to read inside a window. Nobody who processes results wants more than windows unless they ask for it; who looks at a table
+    /// does not want to wait long for the first line. Staggered registers have nothing but reads.
+    fn read_every(&self, watched: bool) -> Option<Duration> {
+        let table = self.format.unwrap_or_default() == Format::Table;
+        let long = self.window() > LONGEST_UNREAD;
+        let by_default = self.staggered.is_some() || (watched && table && long);
+        self.read_every.unwrap_or(ReadEvery(by_default.then_some(USUAL_READS))).0
+    }
+
+    pub(crate) fn window(&self) -> Duration {
+        self.window.unwrap_or(USUAL_WINDOW)
+    }
+
     /// What is measured.
     fn measurements(&self) -> Vec<MeasurementKind> {
         let asked = self.measure.clone().map_or_else(|| vec![MeasurementKind::Cardinality], |measurements| measurements.0);
         let watched = [MeasurementKind::Entropy, MeasurementKind::Heavy];
-        asked.into_iter().chain(watched.into_iter().filter(|_| self.alarm)).collect()
+        asked.into_iter().chain(watched.into_iter().filter(|_| self.watches())).collect()
     }
 
     /// The keys of a measurement.
@@ -313,7 +372,7 @@ impl Options {
 
     /// Whether an option was given that only the kernel has a use for.
     pub(crate) fn asks_for_kernel(&self) -> bool {
-        self.xdp_mode.is_some() || self.direction.is_some() || self.adopt || self.leave || self.pins.is_some()
+        self.xdp_mode.is_some() || self.direction.is_some() || self.adopts() || self.leaves() || self.pins.is_some()
     }
 
     /// Whether an option was given that only a switch has a use for.
@@ -337,7 +396,7 @@ impl Options {
         let mut settings = Settings::only(cardinality);
         if measured.contains(&MeasurementKind::Entropy) {
             let own_key = self.key.iter().any(|keyed| keyed.measurement == Some(MeasurementKind::Entropy));
-            let keys = match self.alarm && !own_key {
+            let keys = match self.watches() && !own_key {
                 true => vec![KeyKind::Src, KeyKind::Dst],
                 false => self.keys(MeasurementKind::Entropy, &[KeyKind::SrcDst]),
             };
@@ -392,13 +451,13 @@ impl Options {
         u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
     }
 
-    /// What the controller is to do.
-    pub(crate) fn plan(&self) -> Plan {
+    /// What the controller is to do; whether somebody watches it live decides about reads.
+    pub(crate) fn plan(&self, watched: bool) -> Plan {
         let default_estimator = if self.staggered.is_some() { Estimator::Mle } else { Estimator::Ertl };
         Plan {
             intervals: Intervals {
-                window: Some(self.window.unwrap_or(Duration::from_secs(10))),
-                read_every: self.read_every.unwrap_or(ReadEvery(Some(Duration::from_secs(1)))).0,
+                window: Some(self.window()),
+                read_every: self.read_every(watched),
                 duration: self.duration,
             },
             estimation: Estimation {
@@ -410,7 +469,7 @@ impl Options {
             report: Report {
                 top: self.top.unwrap_or(Report::default().top),
                 queries: self.query.clone(),
-                alarm: self.alarm.then(alarm::Options::default),
+                alarm: self.watches().then(alarm::Options::default),
             },
         }
     }

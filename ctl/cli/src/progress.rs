@@ -2,6 +2,7 @@
 
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::Sink;
+use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::poll::port::Source;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
@@ -13,15 +14,15 @@ use std::time::Duration;
 const STYLE: &str = "{msg} {wide_bar} {percent:>3} % {eta:>4} left";
 const STYLE_ENDLESS: &str = "{msg} {spinner} {elapsed}";
 
-/// A bar on standard error; invisible when that is not a terminal.
+/// A bar on standard error; invisible when that is not a terminal, and with --quiet.
 pub(crate) fn bar(total: Option<u64>, message: String) -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() || !tracing::enabled!(tracing::Level::WARN) {
         return ProgressBar::hidden();
     }
     let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
     let style = ProgressStyle::with_template(if total.is_some() { STYLE } else { STYLE_ENDLESS });
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_message(message);
+    bar.set_message(escaped(&message).into_owned());
     bar
 }
 

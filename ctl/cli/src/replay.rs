@@ -36,6 +36,6 @@ impl Replay {
         } else {
             pcap(&self.file, workers, Pace::Trace)?
         };
-        measure(ports, &options, options.truth)
+        measure(ports, &options, options.counts_truth())
     }
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 /// Count live, in real time.
 ///
-/// Without a port it counts generated traffic for ten seconds and shows the truth beside every estimate. A read is printed at
-/// random times inside a window, and every window when it ends; a window marked * was cut short.
+/// Without a port it counts generated traffic for ten seconds, in windows of one, and shows the truth beside every estimate. A window is
+/// printed when it ends; one marked * was cut short. A table fits the terminal; losses are told in full below the line they belong to.
 #[derive(Args, Default)]
 #[command(after_help = "Examples:
   flowgauge run
@@ -33,8 +33,10 @@ use std::time::Duration;
   flowgauge run --backend tofino --address switch:50052 --registers 2048
   flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m")]
 pub(crate) struct Run {
-    /// Count what crosses this network interface, in the kernel (XDP, TCX); several apart and together, by repeating the option or
-    /// with commas; takes root or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON
+    /// Count what crosses this network interface, in the kernel (XDP, TCX)
+    ///
+    /// Several are counted apart and together, by repeating the option or with commas. It takes root or CAP_BPF, CAP_NET_ADMIN and
+    /// CAP_PERFMON.
     #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 
@@ -50,14 +52,15 @@ pub(crate) struct Run {
     #[arg(long, value_name = "MODE", value_parser = value::xdp_mode, help_heading = "Traffic")]
     xdp_mode: Option<xdp::Mode>,
 
-    /// Go on with what a flowgauge that was killed, or told to --leave, left counting on the interface, without losing a packet;
-    /// if there is nothing, begin anew
-    #[arg(long, help_heading = "Traffic")]
-    adopt: bool,
+    /// Go on with what a killed run, or one told to --leave, left counting
+    ///
+    /// No packet is lost. If nothing was left, counting begins anew.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Traffic")]
+    adopt: Option<bool>,
 
     /// At the end leave the program counting on the interface, for the next run with --adopt
-    #[arg(long, help_heading = "Traffic")]
-    leave: bool,
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Traffic")]
+    leave: Option<bool>,
 
     /// Where to pin what outlives this process [default: /sys/fs/bpf/flowgauge]
     #[arg(long, value_name = "DIR", help_heading = "Traffic")]
@@ -68,8 +71,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
     backend: Option<Backend>,
 
-    /// Where packets come from: af_xdp:IFACE or af_xdp:IFACE:QUEUES, also with options, pcap:FILE in its own pace,
-    /// memory:PROFILE[,OPTION=VALUE]…, or dpdk:DEVICE[,OPTION=VALUE]…
+    /// Where packets come from: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
+    ///
+    /// In full: af_xdp:IFACE[:QUEUES][,OPTION=VALUE]…, pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or
+    /// dpdk:DEVICE[,OPTION=VALUE]….
     ///
     /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
     /// is for mirror ports and for interfaces that serve nothing else; to count beside a host's own traffic use -i. Packets of
@@ -176,16 +181,17 @@ impl Run {
             return Err(Failure::Usage("--eal is for --port dpdk:DEVICE; leave it out".to_owned()));
         }
         match options.port.clone() {
-            Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.truth),
-            Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.truth),
-            Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.truth),
+            Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.counts_truth()),
+            Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.counts_truth()),
+            Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.counts_truth()),
             #[cfg(not(feature = "dpdk"))]
             Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
             #[cfg(feature = "dpdk")]
-            Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.truth),
+            Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.counts_truth()),
             None => {
                 let duration = options.duration.or(Some(Duration::from_secs(10)));
-                let options = Options { duration, ..options };
+                let window = options.window.or(Some(Duration::from_secs(1)));
+                let options = Options { duration, window, ..options };
                 measure(memory(demonstration(), workers, Pace::RealTime), &options, true)
             }
         }
@@ -201,7 +207,7 @@ fn on_kernel(options: &Options) -> Result<(), Failure> {
     if options.port.is_some() {
         return usage("give either an interface (-i) or a --port, not both");
     }
-    if options.truth {
+    if options.counts_truth() {
         return usage("--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i");
     }
     if options.workers.is_some() {
@@ -228,15 +234,15 @@ fn on_kernel(options: &Options) -> Result<(), Failure> {
 }
 
 /// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who
-/// asked for more must hear as an error.
+/// asked for more must hear as an error, and others need not hear at all.
 fn keep(options: &Options) -> Result<Option<Keep>, Failure> {
-    let Options { adopt, leave, .. } = *options;
+    let (adopt, leave) = (options.adopts(), options.leaves());
     let directory = options.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
     match xdp::supported(&directory) {
         Ok(()) => Ok(Some(Keep { directory, adopt, leave })),
         Err(error) if adopt || leave || options.pins.is_some() => Err(error.into()),
         Err(error) => {
-            tracing::warn!("if this process is killed, its counts end with it: {error}");
+            tracing::info!("if this process is killed, its counts end with it: {error}");
             Ok(None)
         }
     }

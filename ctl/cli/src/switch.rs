@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.port.is_some() {
         return usage("--backend tofino counts what comes to the switch; leave out --port");
     }
-    if options.truth {
+    if options.counts_truth() {
         return usage("--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino");
     }
     if options.staggered.is_some() {

@@ -1,5 +1,6 @@
 //! Values of options: parsed alike on the command line and in the configuration file.
 
+use crate::nearest::nearest;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, MAX_SLOTS, Unit};
 use flowgauge_core::membership::{FilterShape, MAX_FILTER_BITS};
@@ -91,7 +92,11 @@ pub(crate) fn poll_mode(text: &str) -> Result<PollMode, String> {
 /// Finds a value by its name.
 fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
     let found = all.iter().copied().find(|value| name(*value) == text);
-    found.ok_or_else(|| format!("use one of {}", all.iter().map(|value| name(*value)).collect::<Vec<_>>().join(", ")))
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
+        let meant = nearest(text, names.iter().copied()).map_or_else(String::new, |name| format!("did you mean '{name}'? "));
+        format!("{meant}use one of {}", names.join(", "))
+    })
 }
 
 pub(crate) fn hash(text: &str) -> Result<HashMode, String> {

@@ -2,11 +2,15 @@
 
 mod csv;
 mod json;
+mod layout;
 mod table;
+mod text;
 
 pub use csv::Csv;
 pub use json::Json;
-pub use table::Table;
+pub use layout::flows as distinct_flows;
+pub use table::{Look, Table, Times};
+pub use text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
 use crate::record::Record;
@@ -41,10 +45,10 @@ impl Format {
         }
     }
 
-    /// A sink that writes this format.
-    pub fn sink<'a>(self, writer: impl Write + 'a) -> Box<dyn Sink + 'a> {
+    /// A sink that writes this format; `look` is for the table.
+    pub fn sink<'a>(self, writer: impl Write + 'a, look: Look) -> Box<dyn Sink + 'a> {
         match self {
-            Format::Table => Box::new(Table::new(writer)),
+            Format::Table => Box::new(Table::new(writer, look)),
             Format::Csv => Box::new(Csv::new(writer)),
             Format::Json => Box::new(Json::new(writer)),
         }
@@ -76,29 +80,5 @@ impl Sink for Tee<'_> {
 
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
         self.0.iter_mut().for_each(|sink| sink.heartbeat(dataplane, summary));
-    }
-}
-
-/// A number with commas between its thousands.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!([0, 999, 1000, 132_000, 1_234_567].map(grouped), ["0", "999", "1,000", "132,000", "1,234,567"]);
     }
 }

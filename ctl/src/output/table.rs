@@ -1,197 +1,435 @@
-//! A table for people: one line a record, as it comes.
+//! A table for people: one line a record, as it comes, and below it what has no column.
 
-use super::grouped;
+use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown, flow, flows};
+use super::text::{counted, escaped, fitted, grouped, lasted, scaled, shortened, wrapped};
 use crate::controller::Sink;
-use crate::estimate::entropy;
+use crate::estimate::cardinality::Estimate;
 use crate::estimate::heavy::{Flow, KeyText};
-use crate::record::{Alarm, Entropy, Kind, Record};
+use crate::record::{Alarm, Cardinality, Entropy, Heavy, Kind, Record};
+use anstyle::{AnsiColor, Style};
+use flowgauge_core::KeyKind;
+use flowgauge_core::heavy::Unit;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::{Offset, TimeZone};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Lines between two headers, so that one is always on the screen.
-const HEADER_EVERY: u64 = 30;
+const HEADER_EVERY: usize = 30;
+/// Narrower than this nothing is of use; lines are broken by the terminal.
+const NARROWEST: usize = 40;
+/// Indent of what stands below a line, and of what goes on from there.
+const BELOW: usize = 4;
+/// Live workers that count fewer packets a second mostly wait, and what a packet costs them is that of waking up.
+const BUSY: f64 = 1e6;
+/// Of a replay: so many packets make up for the start.
+const MANY: u64 = 100_000;
 
-/// Width of the column that names places.
-const PLACE: usize = 22;
+/// How a table looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Characters in a line, asked for again as terminals change.
+    pub width: fn() -> usize,
+    /// Whether losses and alarms are in colour.
+    pub colours: bool,
+    /// What times are shown.
+    pub times: Times,
+    /// Whether times have milliseconds.
+    pub fine: bool,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Look { width: || 80, colours: false, times: Times::Elapsed, fine: false }
+    }
+}
+
+/// What times a table shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Times {
+    /// Since the start: of captures in their own time.
+    #[default]
+    Elapsed,
+    /// Of day, as clocks on the wall show them here.
+    Local,
+    /// Of day, UTC.
+    Utc,
+}
 
 /// Aligned columns; one of them names the place if there are several.
 pub struct Table<W> {
     writer: W,
+    look: Look,
+    zone: TimeZone,
     origin: Option<u64>,
-    lines: u64,
-    /// Width of the column that names places.
-    place: usize,
+    /// What the last header was for, and in how many characters.
+    header: Option<(Shown, usize)>,
+    layout: Layout,
+    lines_since_header: usize,
+    /// Day and time zone of the last line.
+    day: Option<(Date, Offset)>,
+    /// Whether there are several places.
+    places: bool,
+    /// Whether a window was cut short.
+    cut: bool,
 }
 
 impl<W: Write> Table<W> {
     /// Writes to `writer`.
-    pub fn new(writer: W) -> Self {
-        Table { writer, origin: None, lines: 0, place: 0 }
+    pub fn new(writer: W, look: Look) -> Self {
+        let zone = if look.times == Times::Local { TimeZone::system() } else { TimeZone::UTC };
+        Table {
+            writer,
+            look,
+            zone,
+            origin: None,
+            header: None,
+            layout: Layout::default(),
+            lines_since_header: 0,
+            day: None,
+            places: false,
+            cut: false,
+        }
     }
 
-    fn header(&mut self, record: &Record) -> io::Result<()> {
-        let place = self.place;
-        let Some(cardinality) = &record.cardinality else {
-            return writeln!(
-                self.writer,
-                "{:>9}  {:<10} {:place$}{:>13} {:>15} {:>8}",
-                "time", "", "", "packets", "bytes", "drops"
-            );
-        };
-        let flows = format!("{} flows", cardinality.key.name());
-        let (truth, error) = if cardinality.truth.is_some() { ("truth", "error") } else { ("", "") };
-        let header = format!(
-            "{:>9}  {:<10} {:place$}{:>13} {flows:>16} {:>25} {truth:>11} {error:>8} {:>8}",
-            "time", "", "", "packets", "95 % interval", "drops"
-        );
-        writeln!(self.writer, "{}", header.trim_end())
+    fn width(&self) -> usize {
+        (self.look.width)().max(NARROWEST)
     }
-}
 
-impl<W: Write> Sink for Table<W> {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        let origin = *self.origin.get_or_insert(record.start_ns);
-        if record.kind == Kind::Total {
-            return self.total(record);
-        }
-        // The records of several places come before the one of all together.
-        if record.part {
-            self.place = PLACE;
-        }
-        if self.lines.is_multiple_of(HEADER_EVERY) {
-            self.header(record)?;
-        }
-        self.lines += 1;
-        let time = record.end_ns.saturating_sub(origin) as f64 / 1e9;
-        let what = match record.kind {
-            Kind::Window if record.complete => format!("window {}", record.window),
-            Kind::Window => format!("window {}*", record.window),
-            Kind::Sample | Kind::Total => "  read".to_owned(),
+    /// Prints a header where there is none on the screen, or none that fits.
+    fn header(&mut self, record: &Record, text: &mut String) {
+        let cardinality = record.cardinality.as_ref();
+        let shown = Shown {
+            places: self.places,
+            flows: cardinality.map(|cardinality| cardinality.key),
+            truth: cardinality.is_some_and(|cardinality| cardinality.truth.is_some()),
+            time: if self.look.fine { 12 } else { 8 },
         };
-        let width = self.place;
-        let place = match (record.part, width) {
-            (_, 0) => String::new(),
-            (true, _) => format!("{} {}", record.interface, record.direction),
-            (false, _) => "all".to_owned(),
-        };
-        let packets = grouped(record.counters.packets());
-        let drops = grouped(record.drops.total());
-        let Some(cardinality) = &record.cardinality else {
-            let bytes = grouped(record.counters.bytes);
-            writeln!(self.writer, "{time:>8.2}s  {what:<10} {place:<width$}{packets:>13} {bytes:>15} {drops:>8}")?;
-            self.details(record)?;
-            return self.writer.flush();
-        };
-        let estimate = &cardinality.estimate;
-        let interval = format!("{} … {}", grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64));
-        let (truth, error) = truth_and_error(estimate.value, cardinality.truth);
-        let value = grouped(estimate.value.round() as u64);
-        writeln!(
-            self.writer,
-            "{time:>8.2}s  {what:<10} {place:<width$}{packets:>13} {value:>16} {interval:>25} {truth:>11} {error:>8} {drops:>8}"
-        )?;
-        self.details(record)?;
-        self.writer.flush()
+        let wanted = (shown, self.width());
+        let day = self.day(record);
+        let another_day = day.is_some() && self.day != day;
+        if self.header == Some(wanted) && self.lines_since_header < HEADER_EVERY && !another_day {
+            return;
+        }
+        if let Some((date, offset)) = day.filter(|_| another_day) {
+            let zone = if offset == Offset::UTC { "UTC".to_owned() } else { format!("local (UTC{})", told(offset)) };
+            let _ = writeln!(text, "{date}, times are {zone}");
+            self.day = day;
+        }
+        self.layout = Layout::new(&shown, wanted.1);
+        let titles = self.layout.0.iter().map(|(column, width)| aligned(*column, column.title(&shown), *width));
+        push_line(text, &titles.collect::<Vec<_>>().join(" "));
+        (self.header, self.lines_since_header) = (Some(wanted), 0);
     }
-}
 
-impl<W: Write> Table<W> {
-    /// What has no column: a line for every entropy, and of windows and totals for every flow that is named.
-    fn details(&mut self, record: &Record) -> io::Result<()> {
-        let indent = if record.kind == Kind::Total { 0 } else { 11 };
-        for Entropy { sketch, estimate, truth } in &record.entropy {
-            let entropy::Entropy { bits, low, high, normalised, .. } = estimate;
-            let truth = truth.map(|truth| format!(", truth {truth:.3} (error {:+.2} %)", (bits / truth - 1.0) * 100.0));
-            let (key, truth) = (sketch.key.name(), truth.unwrap_or_default());
-            writeln!(
-                self.writer,
-                "{:indent$}entropy of {key}: {bits:.3} bits ({low:.3} … {high:.3}), {normalised:.2} of the most{truth}",
-                ""
-            )?;
+    /// Day and offset of a record's time, unless times are since the start.
+    fn day(&self, record: &Record) -> Option<(Date, Offset)> {
+        let zoned = self.zoned(record.end_ns)?;
+        Some((zoned.date(), zoned.offset()))
+    }
+
+    fn zoned(&self, ns: u64) -> Option<jiff::Zoned> {
+        let wall = self.look.times != Times::Elapsed;
+        let time = Timestamp::from_nanosecond(i128::from(ns)).ok().filter(|_| wall)?;
+        Some(time.to_zoned(self.zone.clone()))
+    }
+
+    fn time(&self, ns: u64) -> String {
+        match self.zoned(ns) {
+            Some(zoned) if self.look.fine => zoned.strftime("%H:%M:%S%.3f").to_string(),
+            Some(zoned) => zoned.strftime("%H:%M:%S").to_string(),
+            None => elapsed(ns.saturating_sub(self.origin.unwrap_or(ns))),
+        }
+    }
+
+    fn row(&mut self, record: &Record, text: &mut String) {
+        let cells = self.layout.0.iter().map(|(column, width)| {
+            let cell = self.cell(record, *column, *width);
+            let cell = aligned(*column, &cell, *width);
+            match column {
+                Column::Lost if record.drops.total() > 0 => self.red(&cell),
+                _ => cell,
+            }
+        });
+        push_line(text, &cells.collect::<Vec<_>>().join(" "));
+    }
+
+    fn cell(&self, record: &Record, column: Column, width: usize) -> String {
+        let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
+        let rate = |number: f64| if seconds > 0.0 { scaled(number / seconds) } else { "-".to_owned() };
+        let packets = record.counters.packets();
+        let flows = record.cardinality.as_ref();
+        let estimate = |show: &dyn Fn(&Estimate) -> String| flows.map_or_else(String::new, |flows| show(&flows.estimate));
+        match column {
+            Column::Time => self.time(record.end_ns),
+            Column::Window => match record.kind {
+                Kind::Window if record.complete => record.window.to_string(),
+                Kind::Window => format!("{}*", record.window),
+                Kind::Sample | Kind::Total => "read".to_owned(),
+            },
+            Column::Place => {
+                let place = if record.part { place(record) } else { "all".to_owned() };
+                shortened(&place, width).into_owned()
+            }
+            Column::Packets => fitted(packets, width),
+            Column::Bytes => fitted(record.counters.bytes, width),
+            Column::PacketRate => rate(packets as f64),
+            Column::BitRate => rate(record.counters.bytes as f64 * 8.0),
+            Column::Estimate if self.layout.has(Column::Interval) => {
+                estimate(&|estimate| fitted(estimate.value.round() as u64, width))
+            }
+            Column::Estimate => estimate(&|estimate| {
+                format!("{:>ESTIMATE_ALONE$} {:<8}", fitted(estimate.value.round() as u64, ESTIMATE_ALONE), half_width(estimate))
+            }),
+            Column::Interval => estimate(&|estimate| match interval(estimate) {
+                text if text.chars().count() <= width => text,
+                _ => format!("{} … {}", scaled(estimate.low), scaled(estimate.high)),
+            }),
+            Column::Truth => flows.and_then(|flows| flows.truth).map_or_else(String::new, |truth| fitted(truth, width)),
+            Column::Error => flows.and_then(error).unwrap_or_default(),
+            Column::Lost => fitted(record.drops.total(), width),
+        }
+    }
+
+    fn red(&self, text: &str) -> String {
+        self.styled(AnsiColor::Red.on_default(), text)
+    }
+
+    fn styled(&self, style: Style, text: &str) -> String {
+        if self.look.colours { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+
+    /// What has no column.
+    fn details(&self, record: &Record, text: &mut String) {
+        let (width, indent) = (self.width(), if record.kind == Kind::Total { 2 } else { BELOW });
+        let below = |phrases: &[String]| wrapped(indent, indent + 2, width, phrases);
+        let lost = record.drops.total();
+        if lost > 0 {
+            let causes = record.drops.iter().filter(|(_, packets)| *packets > 0);
+            let causes = causes.map(|(cause, packets)| format!("{} {}", cause.name(), grouped(packets)));
+            let mut phrases: Vec<String> = causes.collect();
+            if let Some(first) = phrases.first_mut() {
+                *first = format!("LOST {}: {first}", counted(lost, "packet"));
+            }
+            below(&phrases).lines().for_each(|line| push_line(text, &self.red(line)));
         }
         if let Some(Alarm { raised: true, .. }) = record.alarm {
-            writeln!(self.writer, "{:indent$}ALARM: the entropies of src and dst are far off what is usual", "")?;
+            let alarm = "ALARM: the entropies of sources and destinations are far off what is usual";
+            let alarm = below(&[alarm.to_owned()]);
+            let style = AnsiColor::Red.on_default().bold();
+            alarm.lines().for_each(|line| push_line(text, &self.styled(style, line)));
+        }
+        for entropy in &record.entropy {
+            push_line(text, &below(&entropy_phrases(entropy)));
         }
         if record.kind == Kind::Sample {
-            return Ok(());
+            return;
         }
         if let Some(heavy) = &record.heavy {
-            for Flow { key, count, low, high } in &heavy.top.flows {
-                let (key, unit) = (KeyText { kind: heavy.key, key }, heavy.unit.name());
-                let share = *count as f64 / heavy.top.total.max(1) as f64 * 100.0;
-                let (count, low, high) = (grouped(*count), grouped(*low), grouped(*high));
-                writeln!(self.writer, "{:indent$}{key:<40} {count:>15} {unit} {share:>5.1} % ({low} … {high})", "")?;
-            }
+            heavy_lines(heavy, indent, width, text);
         }
         if let Some(frequency) = &record.frequency {
             for (key, packets) in &frequency.flows {
                 let key = KeyText { kind: frequency.sketch.key, key };
-                let [value, low, high] = [packets.value, packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
-                writeln!(self.writer, "{:indent$}{key}: {value} packets ({low} … {high})", "")?;
+                let [low, high] = [packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
+                push_line(text, &below(&[format!("{key}: {} ({low} … {high})", counted(packets.value.round() as u64, "packet"))]));
             }
         }
         if let Some(membership) = &record.membership {
             for (key, seen) in &membership.flows {
                 let key = KeyText { kind: membership.key, key };
-                let probability = membership.false_positive;
-                let answer =
-                    if *seen { format!("seen (by mistake with probability {probability:.2e})") } else { "not seen".to_owned() };
-                writeln!(self.writer, "{:indent$}{key}: {answer}", "")?;
+                let mistake = membership.false_positive;
+                let answer = if *seen { format!("seen (by mistake with probability {mistake:.2e})") } else { "not seen".to_owned() };
+                push_line(text, &below(&[format!("{key}: {answer}")]));
             }
         }
-        Ok(())
     }
 
-    fn total(&mut self, record: &Record) -> io::Result<()> {
+    fn total(&self, record: &Record, text: &mut String) {
         let counters = &record.counters;
-        let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
-        let direction = if record.part { format!(" {}", record.direction) } else { String::new() };
-        writeln!(
-            self.writer,
-            "\n{}{direction}: {} packets in {seconds:.2} s: {} IPv4, {} IPv6, {} non-IP, {} truncated, {} bad header; {} bytes, {} dropped",
-            record.interface,
-            grouped(counters.packets()),
-            grouped(counters.ipv4),
-            grouped(counters.ipv6),
-            grouped(counters.non_ip),
-            grouped(counters.truncated),
-            grouped(counters.bad_header),
-            grouped(counters.bytes),
-            grouped(record.drops.total()),
-        )?;
-        if let Some(used) = record.cpu_ns {
-            let cores = used as f64 / record.end_ns.saturating_sub(record.start_ns).max(1) as f64;
-            let each = used as f64 / counters.packets().max(1) as f64;
-            writeln!(self.writer, "workers used {:.1} % of a CPU, {each:.1} ns a packet", cores * 100.0)?;
+        let (width, span_ns) = (self.width(), record.end_ns.saturating_sub(record.start_ns));
+        let seconds = span_ns as f64 / 1e9;
+        let below = |phrases: &[String]| wrapped(2, 4, width, phrases);
+        let name = if record.part { place(record) } else { escaped(&record.interface).into_owned() };
+        let _ = writeln!(text, "\n{}", wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>()).replace(", ", ","));
+        let packets = counters.packets();
+        let mut phrases = vec![format!("{} in {}", counted(packets, "packet"), lasted(span_ns)), counted(counters.bytes, "byte")];
+        if seconds > 0.0 {
+            phrases.push(format!("{} packets/s", scaled(packets as f64 / seconds)));
+            phrases.push(format!("{} bits/s", scaled(counters.bytes as f64 * 8.0 / seconds)));
+        }
+        push_line(text, &below(&phrases));
+        let rejected = [(counters.non_ip, "non-IP"), (counters.truncated, "truncated"), (counters.bad_header, "bad header")];
+        let mut phrases = vec![format!("{} IPv4", grouped(counters.ipv4)), format!("{} IPv6", grouped(counters.ipv6))];
+        phrases.extend(rejected.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", grouped(*count))));
+        if record.drops.total() == 0 {
+            phrases.push("none lost".to_owned());
+        }
+        push_line(text, &below(&phrases));
+        if let Some(cost) = self.cost(record, packets as f64 / seconds.max(f64::MIN_POSITIVE)) {
+            push_line(text, &below(&cost));
         }
         if let Some(cardinality) = &record.cardinality {
-            let estimate = &cardinality.estimate;
-            let (low, high) = (grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64));
-            let value = grouped(estimate.value.round() as u64);
-            let key = cardinality.key.name();
-            write!(self.writer, "distinct {key} flows in all windows: {value} ({low} … {high})")?;
-            if let Some(truth) = cardinality.truth {
-                let (truth, error) = truth_and_error(estimate.value, Some(truth));
-                write!(self.writer, ", truth {truth} (error {error})")?;
+            let Cardinality { key, estimate, truth, hash, .. } = cardinality;
+            let mut phrases = vec![format!("{} {} ({}) in all", grouped(estimate.value.round() as u64), flows(*key), interval(estimate))];
+            if let Some(truth) = truth {
+                let error = error(cardinality).map_or_else(String::new, |error| format!(" (error {error})"));
+                phrases.push(format!("truth {}{error}", grouped(*truth)));
             }
-            let hash = cardinality.hash;
-            let seed = if hash.seed == 0 { String::new() } else { format!(" seed {}", hash.seed) };
-            writeln!(
-                self.writer,
-                "\nestimator {}, {} registers, hash {}{seed}",
-                cardinality.estimator,
-                cardinality.levels.len(),
-                hash.mode.name(),
-            )?;
+            push_line(text, &below(&phrases));
+            let registers = counted(cardinality.levels.len() as u64, "register");
+            let mut phrases = vec![format!("estimator {}", cardinality.estimator), registers, format!("hash {}", hash.mode.name())];
+            if hash.seed != 0 {
+                phrases.push(format!("seed {}", hash.seed));
+            }
+            push_line(text, &below(&phrases));
         }
-        self.details(record)?;
+        self.details(record, text);
+        if self.cut && !record.part {
+            push_line(text, &below(&["* marks a window that was cut short".to_owned()]));
+        }
+    }
+
+    /// What counting a packet took, where workers counted rather than waited.
+    fn cost(&self, record: &Record, rate: f64) -> Option<Vec<String>> {
+        let (used, packets) = (record.cpu_ns? as f64, record.counters.packets());
+        let each = format!("{:.1} ns of CPU a packet", used / packets.max(1) as f64);
+        if self.look.times == Times::Elapsed {
+            return (packets >= MANY).then(|| vec![each]);
+        }
+        let share = used / record.end_ns.saturating_sub(record.start_ns).max(1) as f64;
+        (rate >= BUSY).then(|| vec![each, format!("{:.1} % of a CPU", share * 100.0)])
+    }
+}
+
+impl<W: Write> Sink for Table<W> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        let mut text = String::new();
+        self.origin.get_or_insert(record.start_ns);
+        if record.kind == Kind::Total {
+            self.total(record, &mut text);
+        } else {
+            // The records of several places come before the one of all together.
+            self.places |= record.part;
+            self.cut |= record.kind == Kind::Window && !record.complete;
+            self.header(record, &mut text);
+            let begin = text.len();
+            self.row(record, &mut text);
+            self.details(record, &mut text);
+            self.lines_since_header += text[begin..].lines().count();
+        }
+        self.writer.write_all(text.as_bytes())?;
         self.writer.flush()
     }
 }
 
-fn truth_and_error(estimate: f64, truth: Option<u64>) -> (String, String) {
-    match truth {
-        None => (String::new(), String::new()),
-        Some(0) => ("0".to_owned(), String::new()),
-        Some(truth) => (grouped(truth), format!("{:+.2} %", (estimate / truth as f64 - 1.0) * 100.0)),
+/// A cell in its column.
+fn aligned(column: Column, cell: &str, width: usize) -> String {
+    if column == Column::Place { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+}
+
+fn push_line(text: &mut String, line: &str) {
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+/// Where the packets of a part crossed an interface.
+fn place(record: &Record) -> String {
+    let way = match record.direction {
+        "ingress" => " in",
+        "egress" => " out",
+        _ => "",
+    };
+    format!("{}{way}", escaped(&record.interface))
+}
+
+/// An offset from UTC: `+1`, `-3:30`.
+fn told(offset: Offset) -> String {
+    let minutes = offset.seconds() / 60;
+    let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.unsigned_abs());
+    let rest = if minutes.is_multiple_of(60) { String::new() } else { format!(":{:02}", minutes % 60) };
+    format!("{sign}{}{rest}", minutes / 60)
+}
+
+/// A time since the start, in eight characters for the first three years.
+fn elapsed(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0..10_000 => format!("{:.2}s", ns as f64 / 1e9),
+        10_000..360_000 => format!("{}h{:02}m{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
     }
 }
+
+fn interval(estimate: &Estimate) -> String {
+    format!("{} … {}", grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64))
+}
+
+/// The longer half of an estimate's interval.
+fn half_width(estimate: &Estimate) -> String {
+    let Estimate { value, low, high } = *estimate;
+    let percent = (high - value).max(value - low) / value * 100.0;
+    match percent {
+        percent if percent < 99.95 => format!("± {percent:.1} %"),
+        percent if percent < 1000.0 => format!("± {percent:.0} %"),
+        _ if high.round() > value.round() => format!("≤ {}", scaled(high.round())),
+        _ => String::new(),
+    }
+}
+
+/// How far the estimate is off the truth; nothing where there is no truth to be off from.
+fn error(cardinality: &Cardinality) -> Option<String> {
+    let truth = cardinality.truth.filter(|truth| *truth > 0)? as f64;
+    let percent = (cardinality.estimate.value / truth - 1.0) * 100.0;
+    Some(if percent < 999.0 { format!("{percent:+.2} %") } else { format!("{:.0} x", cardinality.estimate.value / truth) })
+}
+
+fn entropy_phrases(Entropy { sketch, estimate, truth }: &Entropy) -> Vec<String> {
+    let crate::estimate::entropy::Entropy { bits, low, high, normalised, .. } = *estimate;
+    let mut phrases = vec![
+        format!("entropy of {}: {bits:.3} bits ({low:.3} … {high:.3})", plural_of(sketch.key)),
+        format!("{normalised:.2} of the most"),
+    ];
+    phrases.extend(truth.map(|truth| {
+        // Of one flow the entropy is 0, from which nothing is so many percent off.
+        let percent = (bits / truth - 1.0) * 100.0;
+        let error = if percent.is_finite() { format!("{percent:+.2} %") } else { format!("{:+.3} bits", bits - truth) };
+        format!("truth {truth:.3} (error {error})")
+    }));
+    phrases
+}
+
+fn plural_of(key: KeyKind) -> String {
+    if key == KeyKind::SrcDst { "pairs of hosts".to_owned() } else { format!("{}s", flow(key)) }
+}
+
+/// Heavy hitters, their figures below each other; a key that leaves no room for them has a line of its own.
+fn heavy_lines(heavy: &Heavy, indent: usize, width: usize, text: &mut String) {
+    let unit = match heavy.unit {
+        Unit::Packets => "packet",
+        Unit::Bytes => "byte",
+    };
+    let rows = heavy.top.flows.iter().map(|Flow { key, count, low, high }| {
+        let share = *count as f64 / heavy.top.total.max(1) as f64 * 100.0;
+        let count = counted(*count, unit);
+        [KeyText { kind: heavy.key, key }.to_string(), count, format!("{share:.1} %"), format!("({} … {})", grouped(*low), grouped(*high))]
+    });
+    let rows: Vec<[String; 4]> = rows.collect();
+    let longest = |index: usize| rows.iter().map(|row| row[index].chars().count()).max().unwrap_or(0);
+    let [keys, counts, shares, intervals] = [0, 1, 2, 3].map(longest);
+    let figures = counts + shares + intervals + 6;
+    if indent + keys + figures <= width {
+        for [key, count, share, interval] in &rows {
+            push_line(text, &format!("{:indent$}{key:<keys$}  {count:>counts$}  {share:>shares$}  {interval}", ""));
+        }
+        return;
+    }
+    for [key, count, share, interval] in &rows {
+        push_line(text, &wrapped(indent, indent + 2, width, std::slice::from_ref(key)));
+        push_line(text, &wrapped(indent + 2, indent + 2, width, &[count.clone(), share.clone(), interval.clone()]));
+    }
+}
+
+#[cfg(test)]
+mod tests;

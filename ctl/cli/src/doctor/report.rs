@@ -1,6 +1,7 @@
 //! What was found, and how it is printed.
 
 use super::interface::Interface;
+use flowgauge_ctl::output::escaped;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -68,7 +69,8 @@ impl Check {
     }
 
     fn title(&self) -> String {
-        self.subject.as_ref().map_or_else(|| self.check.to_owned(), |subject| format!("{} {subject}", self.check))
+        // An interface's name can hold whatever root has put there.
+        self.subject.as_ref().map_or_else(|| self.check.to_owned(), |subject| format!("{} {}", self.check, escaped(subject)))
     }
 }
 
@@ -132,9 +134,9 @@ impl Report {
             let gap = if index == 0 { "" } else { "\n" };
             writeln!(out, "{gap}{}: {verdict}", group.backend)?;
             for check in &group.checks {
-                writeln!(out, "  {:<7}  {:<width$}  {}", check.status.name(), check.title(), check.found)?;
+                writeln!(out, "  {:<7}  {:<width$}  {}", check.status.name(), check.title(), escaped(&check.found))?;
                 if let Some(advice) = &check.advice {
-                    writeln!(out, "  {:<7}  {:<width$}  -> {advice}", "", "")?;
+                    writeln!(out, "  {:<7}  {:<width$}  -> {}", "", "", escaped(advice))?;
                 }
             }
         }

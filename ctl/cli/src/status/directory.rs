@@ -1,9 +1,9 @@
 //! Where runs are found: every one has a socket, named after its process.
 
 use std::env;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Metadata};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -35,20 +35,47 @@ pub(super) fn own() -> Option<PathBuf> {
     }
 }
 
-/// Where to look for runs: those of this user and of root, and for root those of everyone.
+/// Where to look for runs: those of this user and of root. Those of others are not looked for, not even by root: what they answer is theirs
+/// to choose.
 pub(super) fn all() -> Vec<PathBuf> {
     if asked_for().is_some() {
         return own().into_iter().collect();
     }
     let mut all = vec![PathBuf::from(SYSTEM)];
     all.extend(of_user());
-    if is_root() {
-        let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
-        all.extend(users.map(|user| user.path().join("flowgauge")).filter(|directory| directory.is_dir()));
-    }
     all.sort();
     all.dedup();
     all
+}
+
+/// Whether what this user owns is believed: its own, and root's.
+pub(super) fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// Why a directory or a socket is not believed; `None` if it is. A symbolic link is none of either, wherever it leads.
+fn doubt(path: &Path, is_right: impl Fn(&Metadata) -> bool, what: &str) -> io::Result<Option<String>> {
+    let found = fs::symlink_metadata(path)?;
+    let path = path.display();
+    Ok(match found.uid() {
+        _ if !is_right(&found) => Some(format!("{path} is no {what}; it is left alone")),
+        user if !is_trusted(user) => Some(format!("{path} belongs to user {user}, who is neither you nor root; it is left alone")),
+        _ => None,
+    })
+}
+
+/// Why a socket is not believed.
+pub(super) fn doubt_of_socket(path: &Path) -> io::Result<Option<String>> {
+    doubt(path, |found| found.file_type().is_socket(), "socket")
+}
+
+/// What a directory holds.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// The sockets, with the numbers of their processes.
+    pub(super) sockets: Vec<(u32, PathBuf)>,
+    /// Why it is not looked into.
+    pub(super) doubt: Option<String>,
 }
 
 /// The socket of this process, in a directory that is made for its user alone.
@@ -57,18 +84,19 @@ pub(super) fn socket(directory: &Path) -> io::Result<PathBuf> {
     Ok(directory.join(format!("{}.sock", process::id())))
 }
 
-/// The sockets in a directory, with the numbers of their processes.
-pub(super) fn sockets(directory: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
+/// The sockets in a directory of a user who is believed.
+pub(super) fn sockets(directory: &Path) -> io::Result<Listing> {
+    match doubt(directory, Metadata::is_dir, "directory") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
+        Ok(None) => {}
+        doubt => return Ok(Listing { doubt: doubt?, ..Listing::default() }),
+    }
     let mut sockets = Vec::new();
-    for entry in entries {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let pid = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock")?.parse().ok());
         sockets.extend(pid.map(|pid| (pid, path)));
     }
     sockets.sort();
-    Ok(sockets)
+    Ok(Listing { sockets, doubt: None })
 }

@@ -3,6 +3,7 @@
 //! Every `run` has a socket in a [directory] of its user, and writes one [JSON object](report) to whoever connects. A socket that
 //! nobody answers on belongs to a run that was killed.
 
+mod ask;
 mod directory;
 mod publish;
 mod report;
@@ -14,17 +15,13 @@ pub(crate) use warning::Remembered;
 
 use crate::error::Failure;
 use clap::{Args, ValueEnum};
+use flowgauge_ctl::output::{escaped, escaped_json};
 use flowgauge_dataplane::xdp;
 use report::{Report, VERSION};
 use serde_json::Value;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long a run may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Show the runs on this machine: what they measure, whether they are healthy, and what room their CPUs have.
 ///
@@ -33,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// kernel.bpf_stats_enabled=1`). Programs that were left counting by a killed run are shown as well, as `detach` would end them.
 ///
 /// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or else where FLOWGAUGE_STATUS_DIR says,
-/// which must be the same for `run` and `status`; if it is empty, a run is not to be found. The exit code is 0 if there is a run
-/// and all are healthy, else 1.
+/// which must be the same for `run` and `status`; if it is empty, a run is not to be found. Only your own runs and root's are asked, all
+/// together for two seconds at most. The exit code is 0 if there is a run and all are healthy, else 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge status
@@ -70,11 +67,18 @@ impl Status {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let directories = directory::all();
         let mut found = Found::default();
+        let mut sockets = Vec::new();
         for directory in &directories {
             match directory::sockets(directory) {
-                Ok(sockets) => sockets.iter().for_each(|(pid, socket)| found.ask(*pid, socket)),
+                Ok(listing) => {
+                    sockets.extend(listing.sockets);
+                    found.notes.extend(listing.doubt);
+                }
                 Err(error) => found.notes.push(format!("cannot look for runs in {}: {error}", directory.display())),
             }
+        }
+        for (pid, socket, answer) in ask::all(sockets) {
+            found.take(pid, &socket, answer);
         }
         found.look_for_left(&self.pins);
         match self.format.unwrap_or_default() {
@@ -87,8 +91,9 @@ impl Status {
 }
 
 impl Found {
-    fn ask(&mut self, pid: u32, socket: &Path) {
-        match asked(socket) {
+    fn take(&mut self, pid: u32, socket: &Path, answer: Result<Value, ask::Problem>) {
+        let path = socket.display();
+        match answer {
             Ok(run) => {
                 // What is missing, or is not there in another version, makes no run healthy.
                 if run["problems"].as_array().is_none_or(|problems| !problems.is_empty()) {
@@ -97,23 +102,19 @@ impl Found {
                 self.runs.push(run);
             }
             // It ended in this moment.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                let path = socket.display();
+            Err(ask::Problem::Ended) => {}
+            // Not a run of anyone who is believed: it says nothing about any.
+            Err(ask::Problem::Foreign(doubt)) => self.notes.push(doubt),
+            Err(ask::Problem::Killed) => {
                 let removed = match fs::remove_file(socket) {
                     Ok(()) => format!("its socket {path} is removed"),
                     Err(error) => format!("cannot remove its socket {path}: {error}"),
                 };
                 self.notes.push(format!("run {pid} ended without cleaning up, as when it is killed; {removed}"));
             }
-            Err(error) => {
-                let problem = match error.kind() {
-                    io::ErrorKind::PermissionDenied => format!("{error}; ask as root or as its user"),
-                    io::ErrorKind::WouldBlock => format!("nothing for {PATIENCE:?}; is it stopped?"),
-                    _ => error.to_string(),
-                };
+            Err(ask::Problem::Silent(problem)) => {
                 self.unhealthy.push(pid);
-                self.notes.push(format!("run {pid} does not answer on {}: {problem}", socket.display()));
+                self.notes.push(format!("run {pid} does not answer on {path}: {problem}"));
             }
         }
     }
@@ -127,6 +128,8 @@ impl Found {
 
     fn table(&self, out: &mut impl Write) -> io::Result<()> {
         for run in &self.runs {
+            // Another program may have answered, and a run cites what others have told it.
+            let run = &shown(run);
             let told = (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
             match told {
                 Some(Ok(report)) => table::run(out, &report, &table::kernel(&report))?,
@@ -136,14 +139,13 @@ impl Found {
                 }
             }
         }
-        self.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(out, "{}", escaped(note)))?;
         out.flush()
     }
 
     fn json(&self, out: &mut impl Write) -> io::Result<()> {
         self.notes.iter().for_each(|note| tracing::warn!("{note}"));
-        serde_json::to_writer(&mut *out, &self.runs)?;
-        writeln!(out)?;
+        writeln!(out, "{}", escaped_json(&serde_json::to_string(&self.runs)?))?;
         out.flush()
     }
 
@@ -166,11 +168,14 @@ impl Found {
     }
 }
 
-/// What a run answers.
-fn asked(socket: &Path) -> io::Result<Value> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(serde_json::from_str(&answer)?)
+/// An answer, free of what could command a terminal.
+fn shown(answer: &Value) -> Value {
+    match answer {
+        Value::String(text) => Value::String(escaped(text).into_owned()),
+        Value::Array(values) => Value::Array(values.iter().map(shown).collect()),
+        Value::Object(values) => {
+            Value::Object(values.iter().map(|(key, value)| (escaped(key).into_owned(), shown(value))).collect())
+        }
+        other => other.clone(),
+    }
 }

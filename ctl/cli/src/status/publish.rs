@@ -9,13 +9,14 @@ use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
 use flowgauge_ctl::record::{Kind, Record};
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a reader may take to read.
 const READER: Duration = Duration::from_secs(1);
+/// Readers at the same time; more have to wait.
+const READERS: usize = 32;
 
 /// Tells whoever asks how a run is doing, as long as it lives.
 pub(crate) struct Publisher {
@@ -193,7 +196,8 @@ impl From<&Record> for Latest {
 /// A thread that writes the report to whoever connects.
 struct Server {
     socket: PathBuf,
-    stop: Arc<AtomicBool>,
+    /// Dropped, it ends the thread.
+    stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -201,11 +205,11 @@ impl Server {
     fn start(directory: &Path, state: Arc<Mutex<State>>) -> io::Result<Self> {
         let socket = directory::socket(directory)?;
         let listener = bind(&socket)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stopped, stop) = io::pipe()?;
         let named = thread::Builder::new().name("status".to_owned());
         // Dropped, it removes the socket, also if there is no thread.
-        let mut server = Server { socket, stop, thread: None };
+        let mut server = Server { socket, stop: Some(stop), thread: None };
+        listener.set_nonblocking(true)?;
         server.thread = Some(named.spawn(move || serve(&listener, &state, &stopped))?);
         Ok(server)
     }
@@ -229,19 +233,46 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn serve(listener: &UnixListener, state: &Mutex<State>, stop: &AtomicBool) {
-    for reader in listener.incoming() {
-        if stop.load(Ordering::Relaxed) {
+/// An answer on its way to a reader.
+struct Answer {
+    reader: UnixStream,
+    line: Vec<u8>,
+    written: usize,
+    until: Instant,
+}
+
+/// Answers all readers side by side: one that does not read keeps nobody waiting, neither other readers nor the end of the run.
+fn serve(listener: &UnixListener, state: &Mutex<State>, stopped: &PipeReader) {
+    let mut answers: Vec<Answer> = Vec::new();
+    loop {
+        let accepting = answers.len() < READERS;
+        let now = Instant::now();
+        let left = answers.iter().map(|answer| answer.until.saturating_duration_since(now)).min();
+        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let mut watched = vec![PollFd::new(stopped, PollFlags::IN)];
+        watched.push(PollFd::new(listener, if accepting { PollFlags::IN } else { PollFlags::empty() }));
+        watched.extend(answers.iter().map(|answer| PollFd::new(&answer.reader, PollFlags::OUT)));
+        match poll(&mut watched, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!("`flowgauge status` no longer finds this run: {error}");
+                return;
+            }
+        }
+        let came: Vec<bool> = watched.iter().map(|watched| !watched.revents().is_empty()).collect();
+        if came[0] {
             return;
         }
-        match reader {
-            Ok(reader) => {
-                let report = locked(state).told();
-                if let Err(error) = answer(reader, &report) {
-                    tracing::debug!("a reader of the status has gone: {error}");
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+        let mut ready = came[2..].iter();
+        answers.retain_mut(|answer| {
+            let ready = ready.next().is_some_and(|ready| *ready);
+            (!ready || answer.goes_on()) && Instant::now() < answer.until
+        });
+        if !(accepting && came[1]) {
+            continue;
+        }
+        match accepted(listener, state) {
+            Ok(answer) => answers.extend(answer),
             Err(error) => {
                 tracing::warn!("`flowgauge status` no longer finds this run: {error}");
                 return;
@@ -250,19 +281,44 @@ fn serve(listener: &UnixListener, state: &Mutex<State>, stop: &AtomicBool) {
     }
 }
 
-fn answer(mut reader: UnixStream, report: &Report) -> io::Result<()> {
-    reader.set_write_timeout(Some(READER))?;
-    let mut line = serde_json::to_vec(report)?;
+/// The answer for who has just connected; `None` if it has gone or has its answer already.
+fn accepted(listener: &UnixListener, state: &Mutex<State>) -> io::Result<Option<Answer>> {
+    let reader = match listener.accept() {
+        Ok((reader, _)) => reader,
+        Err(error) => {
+            use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+            return if matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) { Ok(None) } else { Err(error) };
+        }
+    };
+    reader.set_nonblocking(true)?;
+    let mut line = serde_json::to_vec(&locked(state).told())?;
     line.push(b'\n');
-    reader.write_all(&line)
+    let mut answer = Answer { reader, line, written: 0, until: Instant::now() + READER };
+    Ok(answer.goes_on().then_some(answer))
+}
+
+impl Answer {
+    /// Writes what the reader takes now; says whether more is left.
+    fn goes_on(&mut self) -> bool {
+        match self.reader.write(&self.line[self.written..]) {
+            Ok(written) => {
+                self.written += written;
+                written > 0 && self.written < self.line.len()
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => true,
+            Err(error) => {
+                tracing::debug!("a reader of the status has gone: {error}");
+                false
+            }
+        }
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread; if that is of no use, it ends with the process.
-        let woken = UnixStream::connect(&self.socket).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // What it died of does not matter any more.
             let _ = thread.join();
         }
         if let Err(error) = fs::remove_file(&self.socket) {

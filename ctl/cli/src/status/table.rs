@@ -1,7 +1,8 @@
 //! A report as text, for people.
 
 use super::report::{Latest, Report};
-use flowgauge_ctl::output::grouped;
+use flowgauge_core::KeyKind;
+use flowgauge_ctl::output::{counted, distinct_flows, grouped};
 use flowgauge_dataplane::status::{Load, ProgramStatus, SwitchStatus, WorkerStatus};
 use flowgauge_dataplane::xdp::{self, Cost, Left};
 use std::collections::BTreeMap;
@@ -48,8 +49,8 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
     if let Some(read) = report.last_read.as_ref().filter(is_news) {
         line("read", &format!("{} ago, in window {}: {}", time(read.age_ns), read.window, latest(read)))?;
     }
-    let packets = grouped(report.packets);
-    line("in all", &format!("{packets} packets in {} windows, {}", grouped(report.windows), lost(&report.drops)))?;
+    let packets = counted(report.packets, "packet");
+    line("in all", &format!("{packets} in {}, {}", counted(report.windows, "window"), lost(&report.drops)))?;
     trouble(report).into_iter().try_for_each(|trouble| line("trouble", &trouble))?;
     if let Some(warning) = &report.last_warning {
         line("warning", &format!("{} ago: {}", time(warning.age_ns), warning.text))?;
@@ -88,11 +89,17 @@ fn latest(latest: &Latest) -> String {
     let rate = rate(latest.packets as f64 / seconds.max(f64::MIN_POSITIVE));
     let flows = latest.flows.as_ref().map_or_else(String::new, |flows| {
         let [estimate, low, high] = [flows.estimate, flows.low, flows.high].map(|value| grouped(value.round() as u64));
-        format!(", {estimate} {} flows ({low} … {high})", flows.key)
+        format!(", {estimate} {} ({low} … {high})", distinct(&flows.key))
     });
     let alarm = if latest.alarm == Some(true) { ", ALARM" } else { "" };
-    let (packets, lasted) = (grouped(latest.packets), time((seconds * 1e9) as u64));
-    format!("{packets} packets in {lasted} ({rate}){flows}, {}{alarm}", lost(&latest.drops))
+    let (packets, lasted) = (counted(latest.packets, "packet"), time((seconds * 1e9) as u64));
+    format!("{packets} in {lasted} ({rate}){flows}, {}{alarm}", lost(&latest.drops))
+}
+
+/// Flows by a key that a run names.
+fn distinct(key: &str) -> String {
+    let known = KeyKind::ALL.into_iter().find(|kind| kind.name() == key);
+    known.map_or_else(|| format!("distinct flows by {key}"), |kind| distinct_flows(kind).to_owned())
 }
 
 /// Losses by cause.
@@ -107,14 +114,14 @@ fn lost(drops: &BTreeMap<String, u64>) -> String {
 /// What did not go as planned.
 fn trouble(report: &Report) -> Option<String> {
     let troubles = [
-        (report.alarms, "windows raised the alarm"),
-        (report.late_rotations, "windows closed late"),
-        (report.missed_reads, "reads missed"),
-        (report.late_reads, "reads more than 1 ms late"),
-        (report.retries, "calls of the dataplane repeated"),
+        (report.alarms, "window", "raised the alarm"),
+        (report.late_rotations, "window", "closed late"),
+        (report.missed_reads, "read", "missed"),
+        (report.late_reads, "read", "more than 1 ms late"),
+        (report.retries, "call", "of the dataplane repeated"),
     ];
-    let troubles: Vec<String> =
-        troubles.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", grouped(count))).collect();
+    let told = troubles.into_iter().filter(|(count, ..)| *count > 0);
+    let troubles: Vec<String> = told.map(|(count, thing, what)| format!("{} {what}", counted(count, thing))).collect();
     (!troubles.is_empty()).then(|| troubles.join(", "))
 }
 
@@ -299,7 +306,7 @@ mod tests {
         let expected = "\
 run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
   measures   cardinality of src, in windows of 10.0 s
-  window     41, closed 3.2 s ago: 28,000,000 packets in 10.0 s (2.80 Mpps), 92,607 src flows (88,582 … 96,816), none lost
+  window     41, closed 3.2 s ago: 28,000,000 packets in 10.0 s (2.80 Mpps), 92,607 distinct sources (88,582 … 96,816), none lost
   in all     1,148,000,000 packets in 42 windows, 1,203 LOST (device 3, socket 1,200)
   trouble    2 reads more than 1 ms late
   warning    1 min 15 s ago: eth1 is down

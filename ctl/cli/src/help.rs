@@ -1,0 +1,57 @@
+//! Short help: of commands with many options, those that are used.
+
+use clap::Command;
+
+/// What `-h` shows of a command; `--help` shows all.
+const USED: [(&str, &[&str]); 3] = [
+    (
+        "run",
+        &[
+            "interface", "direction", "adopt", "port", "window", "duration", "measure", "key", "alarm", "truth", "format", "out",
+            "config",
+        ],
+    ),
+    ("replay", &["window", "read_every", "measure", "key", "top", "query", "alarm", "truth", "format", "out", "config"]),
+    ("generate", &["to", "pcap", "rate", "force"]),
+];
+
+/// Options of all commands that `-h` leaves out.
+const SELDOM: [&str; 1] = ["color"];
+
+/// Has `-h` show what is used.
+pub(crate) fn shortened(command: Command) -> Command {
+    let command = command.mut_args(|argument| {
+        let seldom = SELDOM.contains(&argument.get_id().as_str());
+        if seldom { argument.hide_short_help(true) } else { argument }
+    });
+    USED.into_iter().fold(command, |command, (name, used)| {
+        command.mut_subcommand(name, |subcommand| {
+            subcommand.mut_args(|argument| {
+                let shown = argument.is_positional() || used.contains(&argument.get_id().as_str());
+                if shown { argument } else { argument.hide_short_help(true) }
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn what_is_shown_exists() {
+        let command = crate::Cli::command();
+        for (name, used) in USED {
+            let subcommand = command.find_subcommand(name).unwrap();
+            for wanted in used {
+                assert!(subcommand.get_arguments().any(|argument| argument.get_id() == *wanted), "{name} has no {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        shortened(crate::Cli::command()).debug_assert();
+    }
+}

@@ -1,0 +1,26 @@
+//! What somebody who has mistyped a name may have meant.
+
+/// Names that share less with what was given are not meant; as for options, which clap looks for.
+const ALIKE: f64 = 0.7;
+
+/// The known name that is most like `given`, if one is.
+pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let given = given.replace('_', "-");
+    let alike = known.into_iter().map(|name| (strsim::jaro(&given, name), name));
+    alike.filter(|(alike, _)| *alike > ALIKE).max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_mistyped_name_is_recognized_and_another_word_is_not() {
+        let names = ["src", "dst", "src-dst", "five-tuple"];
+        assert_eq!(nearest("five_tuple", names), Some("five-tuple"));
+        assert_eq!(nearest("fivetuple", names), Some("five-tuple"));
+        assert_eq!(nearest("scr", names), Some("src"));
+        assert_eq!(nearest("port", names), None);
+        assert_eq!(nearest("", names), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! `flowgauge completions` and `flowgauge man`: what shells and `man` know of the command line, made from the command line itself.
+
+use crate::error::Failure;
+use clap::{Args, Command};
+use clap_complete::{Shell, generate};
+use clap_mangen::Man as Page;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Print a script that has a shell complete flowgauge's commands and options.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge completions bash > /etc/bash_completion.d/flowgauge
+  flowgauge completions zsh > ~/.zfunc/_flowgauge
+  flowgauge completions fish > ~/.config/fish/completions/flowgauge.fish")]
+pub(crate) struct Completions {
+    /// The shell: bash, zsh, fish, elvish, powershell
+    #[arg(value_name = "SHELL", value_enum, hide_possible_values = true)]
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn execute(self, mut command: Command) -> Result<(), Failure> {
+        let mut script = Vec::new();
+        generate(self.shell, &mut command, "flowgauge", &mut script);
+        print(&script)
+    }
+}
+
+/// Print flowgauge's manual page, or write a page for each command to a directory.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge man | man -l -
+  flowgauge man /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// Where to write the pages; files of the same names are replaced [default: the first page goes to standard output]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+impl Man {
+    pub(crate) fn execute(self, command: Command) -> Result<(), Failure> {
+        let Some(directory) = self.directory else {
+            let mut page = Vec::new();
+            Page::new(command).render(&mut page).map_err(Failure::output)?;
+            return print(&page);
+        };
+        let failed = |error| Failure::Failed(format!("cannot write manual pages to {}: {error}", directory.display()));
+        fs::create_dir_all(&directory).map_err(failed)?;
+        // `flowgauge help` explains the others and needs no pages of its own.
+        clap_mangen::generate_to(command.disable_help_subcommand(true), &directory).map_err(failed)
+    }
+}
+
+fn print(text: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text).and_then(|()| out.flush()).map_err(Failure::output)
+}

@@ -1,0 +1,132 @@
+//! Asks runs how they are doing: all together, for a limited time, and only those of users who are believed.
+
+use super::directory::{doubt_of_socket, is_trusted};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde_json::Value;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long all runs together may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A run with a thousand workers tells less than half of this.
+const LONGEST: usize = 1 << 20;
+const CHUNK: usize = 1 << 16;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The socket has gone.
+    Ended,
+    /// Nobody has the socket open.
+    Killed,
+    /// The socket, or who answers on it, is of a user who is not believed.
+    Foreign(String),
+    /// It did not answer, or not as a run does.
+    Silent(String),
+}
+
+/// A socket that is being read.
+struct Asked {
+    pid: u32,
+    path: PathBuf,
+    stream: UnixStream,
+    answer: Vec<u8>,
+}
+
+/// Asks all sockets; their answers in the same order.
+pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Value, Problem>)> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut answers = Vec::new();
+    let mut open = Vec::new();
+    for (pid, path) in sockets {
+        match opened(&path) {
+            Ok(stream) => open.push(Asked { pid, path, stream, answer: Vec::new() }),
+            Err(problem) => answers.push((pid, path, Err(problem))),
+        }
+    }
+    while !open.is_empty() {
+        let readable = wait(&open, deadline);
+        let mut still = Vec::new();
+        for (asked, readable) in open.into_iter().zip(readable.chain(std::iter::repeat(false))) {
+            let step = if readable { asked.read() } else { Step::More(asked) };
+            match step {
+                Step::More(asked) if Instant::now() < deadline => still.push(asked),
+                Step::More(Asked { pid, path, .. }) => {
+                    answers.push((pid, path, Err(Problem::Silent(format!("no end of its answer for {PATIENCE:?}; is it stopped?")))));
+                }
+                Step::Done(pid, path, answer) => answers.push((pid, path, answer)),
+            }
+        }
+        open = still;
+    }
+    answers.sort_by_key(|(pid, ..)| *pid);
+    answers
+}
+
+/// Connects without waiting, and looks who is there.
+fn opened(path: &Path) -> Result<UnixStream, Problem> {
+    let io = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Problem::Ended,
+        io::ErrorKind::ConnectionRefused => Problem::Killed,
+        io::ErrorKind::PermissionDenied => Problem::Silent(format!("{error}; ask as root or as its user")),
+        io::ErrorKind::WouldBlock => Problem::Silent("too many ask it already; is it stopped?".to_owned()),
+        _ => Problem::Silent(error.to_string()),
+    };
+    let os = |errno: Errno| io(errno.into());
+    if let Some(doubt) = doubt_of_socket(path).map_err(io)? {
+        return Err(Problem::Foreign(doubt));
+    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(os)?;
+    connect(&socket, &SocketAddrUnix::new(path).map_err(os)?).map_err(os)?;
+    // The socket at this path may be another by now; who answers is certain.
+    let user = socket_peercred(&socket).map_err(os)?.uid.as_raw();
+    if !is_trusted(user) {
+        let path = path.display();
+        return Err(Problem::Foreign(format!("user {user} answers on {path}, who is neither you nor root; it is left alone")));
+    }
+    Ok(UnixStream::from(socket))
+}
+
+/// Waits until one of them can be read; says of each whether it can.
+fn wait(open: &[Asked], deadline: Instant) -> impl Iterator<Item = bool> + use<> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    let mut watched: Vec<PollFd<'_>> = open.iter().map(|asked| PollFd::new(&asked.stream, PollFlags::IN)).collect();
+    // Interrupted, it is begun again; whatever else it fails with, reading tells as well.
+    let all = !matches!(poll(&mut watched, Some(&left)), Ok(_) | Err(Errno::INTR));
+    watched.iter().map(|watched| all || !watched.revents().is_empty()).collect::<Vec<_>>().into_iter()
+}
+
+enum Step {
+    More(Asked),
+    Done(u32, PathBuf, Result<Value, Problem>),
+}
+
+impl Asked {
+    /// Reads what has come, a chunk at most: others are to have their turn.
+    fn read(mut self) -> Step {
+        let mut chunk = [0; CHUNK];
+        let problem = match self.stream.read(&mut chunk) {
+            Ok(0) => return self.ended(),
+            Ok(length) if self.answer.len() + length > LONGEST => format!("its answer is longer than {} KiB", LONGEST >> 10),
+            Ok(length) => {
+                self.answer.extend_from_slice(&chunk[..length]);
+                return Step::More(self);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Step::More(self),
+            Err(error) => error.to_string(),
+        };
+        Step::Done(self.pid, self.path, Err(Problem::Silent(problem)))
+    }
+
+    fn ended(self) -> Step {
+        let answer = serde_json::from_slice(&self.answer).map_err(|error| Problem::Silent(error.to_string()));
+        Step::Done(self.pid, self.path, answer)
+    }
+}

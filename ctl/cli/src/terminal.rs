@@ -1,0 +1,50 @@
+//! What the standard streams are: terminals or not, how wide, and in colour or not.
+
+use clap::ValueEnum;
+use rustix::termios::tcgetwinsize;
+use std::env;
+use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
+
+/// Width of what is no terminal.
+const USUAL_WIDTH: usize = 80;
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On terminals, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// What the command line says, for the whole process.
+static COLOR: OnceLock<Color> = OnceLock::new();
+
+/// Takes note of the command line.
+pub(crate) fn init(color: Color) {
+    // It is called once.
+    let _ = COLOR.set(color);
+}
+
+/// Whether a stream is to have colours.
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
+    match COLOR.get().copied().unwrap_or_default() {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => {
+            let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+            stream.is_terminal() && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
+}
+
+/// Characters in a line of standard output: the terminal's, what COLUMNS says, or 80.
+pub(crate) fn width() -> usize {
+    let stdout = io::stdout();
+    let of_terminal = || tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
+    let of_environment = || env::var("COLUMNS").ok()?.parse().ok();
+    let known = |width: &usize| *width > 0;
+    of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(USUAL_WIDTH)
+}

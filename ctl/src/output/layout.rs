@@ -1,0 +1,179 @@
+//! Which columns a table has in so many characters.
+
+use flowgauge_core::KeyKind;
+
+/// What a column shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Time,
+    Window,
+    Place,
+    Packets,
+    Bytes,
+    PacketRate,
+    BitRate,
+    /// Distinct flows, with the half of their interval unless that has a column.
+    Estimate,
+    Interval,
+    Truth,
+    Error,
+    Lost,
+}
+
+/// What is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    /// Places, apart and together.
+    pub(super) places: bool,
+    /// Distinct flows of this key.
+    pub(super) flows: Option<KeyKind>,
+    /// Their exact number.
+    pub(super) truth: bool,
+    /// Characters of a time.
+    pub(super) time: usize,
+}
+
+/// Columns with their widths, in their order, one blank between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout(pub(super) Vec<(Column, usize)>);
+
+/// `eth0 out`, of a name of the greatest length.
+const PLACE: usize = 19;
+const SHORTEST_PLACE: usize = 7;
+/// Distinct flows and the half of their interval.
+const ESTIMATE: usize = ESTIMATE_ALONE + 9;
+pub(super) const ESTIMATE_ALONE: usize = 11;
+const INTERVAL: usize = 25;
+
+/// Distinct flows by a key, in words.
+#[must_use]
+pub fn flows(key: KeyKind) -> &'static str {
+    match key {
+        KeyKind::Src => "distinct sources",
+        KeyKind::Dst => "distinct destinations",
+        KeyKind::SrcDst => "distinct pairs",
+        KeyKind::FiveTuple => "distinct five-tuples",
+    }
+}
+
+/// A flow by a key, in a word.
+pub(super) fn flow(key: KeyKind) -> &'static str {
+    match key {
+        KeyKind::Src => "source",
+        KeyKind::Dst => "destination",
+        KeyKind::SrcDst => "pair of hosts",
+        KeyKind::FiveTuple => "five-tuple",
+    }
+}
+
+impl Column {
+    /// The words above it.
+    pub(super) fn title(self, shown: &Shown) -> &'static str {
+        match self {
+            Column::Time => "time",
+            Column::Window => "window",
+            Column::Place => "where",
+            Column::Packets => "packets",
+            Column::Bytes => "bytes",
+            Column::PacketRate => "packets/s",
+            Column::BitRate => "bits/s",
+            Column::Estimate => shown.flows.map_or("", flows),
+            Column::Interval => "95 % interval",
+            Column::Truth => "truth",
+            Column::Error => "error",
+            Column::Lost => "lost",
+        }
+    }
+}
+
+impl Layout {
+    /// The columns that fit in `width`: those that must be, then the others as far as there is room, the most important first.
+    pub(super) fn new(shown: &Shown, width: usize) -> Self {
+        let mut columns = vec![(Column::Time, shown.time), (Column::Window, 6), (Column::Packets, 12)];
+        let estimate = shown.flows.map(|key| ESTIMATE.max(flows(key).len()));
+        columns.extend(estimate.map(|estimate| (Column::Estimate, estimate)));
+        if shown.places {
+            let left = width.saturating_sub(taken(&columns) + 1);
+            columns.push((Column::Place, left.clamp(SHORTEST_PLACE, PLACE)));
+        }
+        let beyond = taken(&columns).saturating_sub(width);
+        columns.iter_mut().filter(|(column, _)| *column == Column::Packets).for_each(|(_, width)| *width -= beyond.min(4));
+        if shown.truth && shown.flows.is_some() {
+            add(&mut columns, width, (Column::Error, 8));
+            add(&mut columns, width, (Column::Truth, 10));
+        }
+        add(&mut columns, width, (Column::PacketRate, 9));
+        if shown.flows.is_none() {
+            add(&mut columns, width, (Column::Bytes, 19));
+        }
+        add(&mut columns, width, (Column::Lost, 8));
+        add(&mut columns, width, (Column::BitRate, 8));
+        let alone = shown.flows.map(|key| ESTIMATE_ALONE.max(flows(key).len()));
+        if let (Some(alone), Some(estimate)) = (alone, estimate)
+            && taken(&columns) + alone + INTERVAL + 1 <= width + estimate
+        {
+            columns.retain(|(column, _)| *column != Column::Estimate);
+            columns.extend([(Column::Estimate, alone), (Column::Interval, INTERVAL)]);
+        }
+        columns.sort_by_key(|(column, _)| *column as u8);
+        Layout(columns)
+    }
+
+    pub(super) fn has(&self, wanted: Column) -> bool {
+        self.0.iter().any(|(column, _)| *column == wanted)
+    }
+}
+
+/// Characters of these columns with the blanks between.
+fn taken(columns: &[(Column, usize)]) -> usize {
+    columns.iter().map(|(_, width)| width + 1).sum::<usize>().saturating_sub(1)
+}
+
+fn add(columns: &mut Vec<(Column, usize)>, width: usize, column: (Column, usize)) {
+    if taken(columns) + 1 + column.1 <= width {
+        columns.push(column);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Shown> {
+        let keys = [None, Some(KeyKind::Src), Some(KeyKind::Dst), Some(KeyKind::SrcDst), Some(KeyKind::FiveTuple)];
+        let flags = [[false; 3], [true, false, false], [false, true, false], [false, false, true], [true; 3]];
+        keys.into_iter().flat_map(move |flows| {
+            flags.map(|[places, truth, fine]| Shown { places, flows, truth, time: if fine { 12 } else { 8 } })
+        })
+    }
+
+    #[test]
+    fn every_layout_fits_from_60_columns_on() {
+        for shown in all() {
+            for width in 60..200 {
+                let Layout(columns) = Layout::new(&shown, width);
+                assert!(taken(&columns) <= width, "{width}: {shown:?}: {columns:?}");
+                for must in [Column::Time, Column::Window, Column::Packets] {
+                    assert!(columns.iter().any(|(column, _)| *column == must), "{width}: {shown:?}");
+                }
+                assert_eq!(columns.iter().any(|(column, _)| *column == Column::Estimate), shown.flows.is_some());
+                for (column, width) in columns {
+                    assert!(column.title(&shown).len() <= width.max(5), "{column:?}: {width}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn eighty_columns_hold_what_matters() {
+        let at = |shown, width| Layout::new(&shown, width).0.into_iter().map(|(column, _)| column).collect::<Vec<_>>();
+        use Column::*;
+        let shown = Shown { places: false, flows: Some(KeyKind::Src), truth: false, time: 8 };
+        assert_eq!(at(shown, 80), [Time, Window, Packets, PacketRate, BitRate, Estimate, Lost]);
+        assert_eq!(at(Shown { truth: true, ..shown }, 80), [Time, Window, Packets, PacketRate, Estimate, Truth, Error]);
+        assert_eq!(at(Shown { places: true, ..shown }, 80), [Time, Window, Place, Packets, PacketRate, Estimate]);
+        assert_eq!(at(Shown { flows: None, ..shown }, 80), [Time, Window, Packets, Bytes, PacketRate, BitRate, Lost]);
+        let wide = [Time, Window, Packets, PacketRate, BitRate, Estimate, Interval, Truth, Error, Lost];
+        assert_eq!(at(Shown { truth: true, ..shown }, 140), wide);
+    }
+}

@@ -1,0 +1,219 @@
+//! Numbers and names as people read them.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// A number with commas between its thousands.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things: `1 packet`, `2 packets`, `0 windows`.
+#[must_use]
+pub fn counted(number: u64, singular: &str) -> String {
+    format!("{} {}", grouped(number), plural(number, singular))
+}
+
+/// The word for so many things.
+fn plural(number: u64, singular: &str) -> String {
+    if number == 1 { singular.to_owned() } else { format!("{singular}s") }
+}
+
+/// A figure with three digits and a decimal prefix: `0`, `999`, `1.25 M`.
+#[must_use]
+pub fn scaled(value: f64) -> String {
+    const PREFIXES: [&str; 6] = ["", " k", " M", " G", " T", " P"];
+    if !value.is_finite() {
+        return "?".to_owned();
+    }
+    let (mut value, mut index) = (value, 0);
+    // 999.6 would be rounded to 1000.
+    while value >= 999.5 && index + 1 < PREFIXES.len() {
+        (value, index) = (value / 1000.0, index + 1);
+    }
+    let decimals = match value {
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    let whole = index == 0 && value.fract() == 0.0;
+    format!("{value:.*}{}", if whole { 0 } else { decimals }, PREFIXES[index])
+}
+
+/// A number with all its digits if they fit in `width`, or with three.
+#[must_use]
+pub(super) fn fitted(number: u64, width: usize) -> String {
+    let text = grouped(number);
+    if text.len() <= width { text } else { scaled(number as f64) }
+}
+
+/// Text from outside as people may see it: what would move the cursor, change colours or the order of letters, or begin a new
+/// line, is shown as an escape sequence of Rust's, such as `\n` or `\u{1b}`.
+///
+/// Names of interfaces, files and switches, and what other programs answer, can hold anything. Whatever prints them for people passes
+/// them through this.
+#[must_use]
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match is_unsafe(character) {
+            true => safe.extend(character.escape_default()),
+            false => safe.push(character),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Control characters, and those that are not seen: marks of the direction of writing (which reorder what stands beside them),
+/// spaces without width, separators of lines and paragraphs.
+fn is_unsafe(character: char) -> bool {
+    let unseen = |c| {
+        matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    character.is_control() || unseen(character)
+}
+
+/// JSON for people: the same characters, as JSON escapes them. JSON itself lets all but the first 32 stand in its texts, and none of these
+/// stands anywhere else.
+#[must_use]
+pub fn escaped_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for character in json.chars() {
+        match is_unsafe(character) && character != '\n' {
+            true => character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }),
+            false => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// Phrases with commas between, broken into lines of at most `width` characters where there is room; all but the first are indented.
+pub(super) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String]) -> String {
+    let mut text = " ".repeat(first);
+    let mut column = first;
+    for (index, phrase) in phrases.iter().enumerate() {
+        let comma = if index + 1 < phrases.len() { "," } else { "" };
+        for (word_index, word) in phrase.split(' ').enumerate() {
+            let comma = if word_index == phrase.matches(' ').count() { comma } else { "" };
+            let length = word.chars().count() + comma.len();
+            // A whole phrase goes to a new line, if it fits there; one that fits nowhere is broken between its words.
+            let ahead = if word_index == 0 { phrase.chars().count() + comma.len() } else { length };
+            let ahead = if rest + ahead > width { length } else { ahead };
+            let begun = column > if text.contains('\n') { rest } else { first };
+            if begun && column + 1 + ahead > width {
+                let _ = write!(text, "\n{}", " ".repeat(rest));
+                column = rest;
+            } else if begun {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            text.push_str(comma);
+            column += length;
+        }
+    }
+    text
+}
+
+/// A time in nanoseconds, in the units that matter.
+pub(super) fn lasted(nanoseconds: u64) -> String {
+    let seconds = nanoseconds / 1_000_000_000;
+    let fraction = nanoseconds as f64 / 1e9;
+    match seconds {
+        0 => format!("{fraction:.3} s"),
+        1..100 => format!("{fraction:.2} s"),
+        100..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min {} s", seconds / 3_600, seconds / 60 % 60, seconds % 60),
+        _ => format!("{} d {} h {} min", seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60),
+    }
+}
+
+/// `text` in at most `width` characters, with an ellipsis in the place of its middle.
+pub(super) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= width {
+        return Cow::Borrowed(text);
+    }
+    let kept = width.saturating_sub(1);
+    let end = kept / 2;
+    let start: String = text.chars().take(kept - end).collect();
+    Cow::Owned(start + "…" + &text.chars().skip(length - end).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1000, 132_000, 1_234_567].map(grouped), ["0", "999", "1,000", "132,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2, 1000].map(|number| counted(number, "packet")), ["0 packets", "1 packet", "2 packets", "1,000 packets"]);
+    }
+
+    #[test]
+    fn figures_have_three_digits_and_a_prefix() {
+        let figures = [0.0, 0.5, 7.0, 999.0, 999.6, 1_250_000.0, 12_345.0, 99_950.0, 999_499.0, 999_500.0, 1e11, 1e21];
+        let expected =
+            ["0", "0.50", "7", "999", "1.00 k", "1.25 M", "12.3 k", "100 k", "999 k", "1.00 M", "100 G", "1000000 P"];
+        assert_eq!(figures.map(scaled), expected);
+        assert_eq!([f64::NAN, f64::INFINITY].map(scaled), ["?", "?"]);
+        assert_eq!([fitted(1_234_567, 9), fitted(1_234_567, 8)], ["1,234,567", "1.23 M"]);
+    }
+
+    #[test]
+    fn what_could_command_a_terminal_is_shown_as_text() {
+        let hostile = "eth0\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{9b}31m\u{7f}\u{202e}gnp.\u{200b}\u{2066}\u{feff}\u{e0041}";
+        let shown = escaped(hostile);
+        assert_eq!(
+            shown,
+            "eth0\\u{1b}[2J\\u{1b}]0;owned\\u{7}\\r\\n\\u{9b}31m\\u{7f}\\u{202e}gnp.\\u{200b}\\u{2066}\\u{feff}\\u{e0041}"
+        );
+        assert!(!shown.contains(|c: char| c.is_control()));
+        for harmless in ["", "eth0", "größe 95 % …", "日本語", "a\\b 'c' \"d\""] {
+            assert!(matches!(escaped(harmless), Cow::Borrowed(text) if text == harmless));
+        }
+        let json = serde_json::to_string(&hostile).unwrap();
+        let safe = escaped_json(&json);
+        assert!(!safe.contains(is_unsafe) && json.contains(is_unsafe), "{safe}");
+        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
+    }
+
+    #[test]
+    fn phrases_go_to_the_next_line_where_they_do_not_fit() {
+        let phrases = ["10.0.0.1 > 10.0.0.2".to_owned(), "12,345 packets".to_owned(), "8.3 %".to_owned()];
+        assert_eq!(wrapped(2, 4, 60, &phrases), "  10.0.0.1 > 10.0.0.2, 12,345 packets, 8.3 %");
+        assert_eq!(wrapped(2, 4, 30, &phrases), "  10.0.0.1 > 10.0.0.2,\n    12,345 packets, 8.3 %");
+        assert_eq!(wrapped(2, 4, 16, &phrases), "  10.0.0.1 >\n    10.0.0.2,\n    12,345\n    packets,\n    8.3 %");
+        for width in 8..80 {
+            let text = wrapped(2, 4, width, &phrases);
+            let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(longest <= width.max(2 + "packets,".len() + 2 + 1), "{width}: {text}");
+            assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), phrases.join(", "));
+        }
+    }
+
+    #[test]
+    fn a_long_name_loses_its_middle() {
+        assert_eq!(shortened("enp3s0f0np0 in", 14), "enp3s0f0np0 in");
+        assert_eq!(shortened("enp3s0f0np0 out", 10), "enp3s… out");
+    }
+}
