@@ -455,11 +455,7 @@ impl Options {
     pub(crate) fn plan(&self, watched: bool) -> Plan {
         let default_estimator = if self.staggered.is_some() { Estimator::Mle } else { Estimator::Ertl };
         Plan {
-            intervals: Intervals {
-                window: Some(self.window()),
-                read_every: self.read_every(watched),
-                duration: self.duration,
-            },
+            intervals: Intervals { window: Some(self.window()), read_every: self.read_every(watched), duration: self.duration },
             estimation: Estimation {
                 settings: self.settings(),
                 estimator: self.estimator.unwrap_or(default_estimator),

@@ -187,7 +187,9 @@ impl Run {
             #[cfg(not(feature = "dpdk"))]
             Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
             #[cfg(feature = "dpdk")]
-            Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.counts_truth()),
+            Some(PortSpec::Dpdk(device)) => {
+                measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.counts_truth())
+            }
             None => {
                 let duration = options.duration.or(Some(Duration::from_secs(10)));
                 let window = options.window.or(Some(Duration::from_secs(1)));

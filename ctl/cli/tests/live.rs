@@ -113,6 +113,7 @@ fn a_duration_ends_a_live_run() {
     let records = parse(&outcome.live());
     assert_eq!(of_kind(&records, "window").iter().map(|window| number(window, "window")).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(total(&records)["cardinality"].get("truth").is_none());
+    assert!(of_kind(&records, "sample").is_empty(), "nobody asked for reads");
 }
 
 #[test]
@@ -144,6 +145,20 @@ fn the_demonstration_shows_the_truth() {
     let outcome = run(["run", "--duration", "200ms"]);
     let text = outcome.live();
     assert!(text.contains("truth") && text.contains("memory:zipf"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // So few packets a second are counted between naps, and what one costs means nothing.
+    assert!(!text.contains("CPU"), "{text}");
+}
+
+#[test]
+fn live_times_are_those_of_clocks_on_the_wall() {
+    let shown = |options: &[&str], zone: &str| {
+        let arguments = ["run", "--port", "memory:unique,packets=10,rate=max", "--window", "1h"];
+        let output = flowgauge().env("TZ", zone).args(arguments).args(options).output().unwrap();
+        Outcome::from(output).live().lines().next().unwrap().to_owned()
+    };
+    assert!(shown(&[], "XYZ-2").ends_with(", times are local (UTC+2)"), "{}", shown(&[], "XYZ-2"));
+    assert!(shown(&["--utc"], "XYZ-2").ends_with(", times are UTC"));
 }
 
 #[test]

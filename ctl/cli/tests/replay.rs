@@ -46,7 +46,7 @@ fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
     let bytes: usize = all.iter().map(Vec::len).sum();
     let all: Vec<Packet> = all.into_iter().zip(0..).map(|(frame, i)| Packet::new(START + i * SECOND, frame)).collect();
     let file = scratch.write("mixed.pcap", pcap(&all));
-    let records = records(&file, "--truth --seed 9 --registers 4096");
+    let records = records(&file, "--truth --seed 9 --registers 4096 --read-every 1s");
     let total = total(&records);
     let counters = ["packets", "ipv4_packets", "ipv6_packets", "bytes"].map(|key| number(total, key));
     assert_eq!(counters, [8, 3, 2, bytes as u64]);
@@ -66,7 +66,7 @@ fn json_lines_have_the_fixed_keys_and_every_frame_is_in_one_counter() {
 fn csv_begins_with_the_columns_of_the_thesis() {
     let scratch = Scratch::new("csv");
     let file = trace(&scratch);
-    let text = replay(&file, "--format csv --truth").quiet();
+    let text = replay(&file, "--format csv --truth --read-every 1s").quiet();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().unwrap();
     assert_eq!(header[..4], ["time", "window_id", "ground_truth", "estimate"]);
@@ -74,7 +74,7 @@ fn csv_begins_with_the_columns_of_the_thesis() {
     assert!(rows.iter().all(|row| row.len() == header.len()), "{text}");
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
     // The same records as in JSON, the total aside, which would be summed up with the rest.
-    let mut expected = records(&file, "--truth");
+    let mut expected = records(&file, "--truth --read-every 1s");
     assert_eq!(expected.pop().unwrap()["record"], "total");
     assert_eq!(rows.len(), expected.len());
     for (row, record) in rows.iter().zip(&expected) {
@@ -107,10 +107,11 @@ fn the_table_is_for_people_and_ends_with_a_summary() {
     let file = trace(&scratch);
     let text = replay(&file, "--truth").quiet();
     let header = text.lines().next().unwrap();
-    for column in ["time", "packets", "src flows", "95 % interval", "truth", "error", "drops"] {
+    for column in ["time", "window", "packets", "packets/s", "distinct sources", "truth", "error"] {
         assert!(header.contains(column), "{header}");
     }
-    assert!(text.contains("window 0 ") && text.contains("window 1 ") && text.contains("window 2*"), "{text}");
+    let windows: Vec<&str> = text.lines().skip(1).take(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(windows, ["0", "1", "2*"], "{text}");
     assert!(text.contains("2,500 packets") && text.contains("2,500 IPv4, 0 IPv6") && text.contains("truth 500"), "{text}");
     assert!(!text.contains('\x1b'), "escape sequences in a pipe");
 }
@@ -118,7 +119,7 @@ fn the_table_is_for_people_and_ends_with_a_summary() {
 #[test]
 fn windows_end_at_multiples_of_their_length_and_the_last_is_incomplete() {
     let scratch = Scratch::new("windows");
-    let records = records(trace(&scratch), "--window 10s --truth");
+    let records = records(trace(&scratch), "--window 10s --truth --read-every 1s");
     let windows: Vec<[u64; 4]> = of_kind(&records, "window")
         .iter()
         .map(|window| ["window", "start_ns", "end_ns", "packets"].map(|key| number(window, key)))
@@ -260,7 +261,7 @@ fn record_notes_every_exchange_with_the_dataplane() {
     let scratch = Scratch::new("record");
     let file = trace(&scratch);
     let log = scratch.path("log.jsonl");
-    let options = format!("--format json --record {}", log.display());
+    let options = format!("--format json --read-every 1s --record {}", log.display());
     let records = parse(&replay(&file, &options).quiet());
     let written = fs::read_to_string(&log).unwrap();
     let calls: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -317,13 +318,55 @@ fn a_configuration_file_holds_options_and_the_command_line_goes_before_it() {
 }
 
 #[test]
+fn the_command_line_switches_off_what_the_configuration_file_switches_on() {
+    let scratch = Scratch::new("switched-off");
+    let file = trace(&scratch);
+    let config = scratch.write("on.toml", "truth = true\nalarm = true\nformat = \"json\"\n");
+    let counted = |options: &str| {
+        let records = parse(&replay(&file, &format!("--config {config} {options}")).quiet());
+        let first = &records[0];
+        [first["cardinality"].get("truth").is_some(), first.get("alarm").is_some()]
+    };
+    assert_eq!(counted(""), [true, true]);
+    assert_eq!(counted("--truth=false"), [false, true]);
+    assert_eq!(counted("--alarm=false --truth"), [true, false]);
+    assert_eq!(counted("--alarm=false --truth=false"), [false, false]);
+}
+
+#[test]
+fn there_are_no_reads_unless_they_are_asked_for() {
+    let scratch = Scratch::new("no-reads");
+    let file = trace(&scratch);
+    let samples = |options: &str| of_kind(&records(&file, options), "sample").len();
+    assert_eq!([samples(""), samples("--window 1m")], [0, 0]);
+    assert!(samples("--read-every 1s") > 10 && samples("--staggered 2s") > 10);
+}
+
+#[test]
+fn the_table_fits_the_width_that_is_asked_for() {
+    let scratch = Scratch::new("width");
+    let file = trace(&scratch);
+    let everything =
+        "--measure cardinality,entropy,frequency,membership,heavy --key five-tuple,entropy=src+dst --query 10.0.0.7 --truth";
+    for options in ["", "--truth", everything, "--measure none"] {
+        for width in [60, 80, 100, 140] {
+            let mut command = flowgauge();
+            command.env("COLUMNS", width.to_string()).args(["replay", &file]).args(options.split_whitespace());
+            let text = common::Outcome::from(command.output().unwrap()).quiet();
+            let longest = text.lines().filter(|line| !line.contains('/')).map(|line| line.chars().count()).max().unwrap();
+            assert!(longest <= width, "{longest} of {width}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_wrong_configuration_file_is_refused_with_its_line() {
     let scratch = Scratch::new("wrong-config");
     let file = trace(&scratch);
     for (content, line, advice) in [
         ("window = \"10\"", 1, "500ms, 10s or 2m"),
         ("# thesis\n\nwindow = \"5s\"\nregisters = 2000\n", 4, "power of two"),
-        ("window = \"5s\"\n\n\nregister = 2048\n", 4, "registers"),
+        ("window = \"5s\"\n\n\nregister = 2048\n", 4, "there is no option 'register'; did you mean 'registers'?"),
         ("\ntruth = \"yes\"\n", 2, "boolean"),
         ("seed = 1\nworkers = 0\n", 2, "1 to 256"),
         ("seed = -1\n", 1, "u64"),
@@ -333,7 +376,8 @@ fn a_wrong_configuration_file_is_refused_with_its_line() {
         ("format = \"json\"\nformat = \"csv\"\n", 2, "duplicate"),
         ("backend = \"abacus\"\n", 1, "poll"),
         ("port = \"tap0\"\n", 1, "memory:PROFILE"),
-        ("config = \"other.toml\"\n", 1, "expected one of"),
+        ("config = \"other.toml\"\n", 1, "there is no option 'config'"),
+        ("\"\\u001b[31mwindow\" = 1\n", 1, "'\\u{1b}[31mwindow'"),
     ] {
         let config = scratch.write("wrong.toml", content);
         let refused = replay(&file, &format!("--config {config}"));

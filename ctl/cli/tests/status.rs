@@ -9,7 +9,9 @@ use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::{chown, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -74,9 +76,20 @@ impl Place {
 
     /// Something else that answers under the number of a process.
     fn answering(&self, pid: u32, answer: &'static str) {
+        self.serving(pid, |mut reader| reader.write_all(answer.as_bytes()).unwrap());
+    }
+
+    /// Something that does so with its first reader.
+    fn serving(&self, pid: u32, serve: impl FnOnce(UnixStream) + Send + 'static) -> PathBuf {
         fs::create_dir_all(&self.directory).unwrap();
-        let listener = UnixListener::bind(self.directory.join(format!("{pid}.sock"))).unwrap();
-        thread::spawn(move || listener.accept().unwrap().0.write_all(answer.as_bytes()).unwrap());
+        let socket = self.socket(pid);
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::spawn(move || serve(listener.accept().unwrap().0));
+        socket
+    }
+
+    fn socket(&self, pid: u32) -> PathBuf {
+        self.directory.join(format!("{pid}.sock"))
     }
 }
 
@@ -221,6 +234,112 @@ fn other_versions_and_other_programs_are_told_apart() {
     let outcome = place.status(&[]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.stdout.starts_with("run 9 does not answer on "), "{outcome:?}");
+}
+
+#[test]
+fn hostile_sockets_neither_hang_nor_fill_nor_command_who_asks() {
+    let place = Place::new("status-hostile");
+    // Never a byte, and never an end.
+    place.serving(1, |reader| {
+        thread::park();
+        drop(reader);
+    });
+    place.serving(2, |mut reader| while reader.write_all(&[b'['; 1 << 16]).is_ok() {});
+    // A byte now and then keeps the connection alive, but not the one who asks.
+    place.serving(3, |mut reader| while reader.write_all(b" ").is_ok() {});
+    place.answering(
+        4,
+        "{ \"status\": 1, \"pid\": 4, \"version\": \"\\u001b[2J\", \"interface\": \"eth0\\u001b]0;owned\\u0007\\nrun 5, healthy\",
+         \"problems\": [\"\u{202e}gone\", \"\u{9b}31m\"] }",
+    );
+    place.answering(5, "{ \"status\": 7, \"pid\": \"\u{9b}2J\", \"version\": \"\u{202e}\" }");
+    place.answering(6, "\u{1b}[31mno JSON");
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(1));
+    let [told, complaint] = [&outcome.stdout, &outcome.stderr];
+    assert!(!format!("{told}{complaint}").contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']), "{told:?}");
+    let lines = |begin: &str| told.lines().filter(|line| line.starts_with(begin)).count();
+    assert_eq!([1, 2, 3, 6].map(|pid| lines(&format!("run {pid} does not answer on "))), [1; 4], "{told}");
+    assert_eq!((lines("run 4, NOT healthy: , eth0\\u{1b}]0;owned\\u{7}\\nrun 5, healthy"), lines("run 5")), (1, 0), "{told}");
+    assert!(told.contains("longer than 1024 KiB") && told.contains("is it stopped?"), "{told}");
+}
+
+#[test]
+fn json_of_a_hostile_answer_is_harmless_and_the_same() {
+    let place = Place::new("status-hostile-json");
+    place.answering(4, "{ \"status\": 1, \"problems\": [], \"interface\": \"\u{9b}2J\u{202e}\" }");
+    let outcome = place.status(&["--format", "json"]);
+    assert!(!outcome.stdout.contains(['\u{9b}', '\u{202e}']), "{:?}", outcome.stdout);
+    let runs: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(text(&runs[0], "interface"), "\u{9b}2J\u{202e}");
+}
+
+#[test]
+fn links_and_files_are_no_sockets() {
+    let place = Place::new("status-links");
+    let elsewhere = Place::new("status-elsewhere");
+    let target = elsewhere.serving(1, |_| {});
+    fs::create_dir_all(&place.directory).unwrap();
+    symlink(target, place.socket(1)).unwrap();
+    fs::write(place.socket(2), "").unwrap();
+    let outcome = place.status(&[]);
+    assert_eq!(outcome.code, Some(1));
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.ends_with(".sock is no socket; it is left alone")), "{outcome:?}");
+    assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
+    // Nor is a link to a directory one.
+    fs::remove_dir_all(&place.directory).unwrap();
+    symlink(&elsewhere.directory, &place.directory).unwrap();
+    assert!(place.status(&[]).stdout.ends_with("runs is no directory; it is left alone\n"));
+}
+
+/// A user that every system has, and that has nothing.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn runs_of_other_users_are_not_asked() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let place = Place::new("status-foreign");
+    fs::create_dir_all(&place.directory).unwrap();
+    chown(&place.directory, Some(NOBODY), None).unwrap();
+    let mut command = place.command(&["run", "--port", "memory:unique,rate=10k", "--read-every", "50ms", "--format", "json"]);
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Running::of(command.uid(NOBODY))));
+    let Ok(mut running) = started else {
+        println!("skipped: needs a folder of builds that every user can read");
+        return;
+    };
+    assert!(!running.line().is_empty());
+    let socket = place.socket(running.child.id());
+    assert!(socket.exists());
+    let not_asked = |said: &str| {
+        let outcome = place.status(&[]);
+        assert_eq!(outcome.code, Some(1));
+        assert!(outcome.stdout.contains(said) && outcome.stdout.ends_with("; it is left alone\n"), "{outcome:?}");
+        assert!(outcome.complaint().contains("no run of flowgauge"), "{outcome:?}");
+    };
+    not_asked("status-foreign/runs belongs to user 65534");
+    chown(&place.directory, Some(0), None).unwrap();
+    not_asked(".sock belongs to user 65534");
+    // Whatever the file says, who answers is who made the socket.
+    chown(&socket, Some(0), None).unwrap();
+    not_asked("user 65534 answers on ");
+    assert!(socket.exists(), "what is not believed is not removed either");
+    drop(running);
+}
+
+#[test]
+fn who_never_reads_keeps_nobody_waiting() {
+    let place = Place::new("status-unread");
+    let running = place.run(&["--port", "memory:unique,rate=10k"]);
+    let socket = place.socket(running.child.id());
+    let unread: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    assert_eq!(place.runs(|_| true).len(), 1);
+    running.interrupt();
+    running.outcome().live();
+    drop(unread);
 }
 
 #[test]

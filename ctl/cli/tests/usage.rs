@@ -62,6 +62,9 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--staggered 10us", "at least 1ms"),
         ("--format xml", "table, csv, json"),
         ("--formt csv", "'--format'"),
+        ("--key five_tuple", "did you mean 'five-tuple'?"),
+        ("--truth=perhaps", "true, false"),
+        ("--quiet --verbose", "cannot be used with"),
         ("--nonsense", "'--help'"),
     ] {
         refused(&format!("run {options}"), advice);
@@ -73,6 +76,7 @@ fn options_that_make_no_sense_are_refused_with_advice() {
 #[test]
 fn benchmarks_that_make_no_sense_are_refused_with_advice() {
     refused("bench frobnicate", "line-rate");
+    refused("bench paket", "'packet'; use one of line-rate, packet, peers, scale, xdp");
     refused("bench packet --format csv", "json");
     refused("bench line-rate af_xdp:eth1", "--from");
     refused("bench line-rate --from af_xdp:eth1", "PORT");
@@ -123,7 +127,7 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
 
 #[test]
 fn help_of_every_command_explains_and_gives_examples() {
-    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
         for arguments in [vec![command, "--help"], vec![command, "-h"], vec!["help", command]] {
             let help = run(arguments).quiet();
             let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{help}"));
@@ -134,18 +138,106 @@ fn help_of_every_command_explains_and_gives_examples() {
     }
     let help = run(["--help"]).quiet();
     assert!(help.contains("Examples:\n  flowgauge\n"), "{help}");
-    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
         let line = help.lines().find(|line| line.trim_start().starts_with(command));
         assert!(line.is_some_and(|line| line.split_whitespace().count() > 3), "{command} is not explained: {help}");
     }
-    assert_eq!(run(["--version"]).quiet(), format!("flowgauge {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
+    let version = format!("flowgauge {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(["-V"]).quiet(), version);
+    let long = run(["--version"]).quiet();
+    let [first, commit, features] = long.lines().collect::<Vec<_>>()[..] else { panic!("{long}") };
+    assert_eq!(first, version.trim_end());
+    let commit = commit.strip_prefix("commit: ").unwrap();
+    assert!(commit == "unknown" || commit.len() >= 12, "{long}");
+    assert_eq!(features, if cfg!(feature = "dpdk") { "features: dpdk" } else { "features: none" });
+}
+
+#[test]
+fn short_help_has_the_options_that_are_used_and_long_help_has_all() {
+    for command in ["run", "replay", "generate"] {
+        let options = |help: &str| help.lines().filter(|line| line.trim_start().starts_with('-')).count();
+        let [short, long] = ["-h", "--help"].map(|help| run([command, help]).quiet());
+        assert!(options(&short) <= 18 && short.lines().count() <= 55, "{short}");
+        assert!(options(&long) > options(&short), "{long}");
+        assert!(short.contains("see more with '--help'"), "{short}");
+    }
+    let help = run(["run", "--help"]).quiet();
+    for option in ["--xdp-mode", "--pins", "--registers", "--tls-ca", "--poll-mode", "--record", "--color"] {
+        assert!(help.contains(option), "{option}");
+    }
+}
+
+#[test]
+fn shells_and_manual_pages_know_every_command_and_option() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(["completions", shell]).quiet();
+        for word in ["replay", "xdp-mode", "read-every", "line-rate"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    refused("completions csh", "bash");
+    let scratch = common::Scratch::new("man");
+    let directory = scratch.path("man1");
+    run(["man".as_ref(), directory.as_os_str()]).quiet();
+    for command in ["flowgauge", "flowgauge-run", "flowgauge-replay", "flowgauge-bench-packet", "flowgauge-completions"] {
+        let page = std::fs::read_to_string(directory.join(format!("{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    let page = std::fs::read_to_string(directory.join("flowgauge-run.1")).unwrap();
+    assert!(page.contains("xdp\\-mode") && page.contains("flowgauge run \\-i eth1"), "{page}");
+    assert!(run(["man"]).quiet().contains(".TH flowgauge 1"));
+}
+
+#[test]
+fn messages_are_as_many_as_asked_for() {
+    let scratch = common::Scratch::new("messages");
+    // A run that cannot be found by `status` says so.
+    let nowhere = scratch.write("file", "");
+    let told = |options: &str, log: &str| {
+        let mut command = common::flowgauge();
+        command.env("FLOWGAUGE_STATUS_DIR", &nowhere).env("RUST_LOG", log);
+        command.args(["run", "--port", "memory:unique,packets=100,rate=max"]).args(options.split_whitespace());
+        let outcome = common::Outcome::from(command.output().unwrap());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stderr
+    };
+    let [usual, quiet, coloured] = ["", "-q", "--color always"].map(|options| told(options, ""));
+    assert!(usual.contains("WARN `flowgauge status`") && !usual.contains('\u{1b}'), "{usual}");
+    assert_eq!(quiet, "");
+    assert!(coloured.contains('\u{1b}'), "{coloured}");
+    assert_eq!(told("-v", "error"), "");
+    assert!(told("-q", "warn").contains("WARN"));
+    assert!(told("", "a=b=c").contains("RUST_LOG will not do"));
+}
+
+#[test]
+fn names_that_command_terminals_are_shown_as_text() {
+    let hostile = "x\u{1b}[2J\u{202e}";
+    for arguments in [
+        vec!["replay", hostile],
+        vec!["replay", "--window", hostile, "x"],
+        vec![hostile],
+        vec!["run", "-i", hostile],
+        vec!["run", "--config", hostile],
+        vec!["doctor", "--backend", "xdp", "-i", hostile],
+        vec!["detach", "--pins", hostile],
+        vec!["generate", "unique,packets=1", "--to", "/does/not/exist/x\u{1b}[2J"],
+    ] {
+        let outcome = run(&arguments);
+        let told = outcome.stdout + &outcome.stderr;
+        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {told:?}");
+    }
 }
 
 /// Examples are promises: as far as they need no file and end by themselves, they must be understood.
 #[test]
 fn examples_in_the_help_are_understood() {
     let mut checked = 0;
-    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor"] {
+    for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
         let help = run([command, "--help"]).quiet();
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for example in examples.lines().flat_map(|line| line.split('|')).filter_map(|part| part.trim().strip_prefix("flowgauge ")) {

@@ -240,7 +240,8 @@ impl<W: Write> Table<W> {
             for (key, seen) in &membership.flows {
                 let key = KeyText { kind: membership.key, key };
                 let mistake = membership.false_positive;
-                let answer = if *seen { format!("seen (by mistake with probability {mistake:.2e})") } else { "not seen".to_owned() };
+                let answer =
+                    if *seen { format!("seen (by mistake with probability {mistake:.2e})") } else { "not seen".to_owned() };
                 push_line(text, &below(&[format!("{key}: {answer}")]));
             }
         }
@@ -252,7 +253,11 @@ impl<W: Write> Table<W> {
         let seconds = span_ns as f64 / 1e9;
         let below = |phrases: &[String]| wrapped(2, 4, width, phrases);
         let name = if record.part { place(record) } else { escaped(&record.interface).into_owned() };
-        let _ = writeln!(text, "\n{}", wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>()).replace(", ", ","));
+        let _ = writeln!(
+            text,
+            "\n{}",
+            wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>()).replace(", ", ",")
+        );
         let packets = counters.packets();
         let mut phrases = vec![format!("{} in {}", counted(packets, "packet"), lasted(span_ns)), counted(counters.bytes, "byte")];
         if seconds > 0.0 {
@@ -272,7 +277,8 @@ impl<W: Write> Table<W> {
         }
         if let Some(cardinality) = &record.cardinality {
             let Cardinality { key, estimate, truth, hash, .. } = cardinality;
-            let mut phrases = vec![format!("{} {} ({}) in all", grouped(estimate.value.round() as u64), flows(*key), interval(estimate))];
+            let mut phrases =
+                vec![format!("{} {} ({}) in all", grouped(estimate.value.round() as u64), flows(*key), interval(estimate))];
             if let Some(truth) = truth {
                 let error = error(cardinality).map_or_else(String::new, |error| format!(" (error {error})"));
                 phrases.push(format!("truth {}{error}", grouped(*truth)));
@@ -413,7 +419,12 @@ fn heavy_lines(heavy: &Heavy, indent: usize, width: usize, text: &mut String) {
     let rows = heavy.top.flows.iter().map(|Flow { key, count, low, high }| {
         let share = *count as f64 / heavy.top.total.max(1) as f64 * 100.0;
         let count = counted(*count, unit);
-        [KeyText { kind: heavy.key, key }.to_string(), count, format!("{share:.1} %"), format!("({} … {})", grouped(*low), grouped(*high))]
+        [
+            KeyText { kind: heavy.key, key }.to_string(),
+            count,
+            format!("{share:.1} %"),
+            format!("({} … {})", grouped(*low), grouped(*high)),
+        ]
     });
     let rows: Vec<[String; 4]> = rows.collect();
     let longest = |index: usize| rows.iter().map(|row| row[index].chars().count()).max().unwrap_or(0);

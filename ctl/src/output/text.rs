@@ -166,14 +166,16 @@ mod tests {
 
     #[test]
     fn one_is_singular() {
-        assert_eq!([0, 1, 2, 1000].map(|number| counted(number, "packet")), ["0 packets", "1 packet", "2 packets", "1,000 packets"]);
+        assert_eq!(
+            [0, 1, 2, 1000].map(|number| counted(number, "packet")),
+            ["0 packets", "1 packet", "2 packets", "1,000 packets"]
+        );
     }
 
     #[test]
     fn figures_have_three_digits_and_a_prefix() {
         let figures = [0.0, 0.5, 7.0, 999.0, 999.6, 1_250_000.0, 12_345.0, 99_950.0, 999_499.0, 999_500.0, 1e11, 1e21];
-        let expected =
-            ["0", "0.50", "7", "999", "1.00 k", "1.25 M", "12.3 k", "100 k", "999 k", "1.00 M", "100 G", "1000000 P"];
+        let expected = ["0", "0.50", "7", "999", "1.00 k", "1.25 M", "12.3 k", "100 k", "999 k", "1.00 M", "100 G", "1000000 P"];
         assert_eq!(figures.map(scaled), expected);
         assert_eq!([f64::NAN, f64::INFINITY].map(scaled), ["?", "?"]);
         assert_eq!([fitted(1_234_567, 9), fitted(1_234_567, 8)], ["1,234,567", "1.23 M"]);

@@ -57,7 +57,11 @@ pub(super) fn all(sockets: Vec<(u32, PathBuf)>) -> Vec<(u32, PathBuf, Result<Val
             match step {
                 Step::More(asked) if Instant::now() < deadline => still.push(asked),
                 Step::More(Asked { pid, path, .. }) => {
-                    answers.push((pid, path, Err(Problem::Silent(format!("no end of its answer for {PATIENCE:?}; is it stopped?")))));
+                    answers.push((
+                        pid,
+                        path,
+                        Err(Problem::Silent(format!("no end of its answer for {PATIENCE:?}; is it stopped?"))),
+                    ));
                 }
                 Step::Done(pid, path, answer) => answers.push((pid, path, answer)),
             }
@@ -119,7 +123,9 @@ impl Asked {
                 self.answer.extend_from_slice(&chunk[..length]);
                 return Step::More(self);
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Step::More(self),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Step::More(self);
+            }
             Err(error) => error.to_string(),
         };
         Step::Done(self.pid, self.path, Err(Problem::Silent(problem)))

@@ -65,10 +65,18 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         kind,
         end_ns: START + 3_600 * SECOND,
         complete: false,
-        interface: if part { "enp3s0f0np0v123" } else { "enp3s0f0np0v123,enp3s0f1np1v123,enp4s0f0np0v123,enp4s0f1np1v123" }.to_owned(),
+        interface: if part { "enp3s0f0np0v123" } else { "enp3s0f0np0v123,enp3s0f1np1v123,enp4s0f0np0v123,enp4s0f1np1v123" }
+            .to_owned(),
         direction: if part { "egress" } else { "both" },
         part,
-        counters: Counters { bytes: packets * 84, ipv4: packets, ipv6: packets, non_ip: packets, truncated: packets, bad_header: 1 },
+        counters: Counters {
+            bytes: packets * 84,
+            ipv4: packets,
+            ipv6: packets,
+            non_ip: packets,
+            truncated: packets,
+            bad_header: 1,
+        },
         drops,
         cpu_ns: Some(3_600 * SECOND),
         cardinality: Some(distinct(key, 92_607_123_456.0, Some(94_114_123_456))),
@@ -89,7 +97,11 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
             unit: Unit::Bytes,
             algorithm: Algorithm::Rap,
             slots: 1024,
-            top: Top { flows: vec![Flow { key: flow, count: packets * 84, low: packets * 83, high: packets * 85 }; 3], total: packets * 84, absent: 0 },
+            top: Top {
+                flows: vec![Flow { key: flow, count: packets * 84, low: packets * 83, high: packets * 85 }; 3],
+                total: packets * 84,
+                absent: 0,
+            },
         }),
         alarm: Some(Alarm { raised: true, usual: None }),
         ..window(0)
@@ -110,7 +122,9 @@ fn every_line_fits_whatever_is_measured() {
         for key in KeyKind::ALL {
             for (times, fine) in [(Times::Elapsed, false), (Times::Utc, true), (Times::Local, false)] {
                 for places in [false, true] {
-                    let of = |kind| [true, false].into_iter().filter(move |part| places || !part).map(move |part| everything(key, part, kind));
+                    let of = |kind| {
+                        [true, false].into_iter().filter(move |part| places || !part).map(move |part| everything(key, part, kind))
+                    };
                     let mut records: Vec<Record> = [Kind::Sample, Kind::Window, Kind::Total].into_iter().flat_map(of).collect();
                     records.push(Record { cardinality: None, ..everything(key, places, Kind::Window) });
                     let text = shown(Look { width, times, fine, colours: false }, &records);
@@ -154,7 +168,8 @@ fn figures_that_mean_nothing_are_left_out() {
     let wrong = Record { cardinality: cardinality(5_000_000.0, Some(1)), ..window(2) };
     let total = Record { kind: Kind::Total, start_ns: START, entropy: Vec::new(), ..one.clone() };
     for times in [Times::Elapsed, Times::Utc] {
-        let text = shown(Look { times, ..Look::default() }, &[empty.clone(), one.clone(), read.clone(), wrong.clone(), total.clone()]);
+        let text =
+            shown(Look { times, ..Look::default() }, &[empty.clone(), one.clone(), read.clone(), wrong.clone(), total.clone()]);
         for nonsense in ["inf", "NaN", "1 packets", "flows", "-0", "CPU", "1 bytes"] {
             assert!(!text.contains(nonsense), "{nonsense}: {text}");
         }
