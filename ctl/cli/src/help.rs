@@ -35,12 +35,12 @@ pub(crate) fn shortened(command: Command) -> Command {
         let seldom = SELDOM.contains(&argument.get_id().as_str());
         if seldom { argument.hide_short_help(true) } else { argument }
     });
-    USED.into_iter().fold(command, |command, (name, used)| {
-        command.mut_subcommand(name, |subcommand| {
-            subcommand.mut_args(|argument| {
-                let shown = argument.is_positional() || used.contains(&argument.get_id().as_str());
-                if shown { argument } else { argument.hide_short_help(true) }
-            })
+    // All of them, since one that is changed by its name goes to the end.
+    command.mut_subcommands(|subcommand| {
+        let Some((_, used)) = USED.iter().find(|(name, _)| subcommand.get_name() == *name) else { return subcommand };
+        subcommand.mut_args(|argument| {
+            let shown = argument.is_positional() || used.contains(&argument.get_id().as_str());
+            if shown { argument } else { argument.hide_short_help(true) }
         })
     })
 }

@@ -124,9 +124,11 @@ fn log(quiet: bool, verbose: u8) {
         (false, 2) => "info,flowgauge=debug",
         _ => "trace",
     };
-    let (filter, problem) = match EnvFilter::try_from_default_env() {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new(asked), Some(error)),
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty()).map(EnvFilter::try_new);
+    let (filter, problem) = match wanted {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (EnvFilter::new(asked), Some(error)),
+        None => (EnvFilter::new(asked), None),
     };
     // Colours are for terminals: a log file would hold their escape sequences.
     let colours = terminal::colours(&stderr());
@@ -134,7 +136,7 @@ fn log(quiet: bool, verbose: u8) {
     // Messages name interfaces, files and what others answered, which must not command the terminal.
     let log = log.fmt_fields(debug_fn(message).delimited(" "));
     registry().with(filter).with(log).with(status::Remembered).init();
-    if let Some(problem) = problem.filter(|_| std::env::var_os("RUST_LOG").is_some_and(|value| !value.is_empty())) {
+    if let Some(problem) = problem {
         tracing::warn!("RUST_LOG will not do, and is not used: {problem}");
     }
 }

@@ -240,7 +240,9 @@ fn examples_in_the_help_are_understood() {
     for command in ["run", "replay", "generate", "reproduce", "tables", "status", "doctor", "completions", "man"] {
         let help = run([command, "--help"]).quiet();
         let (_, examples) = help.split_once("Examples:\n").unwrap();
-        for example in examples.lines().flat_map(|line| line.split('|')).filter_map(|part| part.trim().strip_prefix("flowgauge ")) {
+        for example in
+            examples.lines().flat_map(|line| line.split(['|', '>'])).filter_map(|part| part.trim().strip_prefix("flowgauge "))
+        {
             // Every option but the last, which is wrong: the others were understood if nothing else is complained of.
             let outcome = run(example.split_whitespace().chain(["--no-such-option"]));
             assert_eq!(outcome.code, Some(2));
