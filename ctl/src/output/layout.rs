@@ -110,7 +110,7 @@ impl Layout {
         add(&mut columns, width, (Column::BitRate, 8));
         let alone = shown.flows.map(|key| ESTIMATE_ALONE.max(flows(key).len()));
         if let (Some(alone), Some(estimate)) = (alone, estimate)
-            && taken(&columns) + alone + INTERVAL + 1 <= width + estimate
+            && taken(&columns) + alone + INTERVAL < width + estimate
         {
             columns.retain(|(column, _)| *column != Column::Estimate);
             columns.extend([(Column::Estimate, alone), (Column::Interval, INTERVAL)]);
