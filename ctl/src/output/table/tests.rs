@@ -148,7 +148,7 @@ fn a_window_is_a_line_of_figures() {
 ";
     assert_eq!(text, expected);
     let truth = Record { cardinality: Some(distinct(KeyKind::Src, 92_607.0, Some(94_114))), ..record.clone() };
-    let text = shown(Look::default(), &[truth.clone()]);
+    let text = shown(Look::default(), std::slice::from_ref(&truth));
     let expected = "    time window      packets packets/s     distinct sources      truth    error
    1.00s      0    2,000,000    2.00 M      92,607 ± 4.5 %      94,114  -1.60 %
 ";
