@@ -55,7 +55,7 @@ struct Window {
     end: usize,
 }
 
-/// Where headers end at the latest: eight IPv6 extension headers of the longest kind behind all VLAN tags. A bound that the
+/// Where headers end at the latest: eight IPv6 extension headers of the longest kind behind all encapsulations. A bound that the
 /// verifier can carry through pointer arithmetic.
 const FURTHEST: usize = 1 << 15;
 
@@ -73,6 +73,12 @@ impl Frame for Window {
     fn bytes<const N: usize>(&self, offset: usize) -> Option<&[u8; N]> {
         // SAFETY: the bytes lie between `data` and `end`, which the kernel guarantees to be readable.
         self.at(offset, N).map(|start| unsafe { &*(start as *const [u8; N]) })
+    }
+
+    /// Adds zero: the upper half of a length, which the verifier does not know to be one.
+    #[inline(always)]
+    fn forget(&self, offset: usize) -> usize {
+        (offset + ((self.end - self.data) >> 32)) & (FURTHEST - 1)
     }
 }
 

@@ -37,7 +37,7 @@ impl Counters {
     #[inline(always)]
     pub fn reject(&mut self, reject: Reject, packets: u64) {
         let counter = match reject {
-            Reject::NonIp => &mut self.non_ip,
+            Reject::NonIp(_) => &mut self.non_ip,
             Reject::Truncated => &mut self.truncated,
             Reject::BadHeader => &mut self.bad_header,
         };

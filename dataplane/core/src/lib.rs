@@ -23,6 +23,7 @@ pub mod arrival;
 pub mod cardinality;
 pub mod counter;
 pub mod counters;
+pub mod encapsulation;
 pub mod entropy;
 pub mod frame;
 pub mod frequency;

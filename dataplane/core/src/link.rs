@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Link {
-    /// Ethernet II, with up to [`MAX_VLAN_TAGS`](crate::parse::MAX_VLAN_TAGS) 802.1Q/802.1ad tags.
+    /// Ethernet: addresses, and an EtherType or a length, which may lead to an [encapsulation](crate::encapsulation).
     Ethernet = 0,
     /// No link header: the first nibble is the IP version.
     Ip = 1,
@@ -18,4 +18,14 @@ pub enum Link {
     Null = 4,
     /// A link type that is not understood; its frames count as non-IP.
     Unsupported = 5,
+    /// An EtherType, and what it says.
+    EtherType = 6,
+    /// The same with two bytes between, as IP over InfiniBand has it.
+    PaddedEtherType = 7,
+    /// An IEEE 802.2 header: SNAP, or a SAP of IP.
+    Llc = 8,
+    /// A SNAP header without the LLC header: organisation and protocol, five bytes.
+    Snap = 9,
+    /// PPP, with or without the address and control bytes of HDLC, or Cisco's HDLC.
+    Ppp = 10,
 }

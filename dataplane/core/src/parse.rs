@@ -2,18 +2,17 @@
 //!
 //! Only what flow keys need is read, and only a network header that is missing or contradicts itself rejects a frame: a
 //! cut-off transport header or an unknown extension header leaves the ports at zero, so that a packet's class never depends
-//! on the key in use. Encapsulations (MPLS, PPPoE, tunnels) are not opened: the outermost network header counts.
+//! on the key in use. What lies between the link and the network is opened ([`encapsulation`](crate::encapsulation)); tunnels, which
+//! have a network header of their own, are not: the outermost network header counts.
 
+use crate::encapsulation::{self, IPV4, IPV6, is_vlan};
 use crate::frame::Frame;
 use crate::link::Link;
 
-/// 802.1Q, 802.1ad and 0x9100 tags skipped in front of the network header; a frame with more is non-IP.
-pub const MAX_VLAN_TAGS: usize = 4;
+/// VLAN tags that are skipped where the compiler sees them; what comes then is an [`encapsulation`].
+const PLAIN_TAGS: usize = 4;
 /// IPv6 extension headers followed to find the transport header; behind more, ports are zero.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 const HOP_BY_HOP: u8 = 0;
 const TCP: u8 = 6;
@@ -31,8 +30,8 @@ const SHIM6: u8 = 140;
 /// Why a frame belongs to no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// Neither IPv4 nor IPv6.
-    NonIp,
+    /// Neither IPv4 nor IPv6, but this EtherType, which is not opened; zero where the frame has none.
+    NonIp(u16),
     /// The link header or the fixed network header is cut off.
     Truncated,
     /// Wrong IP version, a header length under 20 bytes, or a total length shorter than the header.
@@ -162,10 +161,28 @@ pub fn network<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, R
         // The family is in the byte order of the machine that captured: of the four bytes, one end is zero.
         Link::Null => match *frame.bytes(0).ok_or(Reject::Truncated)? {
             [family, 0, 0, 0] | [0, 0, 0, family] => address_family(frame, family),
-            _ => Err(Reject::NonIp),
+            _ => Err(Reject::NonIp(0)),
         },
-        Link::Unsupported => Err(Reject::NonIp),
+        Link::EtherType => behind_ethertype(frame, 0),
+        Link::PaddedEtherType => {
+            let protocol = frame.number(0).ok_or(Reject::Truncated)?;
+            ethertype(frame, protocol, 4)
+        }
+        Link::Llc | Link::Snap | Link::Ppp => without_ethertype(frame, link),
+        Link::Unsupported => Err(Reject::NonIp(0)),
     }
+}
+
+/// Apart, because only captures have these.
+#[cold]
+#[cfg_attr(not(target_arch = "bpf"), inline(never))]
+fn without_ethertype<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<'_>, Reject> {
+    let (ethertype, offset) = match link {
+        Link::Llc => encapsulation::llc(frame, 0)?,
+        Link::Snap => encapsulation::snap(frame, 0)?,
+        _ => encapsulation::ppp_in_hdlc(frame, 0)?,
+    };
+    encapsulated(frame, ethertype, offset, 0)
 }
 
 /// What most frames are, at constant offsets: IPv4 without tags and options. `None` says nothing about any other frame.
@@ -184,7 +201,7 @@ fn address_family<F: Frame + ?Sized>(frame: &F, family: u8) -> Result<Packet<'_>
         2 => ipv4(frame, 4),
         // AF_INET6 of Linux, Windows, NetBSD/OpenBSD, FreeBSD, Darwin.
         10 | 23 | 24 | 28 | 30 => ipv6(frame, 4),
-        _ => Err(Reject::NonIp),
+        _ => Err(Reject::NonIp(0)),
     }
 }
 
@@ -198,24 +215,27 @@ fn behind_ethertype<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packe
 #[inline(always)]
 fn ethertype<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset: usize) -> Result<Packet<'_>, Reject> {
     let mut tags = 0;
-    while is_vlan(ethertype) {
-        if tags == MAX_VLAN_TAGS {
-            return Err(Reject::NonIp);
-        }
+    while is_vlan(ethertype) && tags < PLAIN_TAGS {
         ethertype = frame.number(offset.wrapping_add(2)).ok_or(Reject::Truncated)?;
         offset = offset.wrapping_add(4);
         tags = tags.wrapping_add(1);
     }
     match ethertype {
-        ETHERTYPE_IPV4 => ipv4(frame, offset),
-        ETHERTYPE_IPV6 => ipv6(frame, offset),
-        _ => Err(Reject::NonIp),
+        IPV4 => ipv4(frame, offset),
+        IPV6 => ipv6(frame, offset),
+        _ if encapsulation::opens(ethertype) => encapsulated(frame, ethertype, offset, tags),
+        _ => Err(Reject::NonIp(ethertype)),
     }
 }
 
-#[inline(always)]
-fn is_vlan(ethertype: u16) -> bool {
-    matches!(ethertype, 0x8100 | 0x88a8 | 0x9100)
+/// Away from the hot code, where there is such a thing: the kernel's programs are one function.
+#[cfg_attr(target_arch = "bpf", inline(always))]
+#[cfg_attr(not(target_arch = "bpf"), cold, inline(never))]
+fn encapsulated<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize, headers: usize) -> Result<Packet<'_>, Reject> {
+    match encapsulation::open(frame, ethertype, offset, headers)? {
+        (IPV4, offset) => ipv4(frame, offset),
+        (_, offset) => ipv6(frame, offset),
+    }
 }
 
 #[inline(always)]

@@ -171,7 +171,7 @@ impl Filling<'_> {
         let Frame { bytes, wire_length, link, .. } = *frame;
         let packet = match network(bytes, Link::Ethernet) {
             Ok(packet) if link == Link::Ethernet => packet,
-            Err(Reject::NonIp) if link == Link::Ethernet => {
+            Err(Reject::NonIp(_)) if link == Link::Ethernet => {
                 self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
                 self.non_ip = self.non_ip.wrapping_add(1);
                 return;

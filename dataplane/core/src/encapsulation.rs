@@ -1,0 +1,210 @@
+//! What lies between a link and the network header, and has no network header of its own.
+//!
+//! A header says by an EtherType, or by something that stands for one, what follows it. So headers are opened one after the other, in
+//! whatever order they come, until there is IPv4 or IPv6. What an EtherType means is what Wireshark takes it for; where Wireshark
+//! looks at more than the frame (Ethernet in MPLS without a control word), the rule is written down here.
+
+use crate::frame::Frame;
+use crate::parse::Reject;
+
+/// Headers that are opened, VLAN tags and MPLS labels among them, before a frame counts as non-IP.
+pub const MAX_HEADERS: usize = 16;
+
+/// EtherType of IPv4.
+pub(crate) const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub(crate) const IPV6: u16 = 0x86dd;
+
+const VLAN: u16 = 0x8100;
+const SERVICE_VLAN: u16 = 0x88a8;
+const OLD_QINQ: u16 = 0x9100;
+const TRILL: u16 = 0x22f3;
+const TRANSPARENT_ETHERNET: u16 = 0x6558;
+const MPLS: u16 = 0x8847;
+const MPLS_MULTICAST: u16 = 0x8848;
+const PPPOE: u16 = 0x8864;
+/// LLC in frames that are longer than a length field may say.
+const JUMBO_LLC: u16 = 0x8870;
+const MACSEC: u16 = 0x88e5;
+const BACKBONE_SERVICE: u16 = 0x88e7;
+const FABRIC_PATH: u16 = 0x8903;
+const CISCO_METADATA: u16 = 0x8909;
+const VN_TAG: u16 = 0x8926;
+const HSR: u16 = 0x892f;
+const E_TAG: u16 = 0x893f;
+const REDUNDANCY_TAG: u16 = 0xf1c1;
+/// What is at most a length, of an LLC header and what follows it.
+const LONGEST: u16 = 1500;
+
+const ETHERNET: usize = 14;
+
+/// What follows a header, as an EtherType, and where it begins.
+type Next = Result<(u16, usize), Reject>;
+
+/// Whether an EtherType is that of a VLAN tag.
+#[inline(always)]
+pub(crate) fn is_vlan(ethertype: u16) -> bool {
+    matches!(ethertype, VLAN | SERVICE_VLAN | OLD_QINQ)
+}
+
+/// Whether [`open`] knows a header of this EtherType.
+#[inline(always)]
+pub(crate) fn opens(ethertype: u16) -> bool {
+    is_vlan(ethertype)
+        || matches!(ethertype, 1..=LONGEST | TRILL | TRANSPARENT_ETHERNET | MPLS | MPLS_MULTICAST | PPPOE | JUMBO_LLC | MACSEC)
+        || matches!(ethertype, BACKBONE_SERVICE | FABRIC_PATH | CISCO_METADATA | VN_TAG | HSR | E_TAG | REDUNDANCY_TAG)
+}
+
+/// Opens headers up to the network's; `headers` were opened before. The EtherType that it gives is that of IPv4 or IPv6.
+#[inline(always)]
+pub(crate) fn open<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset: usize, mut headers: usize) -> Next {
+    loop {
+        offset = frame.forget(offset);
+        let next = match ethertype {
+            IPV4 | IPV6 => return Ok((ethertype, offset)),
+            _ if headers >= MAX_HEADERS => return Err(Reject::NonIp(ethertype)),
+            1..=LONGEST | JUMBO_LLC => llc(frame, offset),
+            MPLS | MPLS_MULTICAST => mpls(frame, ethertype, offset),
+            PPPOE => ppp(frame, offset.wrapping_add(6)),
+            VLAN | SERVICE_VLAN | OLD_QINQ => behind(frame, offset, 4),
+            HSR | REDUNDANCY_TAG | VN_TAG => behind(frame, offset, 6),
+            E_TAG | CISCO_METADATA => behind(frame, offset, 8),
+            TRANSPARENT_ETHERNET => behind(frame, offset, ETHERNET),
+            // An outer header has the place of an Ethernet header, and two bytes more.
+            FABRIC_PATH => behind(frame, offset, 2 + ETHERNET),
+            BACKBONE_SERVICE => behind(frame, offset, 4 + ETHERNET),
+            TRILL => trill(frame, offset),
+            MACSEC => macsec(frame, offset),
+            _ => return Err(Reject::NonIp(ethertype)),
+        };
+        (ethertype, offset) = next?;
+        headers = headers.wrapping_add(1);
+    }
+}
+
+/// A header of so many bytes, the last two of which are an EtherType.
+#[inline(always)]
+fn behind<F: Frame + ?Sized>(frame: &F, offset: usize, length: usize) -> Next {
+    let end = offset.wrapping_add(length);
+    let ethertype = frame.number(end.wrapping_sub(2)).ok_or(Reject::Truncated)?;
+    Ok((ethertype, end))
+}
+
+/// IP of the version in its first half byte.
+#[inline(always)]
+fn ip<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    let [first] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
+    match first >> 4 {
+        4 => Ok((IPV4, offset)),
+        6 => Ok((IPV6, offset)),
+        _ => Err(Reject::NonIp(0)),
+    }
+}
+
+/// IEEE 802.2: SNAP, or IP in frames of its own (SAP 6).
+#[inline(always)]
+pub(crate) fn llc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    match *frame.bytes(offset).ok_or(Reject::Truncated)? {
+        [0xaa, 0xaa, 3] => snap(frame, offset.wrapping_add(3)),
+        [6, _, 3] => ip(frame, offset.wrapping_add(3)),
+        _ => Err(Reject::NonIp(0)),
+    }
+}
+
+/// An organisation and a number of it. Zero (RFC 1042) and 0x0000f8 (802.1H) have EtherTypes.
+#[inline(always)]
+pub(crate) fn snap<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    match *frame.bytes(offset).ok_or(Reject::Truncated)? {
+        [0, 0, 0 | 0xf8] => behind(frame, offset, 5),
+        _ => Err(Reject::NonIp(0)),
+    }
+}
+
+/// PPP: its protocol number in two bytes, or in one (RFC 1661 section 6.5), which is odd.
+#[inline(always)]
+pub(crate) fn ppp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    let [first] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
+    let (protocol, length) = match first & 1 {
+        1 => (u16::from(first), 1),
+        _ => (frame.number(offset).ok_or(Reject::Truncated)?, 2),
+    };
+    Ok((ethertype_of(protocol)?, offset.wrapping_add(length)))
+}
+
+/// What a PPP protocol number stands for.
+#[inline(always)]
+fn ethertype_of(protocol: u16) -> Result<u16, Reject> {
+    match protocol {
+        0x0021 => Ok(IPV4),
+        0x0057 => Ok(IPV6),
+        0x0281 => Ok(MPLS),
+        0x0283 => Ok(MPLS_MULTICAST),
+        _ => Err(Reject::NonIp(0)),
+    }
+}
+
+/// PPP as on serial lines: behind an address and a control byte (RFC 1662), which may be left out, or Cisco's HDLC, which has an
+/// EtherType there.
+#[inline(always)]
+pub(crate) fn ppp_in_hdlc<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    match frame.bytes(offset) {
+        Some([0xff, 3]) => ppp(frame, offset.wrapping_add(2)),
+        Some([0x0f | 0x8f, 0]) => behind(frame, offset, 4),
+        _ => ppp(frame, offset),
+    }
+}
+
+/// A label. Behind the last one the first half byte tells IP from other things (RFC 4928).
+#[inline(always)]
+fn mpls<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize) -> Next {
+    let [_, _, bottom, _] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
+    let end = offset.wrapping_add(4);
+    if bottom & 1 == 0 {
+        return Ok((ethertype, end));
+    }
+    let [first] = *frame.bytes(end).ok_or(Reject::Truncated)?;
+    match first >> 4 {
+        0 => pseudo_wire(frame, end),
+        // An associated channel (RFC 4385), whose types are those of PPP as far as IP goes.
+        1 => {
+            let channel = frame.number(end.wrapping_add(2)).ok_or(Reject::Truncated)?;
+            Ok((ethertype_of(channel)?, end.wrapping_add(4)))
+        }
+        4 => Ok((IPV4, end)),
+        6 => Ok((IPV6, end)),
+        _ => Err(Reject::NonIp(ethertype)),
+    }
+}
+
+/// Ethernet behind a control word, as RFC 8469 wants it; without one, if there is IP or a VLAN tag where the Ethernet header then has
+/// its EtherType. Wireshark looks at the vendors of the addresses, too.
+#[inline(always)]
+fn pseudo_wire<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    let without = frame.bytes(offset.wrapping_add(12)).is_some_and(|&[high, low, version]| match u16::from_be_bytes([high, low]) {
+        IPV4 => version >> 4 == 4,
+        IPV6 => version >> 4 == 6,
+        ethertype => is_vlan(ethertype),
+    });
+    let control_word = if without { 0 } else { 4 };
+    behind(frame, offset, ETHERNET.wrapping_add(control_word))
+}
+
+/// Six bytes, options, and an Ethernet header (RFC 6325 section 3.2).
+#[inline(always)]
+fn trill<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    let flags = frame.number(offset).ok_or(Reject::Truncated)?;
+    let options = usize::from(flags >> 6 & 0x1f).wrapping_mul(4);
+    behind(frame, offset, options.wrapping_add(6 + ETHERNET))
+}
+
+/// A security tag in front of what is signed and not encrypted: its bits E and C are clear, and so is the version. Bit SC says that it
+/// names its channel. The signature is at the frame's end.
+#[inline(always)]
+fn macsec<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    let [control] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
+    match (control & 0x8c, control & 0x20) {
+        (0, 0) => behind(frame, offset, 8),
+        (0, _) => behind(frame, offset, 16),
+        _ => Err(Reject::NonIp(MACSEC)),
+    }
+}
