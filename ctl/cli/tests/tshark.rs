@@ -40,9 +40,12 @@ fn has_tshark() -> bool {
     found
 }
 
-/// Layers that may precede the network header: what the parser opens. Behind anything else, MPLS or PPPoE or LLC, an IP header
-/// is not the frame's own.
-const LINK_LAYERS: [&str; 7] = ["eth", "ethertype", "vlan", "ieee8021ad", "sll", "null", "raw"];
+/// Layers that may precede the network header: what is opened. Behind anything else an IP header is not the frame's own.
+#[rustfmt::skip]
+const LINK_LAYERS: &[&str] = &[
+    "eth", "ethertype", "vlan", "ieee8021ad", "ieee8021ah", "ieee8021cb", "etag", "vntag", "hsr", "cmd", "cfp", "trill", "macsec", "llc",
+    "pppoes", "ppp", "mpls", "pwach", "pwethheuristic", "pwethcw", "pwethnocw", "sll", "null", "raw",
+];
 
 /// `None` if it is no capture to tshark.
 fn by_tshark(file: &Path) -> Option<Counted> {

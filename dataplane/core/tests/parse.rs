@@ -207,7 +207,11 @@ fn encapsulations_of_live_links_are_opened_and_cut_ones_are_truncated() {
         ];
         for (link, frame) in links {
             let (packet, transport) = parse(link, &frame).unwrap_or_else(|reject| panic!("{name}, {link:?}: {reject:?}"));
-            assert_eq!((sources(&packet), transport), (source.clone(), Transport { protocol: 17, ports: PORTS }), "{name}, {link:?}");
+            assert_eq!(
+                (sources(&packet), transport),
+                (source.clone(), Transport { protocol: 17, ports: PORTS }),
+                "{name}, {link:?}"
+            );
         }
         let frame = ethernet(&[], ethertype, &behind);
         let network = frame.len() - if is_ipv6 { 44 } else { 28 };
@@ -247,7 +251,7 @@ fn what_is_encrypted_or_no_ip_stays_non_ip_and_is_named() {
 
 #[test]
 fn sixteen_headers_are_opened_of_whatever_kind() {
-    let labels = |count: usize| [vec![0, 6, 0x40, 64].repeat(count - 1), vec![0, 6, 0x41, 64], ipv4(0, 0, 17)].concat();
+    let labels = |count: usize| [[0, 6, 0x40, 64].repeat(count - 1), vec![0, 6, 0x41, 64], ipv4(0, 0, 17)].concat();
     assert!(parse(Link::Ethernet, &ethernet(&[], 0x8847, &labels(16))).is_ok());
     assert!(parse(Link::Ethernet, &ethernet(&[0x8100; 6], 0x8847, &labels(10))).is_ok());
     assert_eq!(parse(Link::Ethernet, &ethernet(&[], 0x8847, &labels(17))).unwrap_err(), Reject::NonIp(0x8847));
@@ -387,7 +391,11 @@ fn plausible_frame() -> impl Strategy<Value = Vec<u8>> {
         frame.extend(if is_ipv6 { ipv6(17, &PORTS) } else { ipv4(0, 0, 17) });
         frame
     });
-    let damaged = (prop_oneof![framed, nested], prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), any::<prop::sample::Index>())
+    let damaged = (
+        prop_oneof![framed, nested],
+        prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        any::<prop::sample::Index>(),
+    )
         .prop_map(|(mut frame, edits, cut)| {
             for (at, value) in edits {
                 let at = at.index(frame.len());

@@ -137,7 +137,68 @@ pub fn kinds() -> Vec<OwnedFrame> {
         ethernet(&[], IPV6, &v6(60, &[&extension(60, 1).repeat(7), &extension(17, 1)])),
         ethernet(&[], IPV6, &damaged(v6(17, &[]), 0, 0x40)),
     ];
-    frames.into_iter().map(OwnedFrame::ethernet).collect()
+    let encapsulated = encapsulations().into_iter().enumerate().map(|(at, (ethertype, header))| {
+        let packet = if header.ends_with(&[0x86, 0xdd]) || at % 5 == 4 { v6(17, &[]) } else { v4(0, 0, 17) };
+        ethernet(if at % 3 == 0 { &[TAG] } else { &[] }, ethertype, &[header, packet].concat())
+    });
+    frames.into_iter().chain(encapsulated).map(OwnedFrame::ethernet).collect()
+}
+
+/// Headers that lead to IP, each with its EtherType, and some that do not.
+pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
+    let inner = |ethertype: u16| [&[2; 12][..], &ethertype.to_be_bytes()].concat();
+    let label = |bottom: u8| vec![0, 6, 0x40 | bottom, 64];
+    let pppoe = |protocol: &[u8]| [&[0x11, 0, 0, 1, 0, 0], protocol].concat();
+    let parts = |parts: &[Vec<u8>]| parts.concat();
+    vec![
+        (0x8864, pppoe(&[0, 0x21])),
+        (0x8864, pppoe(&[0x21])),
+        (0x8864, pppoe(&[0x57])),
+        (0x8864, pppoe(&[0xc0, 0x21])),
+        (0x8864, pppoe(&[0, 0x57])),
+        (0x8864, parts(&[pppoe(&[2, 0x81]), label(1)])),
+        (0x8847, label(1)),
+        (0x8847, parts(&[label(0), label(0), label(1)])),
+        (0x8848, parts(&[label(0), label(1)])),
+        // Behind the last one is IPv6, as behind every fifth.
+        (0x8847, label(1)),
+        (0x8847, parts(&[label(1), vec![0; 4], inner(IPV4)])),
+        (0x8847, parts(&[label(1), inner(IPV4)])),
+        (0x8847, parts(&[label(1), inner(IPV6)])),
+        (0x8847, parts(&[label(1), inner(TAG), vec![0, 7, 8, 0]])),
+        (0x8847, parts(&[label(1), vec![0x10, 0, 0, 0x57]])),
+        (0x8847, parts(&[label(1), vec![0x20]])),
+        (0x8847, parts(&[label(0).repeat(15), label(1)])),
+        (0x8847, parts(&[label(0).repeat(16), label(1)])),
+        (46, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
+        (46, vec![0xaa, 0xaa, 3, 0, 0, 0xf8, 0x86, 0xdd]),
+        (46, vec![0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0]),
+        (46, vec![0xaa, 0xaa, 3, 0, 0, 0, 0x81, 0, 0, 7, 8, 0]),
+        (1500, vec![6, 6, 3]),
+        (0x8870, vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
+        (46, vec![6, 6, 3]),
+        (38, vec![0x42, 0x42, 3]),
+        (0x88e5, vec![0, 0, 0, 0, 0, 1, 8, 0]),
+        (0x88e5, vec![0x20, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0x86, 0xdd]),
+        (0x88e5, vec![0x0c, 0, 0, 0, 0, 1, 8, 0]),
+        (0x88e5, vec![0x80, 0, 0, 0, 0, 1, 0x86, 0xdd]),
+        (0x8903, parts(&[vec![0, 0x64], inner(IPV4)])),
+        (0x8903, parts(&[vec![0, 0x64], inner(TAG), vec![0, 7, 0x86, 0xdd]])),
+        (0x8903, parts(&[vec![0, 0x64], inner(ARP)])),
+        (0x88e7, parts(&[vec![0, 0, 0x12, 0x34], inner(IPV4)])),
+        (0x8909, vec![1, 1, 0, 1, 0, 5, 0x86, 0xdd]),
+        (0x892f, vec![0, 50, 0, 1, 8, 0]),
+        (0xf1c1, vec![0, 0, 0, 1, 8, 0]),
+        (0x8926, vec![0, 1, 0, 2, 8, 0]),
+        (0x893f, vec![0, 1, 0, 2, 0, 0, 8, 0]),
+        (0x6558, inner(IPV6)),
+        (0x22f3, parts(&[vec![0, 0x3f, 0, 1, 0, 2], inner(IPV4)])),
+        (0x22f3, parts(&[vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(IPV4)])),
+        (TAG, parts(&[vec![0, 7, 0x88, 0x47], label(1)])),
+        (TAG, [[0, 7, 0x81, 0].repeat(15), vec![0, 7, 8, 0]].concat()),
+        (TAG, [[0, 7, 0x81, 0].repeat(16), vec![0, 7, 0x86, 0xdd]].concat()),
+        (0x88cc, vec![2, 7, 4]),
+    ]
 }
 
 /// The same packets behind the link layers that only captures have.
@@ -161,6 +222,21 @@ pub fn other_links() -> Vec<OwnedFrame> {
         (Link::LinuxSll2, sll2(TAG, &tagged_v6[14..])),
         (Link::LinuxSll2, sll2(4, &v4)),
         (Link::Unsupported, ethernet(&[], IPV4, &v4)),
+        (Link::EtherType, tagged_v6[12..].to_vec()),
+        (Link::EtherType, vec![0x08]),
+        (Link::PaddedEtherType, [&[0x86, 0xdd, 0, 0], &v6[..]].concat()),
+        (Link::PaddedEtherType, [&[0x08, 0x06, 0, 0], &[0; 28][..]].concat()),
+        (Link::Llc, [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &v4[..]].concat()),
+        (Link::Llc, [&[6, 6, 3], &v6[..]].concat()),
+        (Link::Llc, [&[0x42, 0x42, 3], &v6[..]].concat()),
+        (Link::Snap, [&[0, 0, 0, 0x86, 0xdd], &v6[..]].concat()),
+        (Link::Snap, [&[0, 0, 0x0c, 0x20, 0], &v6[..]].concat()),
+        (Link::Ppp, [&[0xff, 3, 0, 0x21], &v4[..]].concat()),
+        (Link::Ppp, [&[0, 0x57], &v6[..]].concat()),
+        (Link::Ppp, [&[0x21], &v4[..]].concat()),
+        (Link::Ppp, [&[0x0f, 0, 8, 0], &v4[..]].concat()),
+        (Link::Ppp, [&[0x8f, 0, 0x86, 0xdd], &v6[..]].concat()),
+        (Link::Ppp, [&[0xff, 3, 0xc0, 0x21], &v4[..]].concat()),
     ];
     frames.extend([2].map(|family| (Link::Null, null(family, &v4))));
     frames.extend([2].map(|family| (Link::Null, loopback(family, &v4))));
@@ -206,6 +282,13 @@ fn random_frame(rng: &mut impl Rng) -> OwnedFrame {
     };
     let tags: Vec<u16> =
         (0..rng.random_range(0..8_usize).saturating_sub(3)).map(|_| *[TAG, SERVICE_TAG, OLD_TAG].choose(rng).unwrap()).collect();
+    let (ethertype, packet) = match rng.random_bool(0.1) {
+        true => {
+            let (outer, header) = encapsulations().choose(rng).cloned().unwrap();
+            (outer, [header, packet].concat())
+        }
+        false => (ethertype, packet),
+    };
     let mut bytes = ethernet(&tags, ethertype, &packet);
     if rng.random_bool(0.1) {
         let header = bytes.len().min(60);
@@ -235,13 +318,30 @@ fn random_extensions(rng: &mut impl Rng, transport: u8) -> (u8, Vec<u8>) {
     (next, chain)
 }
 
+/// EtherType behind the first four tags, and where what it says begins.
+fn behind_tags(frame: &[u8]) -> (Option<u16>, usize) {
+    let tags = frame.get(12..).unwrap_or_default().chunks(4).take(4);
+    let tags = tags.take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..])).count();
+    let network = 14 + 4 * tags;
+    (frame.get(network - 2..network).map(|bytes| u16::from(bytes[0]) << 8 | u16::from(bytes[1])), network)
+}
+
+/// Whether a switch finds the network header of this frame, if it has one: core opens more headers (p4/README.md).
+pub fn opened_by_a_switch(frame: &[u8]) -> bool {
+    let (ethertype, _) = behind_tags(frame);
+    ethertype.is_none_or(|ethertype| !encapsulations().iter().any(|(opened, _)| *opened == ethertype || ethertype <= 1500))
+}
+
 /// Whether a switch can follow this frame to its ports: core follows more, and longer, IPv6 extension headers than a parser
 /// without loops and with 32 bytes of sight (p4/README.md).
 pub fn within_reach_of_a_switch(frame: &[u8]) -> bool {
-    let tags = frame.get(12..).unwrap_or_default().chunks(4);
-    let tags = tags.take_while(|tag| matches!(tag, [0x81, 0, ..] | [0x88, 0xa8, ..] | [0x91, 0, ..])).count();
-    let network = 14 + 4 * tags;
-    let Some([0x86, 0xdd]) = frame.get(network - 2..network) else { return true };
+    let (ethertype, network) = behind_tags(frame);
+    if !opened_by_a_switch(frame) {
+        return false;
+    }
+    if ethertype != Some(IPV6) {
+        return true;
+    }
     let (mut next, mut at) = (frame.get(network + 6).copied().unwrap_or(59), network + 40);
     for followed in 0.. {
         let known = matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140);

@@ -183,18 +183,28 @@ fn network(frame: &OwnedFrame, key: KeyKind) -> Result<Verdict, Verdict> {
     match frame.link {
         Link::Ethernet => {
             take(&mut rest, 12)?;
-            let ethertype = number(take(&mut rest, 2)?);
-            behind_tags(ethertype, rest, key)
+            behind_ethertype(rest, 0, key)
         }
         Link::LinuxSll => {
             take(&mut rest, 14)?;
-            let protocol = number(take(&mut rest, 2)?);
-            behind_tags(protocol, rest, key)
+            behind_ethertype(rest, 0, key)
         }
         Link::LinuxSll2 => {
             let protocol = number(take(&mut rest, 2)?);
-            behind_tags(protocol, rest.get(18..).unwrap_or_default(), key)
+            layer(protocol, rest.get(18..).unwrap_or_default(), 0, key)
         }
+        Link::EtherType => behind_ethertype(rest, 0, key),
+        Link::PaddedEtherType => {
+            let protocol = number(take(&mut rest, 2)?);
+            layer(protocol, rest.get(2..).unwrap_or_default(), 0, key)
+        }
+        Link::Llc => llc(rest, 0, key),
+        Link::Snap => snap(rest, 0, key),
+        Link::Ppp => match rest {
+            [0xff, 3, ppp @ ..] => point_to_point(ppp, 0, key),
+            [0x0f | 0x8f, 0, ethertype @ ..] => behind_ethertype(ethertype, 0, key),
+            _ => point_to_point(rest, 0, key),
+        },
         // Without its first word it is cut off, whatever version it claims.
         Link::Ip => match rest.first_chunk::<4>().ok_or(Verdict::Truncated)?[0] >> 4 {
             4 => ipv4(rest, key),
@@ -214,19 +224,100 @@ fn network(frame: &OwnedFrame, key: KeyKind) -> Result<Verdict, Verdict> {
     }
 }
 
-fn behind_tags(mut ethertype: usize, mut rest: &[u8], key: KeyKind) -> Result<Verdict, Verdict> {
-    let mut tags = 0;
-    while [0x8100, 0x88a8, 0x9100].contains(&ethertype) {
-        tags += 1;
-        if tags > 4 {
-            return Err(Verdict::NonIp);
-        }
-        let tag = take(&mut rest, 4)?;
-        ethertype = number(&tag[2..]);
-    }
+fn behind_ethertype(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+    let ethertype = number(take(&mut rest, 2)?);
+    layer(ethertype, rest, opened, key)
+}
+
+/// What an EtherType says of the bytes behind it, when so many headers were opened before.
+fn layer(ethertype: usize, mut rest: &[u8], mut opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
     match ethertype {
-        0x0800 => ipv4(rest, key),
-        0x86dd => ipv6(rest, key),
+        0x0800 => return ipv4(rest, key),
+        0x86dd => return ipv6(rest, key),
+        _ if opened == 16 => return Err(Verdict::NonIp),
+        _ => opened += 1,
+    }
+    let skipped = match ethertype {
+        1..=1500 | 0x8870 => return llc(rest, opened, key),
+        0x8864 => {
+            take(&mut rest, 6)?;
+            return point_to_point(rest, opened, key);
+        }
+        0x8847 | 0x8848 => {
+            let label = number(take(&mut rest, 4)?);
+            if label >> 8 & 1 == 0 {
+                return layer(ethertype, rest, opened, key);
+            }
+            match rest.first().ok_or(Verdict::Truncated)? >> 4 {
+                4 => return ipv4(rest, key),
+                6 => return ipv6(rest, key),
+                1 => {
+                    take(&mut rest, 2)?;
+                    return by_protocol(number(take(&mut rest, 2)?), rest, opened, key);
+                }
+                0 => {
+                    let ethernet = match rest.get(12..15) {
+                        Some([8, 0, version]) => version >> 4 == 4,
+                        Some([0x86, 0xdd, version]) => version >> 4 == 6,
+                        Some([0x81 | 0x91, 0, _] | [0x88, 0xa8, _]) => true,
+                        _ => false,
+                    };
+                    if ethernet { 12 } else { 16 }
+                }
+                _ => return Err(Verdict::NonIp),
+            }
+        }
+        0x8100 | 0x88a8 | 0x9100 => 2,
+        0x892f | 0xf1c1 | 0x8926 => 4,
+        0x893f | 0x8909 => 6,
+        0x6558 => 12,
+        0x8903 => 14,
+        0x88e7 => 16,
+        0x22f3 => 18 + (number(rest.get(..2).ok_or(Verdict::Truncated)?) >> 6 & 31) * 4,
+        0x88e5 => {
+            let control = rest.first().ok_or(Verdict::Truncated)?;
+            match (control >> 7, control >> 2 & 3, control >> 5 & 1) {
+                (0, 0, channel) => 6 + 8 * usize::from(channel),
+                _ => return Err(Verdict::NonIp),
+            }
+        }
+        _ => return Err(Verdict::NonIp),
+    };
+    take(&mut rest, skipped)?;
+    behind_ethertype(rest, opened, key)
+}
+
+fn llc(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+    match take(&mut rest, 3)? {
+        [0xaa, 0xaa, 3] => snap(rest, opened, key),
+        [6, _, 3] => match rest.first().ok_or(Verdict::Truncated)? >> 4 {
+            4 => ipv4(rest, key),
+            6 => ipv6(rest, key),
+            _ => Err(Verdict::NonIp),
+        },
+        _ => Err(Verdict::NonIp),
+    }
+}
+
+fn snap(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+    match number(take(&mut rest, 3)?) {
+        0 | 0xf8 => behind_ethertype(rest, opened, key),
+        _ => Err(Verdict::NonIp),
+    }
+}
+
+fn point_to_point(mut rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+    let long = rest.first().ok_or(Verdict::Truncated)? % 2 == 0;
+    let protocol = number(take(&mut rest, if long { 2 } else { 1 })?);
+    by_protocol(protocol, rest, opened, key)
+}
+
+fn by_protocol(protocol: usize, rest: &[u8], opened: usize, key: KeyKind) -> Result<Verdict, Verdict> {
+    match protocol {
+        0x21 => ipv4(rest, key),
+        0x57 => ipv6(rest, key),
+        0x281 => layer(0x8847, rest, opened, key),
+        0x283 => layer(0x8848, rest, opened, key),
         _ => Err(Verdict::NonIp),
     }
 }
