@@ -8,13 +8,18 @@ use std::collections::BTreeMap;
 pub enum LossCause {
     /// The machine that captured reported drops (pcapng interface statistics).
     Capture,
-    /// The interface received the packet and dropped it (its `drop` counter).
+    /// The interface had no room for the packet, or its driver dropped it.
     Device,
+    /// No loss for certain: the driver dropped the packet, or the network stack had no room for it, or the stack threw it away after it was
+    /// counted, as nobody wanted it. The kernel has one counter for all of these.
+    DeviceOrStack,
     /// The packet came to an AF_XDP socket whose worker did not keep up: no frame was free, or its ring was full.
     Socket,
+    /// The packet did not fit into a frame of an AF_XDP socket: several packets in one, by segmentation or receive offload.
+    TooLarge,
     /// The packet came to a receive queue that was not counted yet: the interface has more queues than when counting began.
     Queue,
-    /// The interface could not receive the packet: bad checksum, bad length, no buffer (its `errs` counter).
+    /// The interface could not receive the packet: bad checksum, bad length (its `errs` counter).
     DeviceError,
     /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others leave it to the device, which may
     /// drop it.
@@ -28,11 +33,19 @@ impl LossCause {
         match self {
             LossCause::Capture => "capture",
             LossCause::Device => "device",
+            LossCause::DeviceOrStack => "device_or_stack",
             LossCause::Socket => "socket",
+            LossCause::TooLarge => "too_large",
             LossCause::Queue => "queue",
             LossCause::DeviceError => "device_error",
             LossCause::NoBuffer => "no_buffer",
         }
+    }
+
+    /// Whether such packets are lost for certain.
+    #[must_use]
+    pub fn is_certain(self) -> bool {
+        self != LossCause::DeviceOrStack
     }
 }
 
@@ -59,10 +72,10 @@ impl Losses {
         self.0.iter().map(|(cause, packets)| (*cause, *packets))
     }
 
-    /// All lost packets.
+    /// All packets that are lost [for certain](LossCause::is_certain).
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.iter().filter(|(cause, _)| cause.is_certain()).map(|(_, packets)| packets).sum()
     }
 
     /// What was lost after `earlier` was taken. A counter that went backwards was reset and counts from zero.

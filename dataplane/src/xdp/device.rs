@@ -1,5 +1,6 @@
 //! What the kernel knows of an interface.
 
+use super::statistics::{self, Statistics};
 use crate::losses::{LossCause, Losses};
 use crate::poll::port::Interface;
 use flowgauge_core::Link;
@@ -34,8 +35,10 @@ pub(crate) fn link(interface: &str) -> Result<Link, String> {
     })
 }
 
-/// Tunnels, PPP, tun devices and WireGuard hand IP packets over without any header.
-pub(crate) fn link_of(hardware: u16) -> Option<Link> {
+/// What precedes the network header on interfaces of a type (`ARPHRD_…`), if that is understood: tunnels, PPP, tun devices and WireGuard hand
+/// IP packets over without any header.
+#[must_use]
+pub fn link_of(hardware: u16) -> Option<Link> {
     match hardware {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Some(Link::Ethernet),
         libc::ARPHRD_NONE
@@ -54,14 +57,20 @@ pub(crate) fn link_of(hardware: u16) -> Option<Link> {
 const IP6GRE: u16 = 823;
 
 /// Counters of an interface since it was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Packets received and handed on.
     pub received: u64,
-    /// Packets that could not be received: bad checksum, bad length, no buffer.
+    /// Packets that could not be received: bad checksum, bad length.
     pub errors: u64,
-    /// Packets received and dropped.
+    /// Packets that the device had no room for, neither in its queue nor in memory.
+    pub missed: u64,
+    /// Packets dropped by the driver, and by the kernel's network stack, which drops what nobody wants after it was counted.
     pub dropped: u64,
+    /// Those of them that the driver dropped, before anything could count them; `None` where it does not tell.
+    pub dropped_by_driver: Option<u64>,
+    /// Packets of any interface that the kernel's network stack had no room for.
+    pub backlog: u64,
     /// Packets sent.
     pub sent: u64,
     /// Packets that were to be sent and dropped.
@@ -72,20 +81,162 @@ impl DeviceCounters {
     /// The counters of an interface of this thread's network namespace; `None` if there is no such interface.
     #[must_use]
     pub fn read(interface: &str) -> Option<Self> {
-        // The columns: eight of receiving (bytes, packets, errs, drop, …), then eight of sending.
-        let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
-        let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
-        let mut columns = line.split_ascii_whitespace().map(|column| column.parse().ok());
-        let mut column = |skip: usize| columns.nth(skip).flatten();
-        let (received, errors, dropped) = (column(1)?, column(0)?, column(0)?);
-        Some(DeviceCounters { received, errors, dropped, sent: column(5)?, send_dropped: column(1)? })
+        // What the driver dropped is read first: the sum is never less.
+        let mut dropped_by_driver = dropped_by_driver(interface);
+        let Statistics { received, sent, errors, dropped, send_dropped, overrun, missed, linked_elsewhere } =
+            statistics::read(index(interface)?).ok()?;
+        if linked_elsewhere && dropped_by_driver.is_some_and(|of_driver| of_driver.needs_peer) {
+            dropped_by_driver = None;
+        }
+        Some(DeviceCounters {
+            received,
+            errors,
+            missed: missed + overrun,
+            dropped,
+            dropped_by_driver: dropped_by_driver.map(|of_driver| of_driver.packets.min(dropped)),
+            backlog: backlog(),
+            sent,
+            send_dropped,
+        })
     }
 
-    /// What was lost on the way in.
-    pub(crate) fn losses(&self) -> Losses {
+    /// What was lost on the way in since `before`, of packets that are counted before the network stack sees them, or in it.
+    pub(crate) fn losses(&self, before: &DeviceCounters, counted: Counted) -> Losses {
+        // A counter that went backwards was reset and counts from zero.
+        let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         let mut losses = Losses::default();
-        losses.add(LossCause::Device, self.dropped);
-        losses.add(LossCause::DeviceError, self.errors);
+        losses.add(LossCause::Device, since(self.missed, before.missed));
+        losses.add(LossCause::DeviceError, since(self.errors, before.errors));
+        let dropped = since(self.dropped, before.dropped);
+        match self.dropped_by_driver.zip(before.dropped_by_driver) {
+            Some((now, before_now)) => {
+                let of_driver = since(now, before_now).min(dropped);
+                losses.add(LossCause::Device, of_driver);
+                // What the stack drops later was counted. In front of it there is only the backlog.
+                let in_front = if counted == Counted::InStack { since(self.backlog, before.backlog) } else { 0 };
+                losses.add(LossCause::DeviceOrStack, (dropped - of_driver).min(in_front));
+            }
+            None => losses.add(LossCause::DeviceOrStack, dropped),
+        }
         losses
+    }
+}
+
+/// Why what XDP programs in the kernel's network stack ([`Mode::Skb`](super::Mode::Skb)) see on an interface is not what the wire has; `None`
+/// if it is.
+#[must_use]
+pub fn merged(interface: &str) -> Option<String> {
+    let device = Interface::new(interface).ok()?;
+    let instead =
+        format!("--xdp-mode tcx counts the packets of the wire, or switch it off (`ethtool -K {interface} gro off lro off`");
+    if device.driver() == "veth" {
+        // The peer may be in another network namespace.
+        let merges = if device.merges_packets() { "; the kernel merges them here too (GRO)" } else { "" };
+        return Some(format!(
+            "in mode skb packets that its peer sends unsegmented (TSO, GSO) count as one each{merges}; -i {interface} {instead}, and at the peer \
+             `ethtool -K … tso off gso off tx-udp-segmentation off`)"
+        ));
+    }
+    device
+        .merges_packets()
+        .then(|| format!("in mode skb packets that the kernel merges (GRO, LRO) count as one; -i {interface} {instead})"))
+}
+
+/// Where packets are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// In the driver.
+    BeforeStack,
+    /// In the kernel's network stack.
+    InStack,
+}
+
+/// Packets that a driver says it dropped.
+#[derive(Clone, Copy)]
+struct OfDriver {
+    packets: u64,
+    /// Whether that is the whole only if the device that it is linked with could be asked.
+    needs_peer: bool,
+}
+
+/// Drivers count into one sum with the network stack. Some tell their own part.
+fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
+    let device = Interface::new(interface).ok()?;
+    // The name of a counter of each queue, which all names of its kind begin and end with.
+    let sum = |device: &Interface, start: &str, end: &str| -> Option<u64> {
+        let of_queue = |name: &str| {
+            let number = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        Some(device.statistics().ok()?.iter().filter(|(name, _)| of_queue(name)).map(|(_, count)| count).sum())
+    };
+    match device.driver().as_str() {
+        "veth" => {
+            let statistics = device.statistics().ok()?;
+            let peer = statistics.iter().find(|(name, _)| name == "peer_ifindex").and_then(|(_, index)| u32::try_from(*index).ok());
+            let peer = peer.and_then(name).and_then(|peer| Interface::new(&peer).ok());
+            // What the peer's programs send and find no room for counts as dropped here.
+            let by_peer = peer
+                .and_then(|peer| Some(sum(&peer, "tx_queue_", "_xdp_xmit_errors")? + sum(&peer, "rx_queue_", "_xdp_tx_errors")?));
+            Some(OfDriver { packets: sum(&device, "rx_queue_", "_drops")? + by_peer.unwrap_or(0), needs_peer: true })
+        }
+        "virtio_net" => {
+            Some(OfDriver { packets: sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?, needs_peer: false })
+        }
+        _ => None,
+    }
+}
+
+/// The second column, of every CPU, in hexadecimal.
+fn backlog() -> u64 {
+    let table = std::fs::read_to_string("/proc/thread-self/net/softnet_stat").unwrap_or_default();
+    let column = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(1)?, 16).ok();
+    table.lines().filter_map(column).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: DeviceCounters = DeviceCounters {
+        received: 10,
+        errors: 1,
+        missed: 2,
+        dropped: 30,
+        dropped_by_driver: Some(20),
+        backlog: 5,
+        sent: 0,
+        send_dropped: 0,
+    };
+
+    fn lost(counters: DeviceCounters, counted: Counted) -> Vec<(LossCause, u64)> {
+        counters.losses(&BEFORE, counted).iter().collect()
+    }
+
+    #[test]
+    fn what_the_stack_drops_is_no_loss() {
+        let now = DeviceCounters { dropped: 1030, ..BEFORE };
+        for counted in [Counted::BeforeStack, Counted::InStack] {
+            assert_eq!(lost(now, counted), []);
+        }
+    }
+
+    #[test]
+    fn what_device_and_driver_drop_is_a_loss() {
+        let now = DeviceCounters { errors: 4, missed: 7, dropped: 1041, dropped_by_driver: Some(31), ..BEFORE };
+        let expected = [(LossCause::Device, 5 + 11), (LossCause::DeviceError, 3)];
+        assert_eq!(lost(now, Counted::BeforeStack), expected);
+        assert_eq!(lost(now, Counted::InStack), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_claimed_as_no_loss() {
+        let unknown = DeviceCounters { dropped: 1030, dropped_by_driver: None, ..BEFORE };
+        let losses = unknown.losses(&BEFORE, Counted::BeforeStack);
+        assert_eq!((losses.get(LossCause::DeviceOrStack), losses.total()), (1000, 0));
+        // The stack had no room for seven packets, of this interface or of others.
+        let backlog = DeviceCounters { dropped: 1030, backlog: 12, ..BEFORE };
+        assert_eq!(lost(backlog, Counted::InStack), [(LossCause::DeviceOrStack, 7)]);
+        assert_eq!(lost(backlog, Counted::BeforeStack), []);
     }
 }

@@ -1,6 +1,6 @@
 //! One program at one place, with the memory it counts in.
 
-use super::device::{self, DeviceCounters};
+use super::device::{self, Counted, DeviceCounters};
 use super::link::{Hooks, Link};
 use super::mapped::{Cores, Sketches};
 use super::object::{self, Globals, NoteArray, Plain};
@@ -33,8 +33,9 @@ pub(super) struct Hook {
     pub(super) layer: Layer,
     /// The kernel's number of the program, if it tells.
     pub(super) program: Option<u32>,
-    /// Losses of the interface when counting began.
-    losses_before: Losses,
+    /// Counters of the interface when counting began.
+    counters_before: DeviceCounters,
+    counted: Counted,
     /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
     /// What was seen when last looked at.
@@ -73,7 +74,8 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         state: State::Counting,
         layer: Layer::Ethernet,
         program: None,
-        losses_before: Losses::default(),
+        counters_before: DeviceCounters::default(),
+        counted: Counted::InStack,
         link: None,
         seen: Seen::at(""),
         pins: None,
@@ -91,6 +93,10 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     let Some((counters, index)) = counters else {
         return Err(refused(place, NO_INTERFACE.to_owned()));
     };
+    let counted = match (options.hooks(place.direction), options.mode) {
+        (Hooks::Xdp, Mode::Native | Mode::Offload) => Counted::BeforeStack,
+        _ => Counted::InStack,
+    };
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(options, tables);
     let note = Note::new(&identity, index, now_ns());
@@ -101,7 +107,8 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         state: State::Counting,
         layer,
         program: link.attachment().ok().map(|attachment| attachment.program),
-        losses_before: counters.losses(),
+        counters_before: counters,
+        counted,
         link: Some(link),
         seen: Seen::at(interface),
         pins,
@@ -311,6 +318,11 @@ pub(super) fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32>
 }
 
 impl Hook {
+    /// Whether the kernel runs the program on what it has put together already.
+    pub(super) fn is_generic(&self, options: &Options) -> bool {
+        options.hooks(self.place.direction) == Hooks::Xdp && options.mode == Mode::Skb
+    }
+
     fn active(&self) -> usize {
         self.note.active as usize & 1
     }
@@ -417,8 +429,8 @@ impl Hook {
     /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.
     pub(super) fn losses(&self) -> Losses {
         match self.place.direction {
-            Direction::Ingress => DeviceCounters::read(&self.place.interface)
-                .map_or_else(Losses::default, |counters| counters.losses().since(&self.losses_before)),
+            Direction::Ingress => DeviceCounters::read(&self.seen.name)
+                .map_or_else(Losses::default, |counters| counters.losses(&self.counters_before, self.counted)),
             Direction::Egress => Losses::default(),
         }
     }

@@ -16,11 +16,12 @@ mod object;
 mod pins;
 pub(crate) mod redirect;
 mod sender;
+mod statistics;
 pub mod veth;
 mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
-pub use device::DeviceCounters;
+pub use device::{DeviceCounters, link_of, merged};
 pub use inject::{Injector, Offload};
 pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, detach, left, supported};
@@ -256,9 +257,11 @@ impl Dataplane for Xdp {
             hooks.push(hook);
             *locked(&self.programs) = programs;
         }
+        let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic(&self.options));
+        let said = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
+        let said = said.map(Event::Notice).collect();
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
-        let mut running =
-            Running { hooks, tables: tables.clone(), phase: Phase::Ready, next_window, said: Vec::new(), ended: false };
+        let mut running = Running { hooks, tables: tables.clone(), phase: Phase::Ready, next_window, said, ended: false };
         if !any_adopted {
             self.running = Some(running);
             return Ok(None);

@@ -37,7 +37,7 @@ pub(super) enum State {
 pub(super) struct Seen {
     at: Instant,
     /// The interface's name.
-    name: String,
+    pub(super) name: String,
     /// Its receive queues, and whether it was up.
     queues: u32,
     running: bool,

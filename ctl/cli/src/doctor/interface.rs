@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::netlink::{self, Link};
-use flowgauge_dataplane::xdp::Mode;
+use flowgauge_dataplane::xdp::{Mode, merged};
 use serde::Serialize;
 
 /// Names of the bits that the kernel gives for a driver (`enum netdev_xdp_act`).
@@ -18,8 +18,12 @@ pub(super) struct Interface {
     pub(super) rx_queues: Option<usize>,
     pub(super) tx_queues: Option<usize>,
     pub(super) numa_node: Option<u32>,
+    /// What kind of link it has (`ARPHRD_…`).
+    pub(super) hardware: Option<u16>,
     /// What the driver can do for XDP.
     pub(super) xdp_features: Option<Vec<&'static str>>,
+    /// Whether it hands merged or unsegmented packets to XDP programs in mode skb.
+    pub(super) skb_merges: bool,
     /// The XDP program attached to it.
     pub(super) program: Option<Attached>,
 }
@@ -49,6 +53,7 @@ impl Interface {
         self.driver = machine.link(&format!("{directory}/device/driver")).or(self.driver.take());
         self.state = self.state.take().or_else(|| machine.text(&format!("{directory}/operstate")));
         self.mtu = self.mtu.or_else(|| machine.number(&format!("{directory}/mtu")));
+        self.hardware = self.hardware.or_else(|| machine.number(&format!("{directory}/type")));
         // The kernel tells over netlink how many queues there may be, and here how many there are.
         self.rx_queues = count("rx-").or(self.rx_queues);
         self.tx_queues = count("tx-").or(self.tx_queues);
@@ -68,7 +73,9 @@ impl From<Link> for Interface {
             rx_queues: count(link.rx_queues),
             tx_queues: count(link.tx_queues),
             numa_node: None,
+            hardware: Some(link.hardware),
             xdp_features: None,
+            skb_merges: false,
             program: link.program.map(|(place, id)| Attached { id, mode: mode_name(place) }),
         }
     }
@@ -106,6 +113,7 @@ fn asked(machine: &Machine, links: Vec<Link>) -> Vec<Interface> {
         let index = link.index;
         let xdp_features = features.as_ref().and_then(|all| all.get(&index)).map(|bits| feature_names(*bits));
         let mut interface = Interface { xdp_features, ..Interface::from(link) };
+        interface.skb_merges = merged(&interface.name).is_some();
         // In another network namespace the name may be that of another interface.
         if machine.number(&format!("sys/class/net/{}/ifindex", interface.name)) == Some(index) {
             interface.complete(machine);

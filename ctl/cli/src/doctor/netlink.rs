@@ -49,6 +49,8 @@ const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) index: u32,
+    /// What kind of link it has (`ARPHRD_…`).
+    pub(super) hardware: u16,
     pub(super) name: String,
     pub(super) mtu: Option<u32>,
     /// As in RFC 2863.
@@ -80,7 +82,8 @@ pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
 
 fn link(answer: &[u8]) -> Option<Link> {
     let index = word(answer.get(4..8)?)?;
-    let mut link = Link { index, ..Link::default() };
+    let hardware = u16::from_ne_bytes(answer.get(2..4)?.try_into().ok()?);
+    let mut link = Link { index, hardware, ..Link::default() };
     for (kind, value) in attributes(answer.get(IFINFOMSG..)?) {
         match kind {
             IFLA_IFNAME => link.name = text(value),
@@ -203,6 +206,7 @@ mod tests {
     fn answer() -> Vec<u8> {
         let nested = [attribute(IFLA_XDP_ATTACHED, &[1]), attribute(IFLA_XDP_PROG_ID, &77_u32.to_ne_bytes())].concat();
         let mut answer = vec![0; IFINFOMSG];
+        answer[2..4].copy_from_slice(&65534_u16.to_ne_bytes());
         answer[4..8].copy_from_slice(&9_u32.to_ne_bytes());
         answer.extend(attribute(IFLA_IFNAME, b"eth1\0"));
         answer.extend(attribute(IFLA_MTU, &1500_u32.to_ne_bytes()));
@@ -214,7 +218,7 @@ mod tests {
     #[test]
     fn an_interface_is_read_with_its_program() {
         let link = link(&answer()).unwrap();
-        assert_eq!((link.index, link.name.as_str(), link.mtu), (9, "eth1", Some(1500)));
+        assert_eq!((link.index, link.hardware, link.name.as_str(), link.mtu), (9, 65534, "eth1", Some(1500)));
         assert_eq!((link.kind.as_deref(), link.program), (Some("veth"), Some((1, 77))));
     }
 

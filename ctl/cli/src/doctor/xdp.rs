@@ -3,7 +3,7 @@
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::{Check, Status};
-use flowgauge_core::{Core, Settings, Shared};
+use flowgauge_core::{Core, Link, Settings, Shared};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
 
@@ -251,16 +251,24 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     }
     let name = &interface.name;
     let mut advice = Vec::new();
+    let link = interface.hardware.map_or(Some(Link::Ethernet), xdp::link_of);
     match interface.has("basic") {
+        _ if link.is_none() => found += &format!("; its link is of type {}", interface.hardware.unwrap_or_default()),
+        _ if link == Some(Link::Ip) => {
+            found += "; IP packets without a link header; XDP skb, TCX";
+            advice.push(format!("`flowgauge run -i {name} --xdp-mode tcx` (Linux 6.6) counts there; it has no native mode"));
+        }
         Some(true) if interface.has("hw-offload") == Some(true) => found += "; XDP native, skb, offload",
         Some(true) => found += "; XDP native, skb",
         Some(false) => {
             found += "; XDP skb only: the driver has no native mode";
-            advice.push(format!("`flowgauge run -i {name} --xdp-mode skb` works, and is slower"));
+            advice.push(format!("`flowgauge run -i {name} --xdp-mode tcx` (Linux 6.6) or `--xdp-mode skb` works, and is slower"));
         }
         None => {
             found += "; XDP skb, and native if the driver has it (kernels from 6.3 tell)";
-            advice.push("if `flowgauge run` refuses it, --xdp-mode skb works, and is slower".to_owned());
+            advice.push(
+                "if `flowgauge run` refuses it, --xdp-mode tcx (Linux 6.6) or --xdp-mode skb works, and is slower".to_owned(),
+            );
         }
     }
     let native = interface.has("basic") != Some(false);
@@ -273,11 +281,22 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     if matches!(state, "down" | "lowerlayerdown" | "notpresent") {
         advice.push(format!("`ip link set dev {name} up`; if it is, it has no carrier"));
     }
+    if interface.driver.as_deref() == Some("veth") {
+        found += "; native mode turns off segmentation offload at its peer, whose TCP gets slower (--xdp-mode tcx does not)";
+    }
+    if interface.skb_merges {
+        found += "; mode skb counts packets that are merged or unsegmented (GRO, TSO) as one (--xdp-mode tcx does not)";
+    }
     let mut status = if advice.is_empty() { Status::Ok } else { Status::Warning };
     if let Some(attached) = interface.program {
         found += &format!("; XDP program {} is attached ({})", attached.id, attached.mode);
         let removal = format!("stop what attached it (`bpftool net`), or `ip link set dev {name} xdp off`");
-        advice.insert(0, format!("there can be one only: {removal}"));
+        let beside = format!("count beside it with `flowgauge run -i {name} --xdp-mode tcx` (Linux 6.6)");
+        advice.insert(0, format!("there can be one only: {beside}, or {removal}"));
+        status = if requested { Status::No } else { Status::Warning };
+    }
+    if link.is_none() {
+        advice.push("only Ethernet and IP without a link header are understood".to_owned());
         status = if requested { Status::No } else { Status::Warning };
     }
     Check::with_advice("interface", status, found, &advice).about(name)

@@ -7,7 +7,42 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_SS_STATS: u32 = 1;
+/// Large receive offload, among the flags.
+const ETH_FLAG_LRO: u32 = 1 << 15;
+
+/// Counters that a driver may have; some have a dozen for each of hundreds of queues.
+const MAX_COUNTERS: usize = 1 << 14;
+const COUNTER_NAME: usize = 32;
+
+/// `struct ethtool_gstrings` with room for all that there may be: the kernel writes as many as there are.
+#[repr(C)]
+struct CounterNames {
+    command: u32,
+    set: u32,
+    count: u32,
+    names: [[u8; COUNTER_NAME]; MAX_COUNTERS],
+}
+
+/// `struct ethtool_stats`, likewise.
+#[repr(C)]
+struct CounterValues {
+    command: u32,
+    count: u32,
+    values: [u64; MAX_COUNTERS],
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
 
 /// `struct ethtool_channels`.
 #[repr(C)]
@@ -29,7 +64,9 @@ struct Channels {
 struct DriverInfo {
     command: u32,
     driver: [u8; 32],
-    rest: [u8; 160],
+    versions_and_bus: [u8; 144],
+    counters: u32,
+    rest: [u8; 12],
 }
 
 /// A way to ask about an interface of the network namespace that it was opened in.
@@ -85,12 +122,56 @@ impl Interface {
     }
 
     /// The driver's name; nothing if it has none.
-    pub(super) fn driver(&self) -> String {
-        let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    pub(crate) fn driver(&self) -> String {
+        let info = self.driver_info();
+        let name = info.ok().and_then(|info| CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok().map(str::to_owned));
+        name.unwrap_or_default()
+    }
+
+    fn driver_info(&self) -> io::Result<DriverInfo> {
+        // SAFETY: a struct of integers and bytes, all of which may be zero.
+        let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, ..unsafe { std::mem::zeroed() } };
         // SAFETY: the structure of this command.
-        let told = unsafe { self.ethtool(&mut info) };
-        let name = told.ok().and_then(|()| CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok());
-        name.unwrap_or_default().to_owned()
+        unsafe { self.ethtool(&mut info)? };
+        Ok(info)
+    }
+
+    /// The driver's own counters by name, as `ethtool -S` shows them.
+    pub(crate) fn statistics(&self) -> io::Result<Vec<(String, u64)>> {
+        let there = self.driver_info()?.counters as usize;
+        // There may be more by now: the kernel writes what there is, so there must be room for far more than that.
+        if there > MAX_COUNTERS / 4 {
+            return Err(io::Error::other(format!("its driver has {there} counters")));
+        }
+        // SAFETY: zeroed memory of a struct of integers and bytes, all of which may be zero; made on the heap, for its size.
+        let mut names: Box<CounterNames> = unsafe { Box::new_zeroed().assume_init() };
+        (names.command, names.set) = (ETHTOOL_GSTRINGS, ETH_SS_STATS);
+        // SAFETY: the structure of this command, with room for all names.
+        unsafe { self.ethtool(&mut *names)? };
+        // SAFETY: as above.
+        let mut values: Box<CounterValues> = unsafe { Box::new_zeroed().assume_init() };
+        values.command = ETHTOOL_GSTATS;
+        // SAFETY: the structure of this command, with room for all values.
+        unsafe { self.ethtool(&mut *values)? };
+        let count = names.count.min(values.count) as usize;
+        let named = names.names.iter().zip(&values.values).take(count).map(|(name, value)| {
+            let name = CStr::from_bytes_until_nul(name).map(CStr::to_string_lossy).unwrap_or_default();
+            (name.into_owned(), *value)
+        });
+        Ok(named.collect())
+    }
+
+    fn value(&self, command: u32) -> Option<u32> {
+        let mut value = Value { command, data: 0 };
+        // SAFETY: the structure of these commands.
+        unsafe { self.ethtool(&mut value) }.ok()?;
+        Some(value.data)
+    }
+
+    /// Whether the kernel, or the device, puts packets together that arrive: generic or large receive offload.
+    pub(crate) fn merges_packets(&self) -> bool {
+        let (generic, large) = (self.value(ETHTOOL_GGRO), self.value(ETHTOOL_GFLAGS));
+        generic.is_some_and(|on| on != 0) || large.is_some_and(|flags| flags & ETH_FLAG_LRO != 0)
     }
 
     /// The largest packet without its Ethernet header, in bytes.
@@ -129,6 +210,9 @@ mod tests {
     #[test]
     fn structures_are_those_of_the_kernel() {
         assert_eq!((size_of::<Channels>(), size_of::<DriverInfo>()), (36, 196));
+        assert_eq!(std::mem::offset_of!(DriverInfo, counters), 180);
+        assert_eq!(std::mem::offset_of!(CounterNames, names), 12);
+        assert_eq!(std::mem::offset_of!(CounterValues, values), 8);
     }
 
     #[test]

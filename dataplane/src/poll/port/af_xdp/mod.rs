@@ -16,6 +16,7 @@ use super::{Frame, Port, Ports, Received, Source, Waker};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
+use crate::xdp::device::Counted;
 use crate::xdp::redirect::{self, QUEUES, Redirect};
 use crate::xdp::{DeviceCounters, Mode, device};
 use crossbeam::channel::{Receiver, Sender, unbounded};
@@ -24,7 +25,7 @@ use nix::ifaddrs::getifaddrs;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use socket::{Config, Handle, Socket, Task};
+use socket::{Config, Handle, Lost, Socket, Task};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,6 +70,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     if queues > there {
         return Err(refused(format!("has {there} receive queues and not {queues}; `ethtool -L` changes their number")));
     }
+    let link = device::link(name).map_err(refused)?;
     let config = config(description, &interface).map_err(refused)?;
     let sockets: Vec<Socket> = (0..queues).map(|queue| open(description, index, queue, &config)).collect::<Result<_, _>>()?;
     let handles: Vec<Handle> = sockets.iter().map(Socket::handle).collect();
@@ -88,7 +90,8 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         gate: Arc::clone(&gate),
         index,
         interface,
-        losses_before: counters.losses(),
+        link,
+        counters_before: counters,
         refusals_counted,
         gone: AtomicBool::new(false),
         at_work: AtomicUsize::new(count),
@@ -101,6 +104,8 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
             quiet: Vec::new(),
             passed: 0,
             device: Losses::default(),
+            too_large: 0,
+            told_of_offloads: false,
         }),
         doors,
     });
@@ -205,7 +210,9 @@ struct Shared {
     /// Number of the interface; one that is made anew under its name has another.
     index: u32,
     interface: Interface,
-    losses_before: Losses,
+    /// What precedes the network header there.
+    link: Link,
+    counters_before: DeviceCounters,
     /// Whether the driver counts what a socket refused as dropped, so that it must not count twice.
     refusals_counted: bool,
     gone: AtomicBool,
@@ -233,11 +240,17 @@ struct Watch {
     passed: u64,
     /// The most that the device was ever found to have lost.
     device: Losses,
+    /// The most packets larger than a frame that were ever found.
+    too_large: u64,
+    /// Whether it was told that packets may come merged.
+    told_of_offloads: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Quiet {
     lost: u64,
+    /// Of those, how many were larger than a frame.
+    too_large: u64,
     /// Packets lost when it last was quiet.
     before: u64,
     looks: u32,
@@ -250,8 +263,16 @@ impl Watch {
         self.passed
     }
 
-    fn lost(&self) -> u64 {
-        self.handles.iter().filter_map(|handle| handle.lost().ok()).map(|lost| lost.packets).sum()
+    /// Packets lost by all sockets, and how many of them were larger than a frame.
+    fn lost(&mut self, pieces: bool) -> (u64, u64) {
+        let (mut packets, mut too_large) = (0, 0);
+        for lost in self.handles.iter().filter_map(|handle| handle.lost(pieces).ok()) {
+            packets += lost.packets;
+            too_large += lost.too_large;
+        }
+        // Read while the kernel counts, it may be less than it was.
+        self.too_large = self.too_large.max(too_large);
+        (packets, self.too_large.min(packets))
     }
 }
 
@@ -302,12 +323,19 @@ impl Shared {
     fn follow_losses(&self, watch: &mut Watch, said: &mut Vec<String>) {
         let name = &self.description.interface;
         let Watch { handles, quiet, .. } = watch;
-        quiet.resize(handles.len(), Quiet { lost: 0, before: 0, looks: QUIET });
+        quiet.resize(handles.len(), Quiet { lost: 0, too_large: 0, before: 0, looks: QUIET });
         for (queue, (handle, quiet)) in handles.iter().zip(quiet).enumerate() {
-            let Ok(lost) = handle.lost() else { continue };
+            let Ok(lost) = handle.lost(self.config.pieces) else { continue };
             let was_quiet = quiet.looks >= QUIET;
             if lost.packets > quiet.lost {
-                if was_quiet {
+                let too_large = lost.too_large > quiet.too_large;
+                if was_quiet && too_large {
+                    said.push(format!(
+                        "{name}: queue {queue} loses packets that are larger than its frames ({} bytes): the kernel merges them (GRO), or the \
+                         peer sends them unsegmented (TSO, GSO); switch that off (`ethtool -K`), or count with -i {name} --xdp-mode tcx",
+                        self.config.frame_size
+                    ));
+                } else if was_quiet {
                     said.push(format!("{name}: queue {queue} loses packets, since its worker does not keep up"));
                 }
                 quiet.looks = 0;
@@ -315,14 +343,14 @@ impl Shared {
                 quiet.looks += 1;
                 if quiet.looks == QUIET {
                     let packets = lost.packets - quiet.before;
-                    let no_frame = lost.no_frame;
+                    let Lost { no_frame, too_large, .. } = lost;
                     said.push(format!(
-                        "{name}: queue {queue} loses no more packets; it lost {packets} (no free frame: {no_frame} times)"
+                        "{name}: queue {queue} loses no more packets; it lost {packets} (no free frame: {no_frame} times; larger than a frame: {too_large})"
                     ));
                     quiet.before = lost.packets;
                 }
             }
-            quiet.lost = lost.packets;
+            (quiet.lost, quiet.too_large) = (lost.packets, lost.too_large);
             if lost.invalid > 0 && was_quiet {
                 tracing::debug!("{name}: queue {queue}: {} descriptors refused by the kernel", lost.invalid);
             }
@@ -334,19 +362,26 @@ impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut watch = self.watch();
         // Before the sockets are asked: a driver counts later than a socket, so what it counts has been counted there.
-        let device = DeviceCounters::read(&self.description.interface).map(|counters| counters.losses().since(&self.losses_before));
-        let lost = watch.lost();
+        let counted = if self.description.xdp == Mode::Native { Counted::BeforeStack } else { Counted::InStack };
+        let device = DeviceCounters::read(&self.description.interface);
+        let device = device.map(|counters| counters.losses(&self.counters_before, counted));
+        let (lost, too_large) = watch.lost(self.config.pieces);
         let mut found = Losses::default();
+        let mut counted_twice = if self.refusals_counted { lost } else { 0 };
         for (cause, packets) in device.iter().flat_map(Losses::iter) {
-            let counted_twice = if cause == LossCause::Device && self.refusals_counted { lost } else { 0 };
-            let packets = packets.saturating_sub(counted_twice).max(watch.device.get(cause));
-            found.add(cause, packets);
+            let twice = match cause {
+                LossCause::Device | LossCause::DeviceOrStack => counted_twice.min(packets),
+                _ => 0,
+            };
+            counted_twice -= twice;
+            found.add(cause, (packets - twice).max(watch.device.get(cause)));
         }
         if device.is_some() {
             watch.device = found;
         }
         let mut losses = watch.device.clone();
-        losses.add(LossCause::Socket, lost);
+        losses.add(LossCause::Socket, lost - too_large);
+        losses.add(LossCause::TooLarge, too_large);
         if self.description.queues.is_none() {
             losses.add(LossCause::Queue, watch.passed());
         }
@@ -372,6 +407,9 @@ impl Source for Shared {
             && std::mem::replace(&mut watch.running, running) != running
         {
             said.push(format!("{name}: {}", if running { "is up again" } else { "is down; no packets arrive" }));
+        }
+        if self.description.xdp == Mode::Skb && !std::mem::replace(&mut watch.told_of_offloads, true) {
+            said.extend(device::merged(name).map(|merged| format!("{name}: {merged}")));
         }
         self.follow_queues(&mut watch, &mut said);
         self.follow_losses(&mut watch, &mut said);
@@ -437,10 +475,10 @@ impl Port for AfXdpPort {
 
     #[inline]
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
-        let mut packets = 0;
+        let (mut packets, link) = (0, self.shared.link);
         for socket in &mut self.sockets {
             packets += socket.receive(BATCH, |bytes, wire_length| {
-                sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet });
+                sink(Frame { bytes, wire_length, timestamp: 0, link });
             });
             socket.wake_receiver();
         }

@@ -51,16 +51,22 @@ pub(super) struct Lost {
     pub(super) packets: u64,
     /// Of those, how often no frame was free.
     pub(super) no_frame: u64,
+    /// Of those, how many were larger than a frame.
+    pub(super) too_large: u64,
     /// Descriptors that the kernel refused: a mistake of ours.
     pub(super) invalid: u64,
 }
 
 impl Handle {
-    pub(super) fn lost(&self) -> io::Result<Lost> {
+    /// `pieces`: whether packets larger than a frame are taken in pieces.
+    pub(super) fn lost(&self, pieces: bool) -> io::Result<Lost> {
         let statistics = xdp_statistics(&*self.0)?;
+        let (dropped, no_frame) = (statistics.rx_dropped, statistics.rx_fill_ring_empty_descs);
         Ok(Lost {
-            packets: statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0),
-            no_frame: statistics.rx_fill_ring_empty_descs.unwrap_or(0),
+            packets: dropped + statistics.rx_ring_full.unwrap_or(0),
+            no_frame: no_frame.unwrap_or(0),
+            // The kernel drops for two reasons, and counts one of them apart.
+            too_large: no_frame.filter(|_| !pieces).map_or(0, |no_frame| dropped.saturating_sub(no_frame)),
             invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
         })
     }

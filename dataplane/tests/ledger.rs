@@ -1,0 +1,128 @@
+//! The ledger of an interface: what the device received is counted or lost, to the packet, and nothing is both. On veth pairs in a
+//! network of the test's own, which vanishes with its thread.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Sender, Xdp};
+use flowgauge_dataplane::{Dataplane, LossCause, Place, Poll, Tables, poll};
+use std::net::UdpSocket;
+use std::thread;
+
+fn on_veth(test: impl FnOnce() + Send + 'static) {
+    if let Err(need) = isolated(test) {
+        println!("skipped: needs {need}");
+    }
+}
+
+fn counters() -> DeviceCounters {
+    DeviceCounters::read(RECEIVER.0).unwrap()
+}
+
+/// Packets, and those of them that are no IP, once all that are expected were counted.
+fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
+    let (mut packets, mut non_ip) = (0, 0);
+    // Every rotation waits for a grace period, in which a CPU delivers what it has.
+    for _ in 0..100 {
+        let counters = dataplane.rotate().unwrap().bank.counters;
+        packets += counters.packets();
+        non_ip += counters.non_ip;
+        if packets >= expected {
+            break;
+        }
+    }
+    (packets, non_ip)
+}
+
+/// A thousand frames of LLDP, which nobody wants here: the network stack drops them once they are counted.
+fn send_unwanted() {
+    let mut sender = FrameSender::new(SENDER.0).unwrap();
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0x0e]);
+    frame[12..14].copy_from_slice(&[0x88, 0xcc]);
+    for _ in 0..1000 {
+        sender.send(&frame).unwrap();
+    }
+    sender.finish().unwrap();
+    assert_eq!(sender.dropped(), 0);
+}
+
+/// A thousand datagrams.
+fn send_datagrams() {
+    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+    for _ in 0..1000 {
+        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
+    }
+}
+
+#[test]
+fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+        on_veth(move || {
+            let settings = Settings::default();
+            let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { mode, ..Options::new(settings) });
+            xdp.install(&Tables::new(&settings, 1)).unwrap();
+            let before = counters();
+            send_unwanted();
+            send_datagrams();
+            let counted = collect(&mut xdp, 2000);
+            let after = counters();
+            let losses = xdp.losses().unwrap();
+            println!(
+                "{mode:?}: {} received, {counted:?} counted, {} thrown away, {losses:?}",
+                after.received - before.received,
+                after.dropped - before.dropped
+            );
+            assert_eq!(counted, (2000, 1000), "{mode:?}");
+            assert_eq!(after.received - before.received, counted.0 + losses.total(), "{mode:?}");
+            assert_eq!(losses.iter().collect::<Vec<_>>(), [], "{mode:?}");
+            assert!(after.dropped - before.dropped >= 1000, "the stack has dropped none: nothing was tried");
+        });
+    }
+}
+
+const SENT: u64 = 1 << 20;
+
+#[test]
+fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
+    on_veth(|| {
+        let settings = Settings::default();
+        let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options::new(settings));
+        xdp.install(&Tables::new(&settings, 1)).unwrap();
+        // Two CPUs send more than one takes: now and then its ring is full.
+        let senders = [(); 2].map(|()| {
+            thread::spawn(|| {
+                let template = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
+                Sender::new(SENDER.0, &template, 1000).unwrap().send(SENT as u32 / 2).unwrap();
+            })
+        });
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let dropped = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+        let (counted, _) = collect(&mut xdp, SENT - dropped);
+        let losses = xdp.losses().unwrap();
+        println!("{SENT} sent, {dropped} found no room, {counted} counted, {losses:?}");
+        assert_eq!(losses.get(LossCause::Device), dropped);
+        assert_eq!(counted + losses.total(), SENT);
+    });
+}
+
+#[test]
+fn a_port_of_its_own_counts_what_the_stack_would_throw_away() {
+    for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
+        on_veth(move || {
+            let before = counters();
+            let ports = af_xdp(&text.parse().unwrap(), None).unwrap();
+            let mut poll = Poll::new(ports, poll::Options::default());
+            poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+            send_unwanted();
+            send_datagrams();
+            let counted = collect(&mut poll, 2000);
+            let losses = poll.losses().unwrap();
+            assert_eq!(counted, (2000, 1000), "{text}");
+            assert_eq!(counters().received - before.received, counted.0 + losses.total(), "{text}: {losses:?}");
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! Interfaces without a link header: a tun device in a network of the test's own, counted by every way that it has.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(unsafe_code, reason = "tun devices are made by a call of ioctl")]
+
+use flowgauge_core::{Link, Settings};
+use flowgauge_dataplane::poll::port::af_xdp;
+use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
+use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Poll, Tables, poll};
+use std::fs::File;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+/// Runs a test with a device, up and with an address; packets that are written to the file arrive at it.
+fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
+    let prepared = isolated(move || {
+        let Ok(file) = File::options().read(true).write(true).open("/dev/net/tun") else {
+            println!("skipped: needs /dev/net/tun");
+            return;
+        };
+        // SAFETY: a struct of integers, bytes and pointers, all of which may be zero.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name.iter_mut().zip(b"tun0").for_each(|(place, byte)| *place = *byte as libc::c_char);
+        request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: the kernel reads and writes the request.
+        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        ip("link set dev tun0 addrgenmode none").unwrap();
+        ip("addr add 10.79.0.1/24 dev tun0").unwrap();
+        ip("link set dev tun0 up").unwrap();
+        test(file);
+    });
+    if let Err(need) = prepared {
+        println!("skipped: needs {need}");
+    }
+}
+
+/// IPv4 and UDP, from a source of its own each.
+fn packet(number: u8) -> Vec<u8> {
+    let mut packet =
+        vec![0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 79, 0, 100 + number, 10, 79, 0, 9, 0, 1, 0, 9, 0, 12, 0, 0];
+    packet.resize(32, 0);
+    packet
+}
+
+fn ipv6() -> Vec<u8> {
+    let mut packet = vec![0x60, 0, 0, 0, 0, 8, 17, 64];
+    packet.resize(40, 0xfd);
+    packet.extend([0, 1, 0, 9, 0, 8, 0, 0]);
+    packet
+}
+
+/// Packets of IPv4, of IPv6 and others, and their bytes.
+fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64) {
+    let mut all = (0, 0, 0, 0);
+    for _ in 0..100 {
+        let counters = dataplane.rotate().unwrap().bank.counters;
+        all = (all.0 + counters.ipv4, all.1 + counters.ipv6, all.2 + counters.rejected(), all.3 + counters.bytes);
+        if all.0 + all.1 + all.2 >= expected {
+            break;
+        }
+    }
+    all
+}
+
+fn xdp(direction: Direction, mode: Mode) -> Xdp {
+    let settings = Settings::default();
+    let place = Place { interface: "tun0".to_owned(), direction };
+    let mut xdp = Xdp::at(vec![place], Options { mode, ..Options::new(settings) });
+    xdp.install(&Tables::new(&settings, 1)).unwrap();
+    xdp
+}
+
+fn write_packets(mut file: &File) {
+    for number in 0..20 {
+        file.write_all(&packet(number)).unwrap();
+    }
+    file.write_all(&ipv6()).unwrap();
+}
+
+const EXPECTED: (u64, u64, u64, u64) = (20, 1, 0, 20 * 32 + 48);
+
+#[test]
+fn packets_of_a_tun_device_are_ip() {
+    for mode in [Mode::Skb, Mode::Tcx] {
+        on_device(libc::IFF_TUN, move |file| {
+            let mut xdp = xdp(Direction::Ingress, mode);
+            write_packets(&file);
+            assert_eq!(collect(&mut xdp, 21), EXPECTED, "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn packets_that_leave_a_tun_device_are_ip() {
+    on_device(libc::IFF_TUN, |_file| {
+        let mut xdp = xdp(Direction::Egress, Mode::Native);
+        let socket = UdpSocket::bind("10.79.0.1:0").unwrap();
+        (0..20).for_each(|_| assert_eq!(socket.send_to(&[0; 4], "10.79.0.9:9").unwrap(), 4));
+        assert_eq!(collect(&mut xdp, 20), (20, 0, 0, 20 * 32));
+    });
+}
+
+#[test]
+fn a_port_of_its_own_reads_a_tun_device_too() {
+    on_device(libc::IFF_TUN, |file| {
+        let ports = af_xdp(&"tun0,xdp=skb,from-host".parse().unwrap(), None).unwrap();
+        let mut poll = Poll::new(ports, poll::Options::default());
+        poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+        write_packets(&file);
+        assert_eq!(collect(&mut poll, 21), EXPECTED);
+    });
+}
+
+#[test]
+fn packets_of_a_tap_device_have_an_ethernet_header() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+        on_device(libc::IFF_TAP, move |mut file| {
+            let mut xdp = xdp(Direction::Ingress, mode);
+            for number in 0..20 {
+                let ethernet = [&[2; 12][..], &[0x08, 0x00], &packet(number)].concat();
+                file.write_all(&ethernet).unwrap();
+            }
+            assert_eq!(collect(&mut xdp, 20), (20, 0, 0, 20 * 46), "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn native_mode_is_refused_in_words_where_there_is_no_driver_for_it() {
+    on_device(libc::IFF_TUN, |_file| {
+        let settings = Settings::default();
+        let mut xdp = Xdp::at(vec![Place::ingress("tun0")], Options::new(settings));
+        match xdp.install(&Tables::new(&settings, 1)) {
+            Err(Error::Kernel { problem, .. }) => assert!(problem.contains("--xdp-mode tcx"), "{problem}"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn link_types_are_those_of_the_kernel() {
+    // Ethernet, loopback; PPP, raw IP, tunnels of IP, SIT, GRE, GRE over IPv6, none (tun, WireGuard).
+    assert_eq!([1, 772].map(link_of), [Some(Link::Ethernet); 2]);
+    assert_eq!([512, 519, 768, 769, 776, 778, 823, 0xfffe].map(link_of), [Some(Link::Ip); 8]);
+    // InfiniBand, Fibre Channel, IEEE 802.11, with radiotap.
+    assert_eq!([32, 784, 801, 803].map(link_of), [None; 4]);
+}

@@ -1,0 +1,289 @@
+//! Real connections over a veth pair between two hosts, with segmentation and receive offload on and off: what is counted is what the
+//! wire would have, or the difference is told. The networks are the test's own and vanish with their threads.
+//!
+//! What the wire has is told by the sockets: the segments that the kernel says it sent and received (`TCP_INFO`), and the datagrams
+//! that were handed over.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(unsafe_code, reason = "options of sockets that no library here has")]
+
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::af_xdp;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
+use flowgauge_dataplane::{Dataplane, Direction, Event, LossCause, Place, Poll, Tables, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Another host: a thread with a network of its own.
+struct Host(Sender<Job>);
+
+impl Host {
+    /// The host, and where its network is found.
+    fn start() -> (Self, String) {
+        let (jobs, work): (Sender<Job>, Receiver<Job>) = channel();
+        let (told, path) = channel();
+        thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            told.send(format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid())).unwrap();
+            work.iter().for_each(|job| job());
+        });
+        (Host(jobs), path.recv().unwrap())
+    }
+
+    /// Does something there, and waits for it.
+    fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, result) = channel();
+        self.0.send(Box::new(move || done.send(job()).unwrap())).unwrap();
+        result.recv().unwrap()
+    }
+}
+
+/// Segmentation and receive offload of both devices.
+#[derive(Clone, Copy, Debug)]
+enum Offloads {
+    AsFound,
+    On,
+    Off,
+}
+
+impl Offloads {
+    const ALL: [Offloads; 3] = [Offloads::AsFound, Offloads::On, Offloads::Off];
+
+    /// Whether `ethtool` did it.
+    fn set(self, device: &str) -> bool {
+        let word = match self {
+            Offloads::AsFound => return true,
+            Offloads::On => "on",
+            Offloads::Off => "off",
+        };
+        let all = ["tso", "gso", "gro", "tx-udp-segmentation"].into_iter().flat_map(|feature| [feature, word]);
+        Command::new("ethtool").args(["-K", device]).args(all).output().is_ok_and(|output| output.status.success())
+    }
+}
+
+/// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's.
+fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
+    let prepared = isolated(move || {
+        let (far, network) = Host::start();
+        ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();
+        let configure = move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
+            ip(&format!("link set dev {device} address {mac}")).unwrap();
+            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+            ip(&format!("addr add {address}/24 dev {device}")).unwrap();
+            ip(&format!("link set dev {device} up")).unwrap();
+            ip(&format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent")).unwrap();
+            offloads.set(device)
+        };
+        let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
+        let ready = configure(RECEIVER.0, RECEIVER.1, near_mac, SENDER.1, far_mac)
+            & far.run(move || configure(SENDER.0, SENDER.1, far_mac, RECEIVER.1, near_mac));
+        if ready { test(&far) } else { println!("skipped: needs ethtool") }
+    });
+    if let Err(need) = prepared {
+        println!("skipped: needs {need}");
+    }
+}
+
+/// Segments that a connection sent and received, by the kernel's account, and those not acknowledged yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segments {
+    sent: u64,
+    received: u64,
+    unacknowledged: u32,
+}
+
+fn segments(stream: &TcpStream) -> Segments {
+    let mut info = [0_u8; 256];
+    let mut length = info.len() as libc::socklen_t;
+    // SAFETY: the kernel writes up to `length` bytes.
+    let answer = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
+    };
+    assert!(answer == 0 && length >= 144, "{}", std::io::Error::last_os_error());
+    let word = |offset: usize| u32::from_ne_bytes(info[offset..offset + 4].try_into().unwrap());
+    Segments { sent: word(136).into(), received: word(140).into(), unacknowledged: word(24) }
+}
+
+const TCP_BYTES: usize = 3 << 20;
+
+/// A connection between the hosts, with as much sent each way.
+fn transfer(far: &Host) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((RECEIVER.1, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connecting = far.run(move || TcpStream::connect((RECEIVER.1, port)).unwrap());
+    let (accepted, _) = listener.accept().unwrap();
+    for (mut from, mut to) in [(&connecting, &accepted), (&accepted, &connecting)] {
+        thread::scope(|scope| {
+            scope.spawn(move || from.write_all(&vec![7; TCP_BYTES]).unwrap());
+            let mut received = vec![0; TCP_BYTES];
+            to.read_exact(&mut received).unwrap();
+        });
+    }
+    (connecting, accepted)
+}
+
+const SEGMENT: usize = 1000;
+const SEGMENTS_EACH: usize = 20;
+const SENDS: usize = 50;
+const DATAGRAMS: u64 = (SENDS * SEGMENTS_EACH) as u64;
+/// With Ethernet, IPv4 and UDP headers.
+const DATAGRAM_BYTES: u64 = DATAGRAMS * (SEGMENT as u64 + 42);
+
+/// Datagrams that are handed over twenty at a time, for the device to part (UDP GSO).
+fn send_datagrams(from: &UdpSocket, to: &str, port: u16) {
+    const UDP_SEGMENT: libc::c_int = 103;
+    let length = SEGMENT as libc::c_int;
+    // SAFETY: the kernel reads the four bytes of the number.
+    let answer = unsafe {
+        libc::setsockopt(from.as_raw_fd(), libc::IPPROTO_UDP, UDP_SEGMENT, (&raw const length).cast(), size_of_val(&length) as u32)
+    };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+    for _ in 0..SENDS {
+        from.send_to(&[7; SEGMENT * SEGMENTS_EACH], (to, port)).unwrap();
+    }
+}
+
+/// Packets and bytes that came and that left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    packets: [u64; 2],
+    bytes: [u64; 2],
+}
+
+impl Counted {
+    fn add(&mut self, xdp: &mut Xdp) {
+        let snapshot = xdp.rotate().unwrap();
+        for (way, part) in snapshot.parts.iter().enumerate() {
+            self.packets[way] += part.snapshot.bank.counters.ipv4;
+            self.bytes[way] += part.snapshot.bank.counters.bytes;
+        }
+    }
+}
+
+fn xdp(mode: Mode) -> Xdp {
+    let settings = Settings::default();
+    let near = RECEIVER.0.to_owned();
+    let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
+    let mut xdp = Xdp::at(places, Options { mode, ..Options::new(settings) });
+    xdp.install(&Tables::new(&settings, 1)).unwrap();
+    xdp
+}
+
+/// Whether a notice says that merged packets count as one.
+fn tells_of_merged(dataplane: &mut dyn Dataplane) -> bool {
+    let told = |event: &Event| matches!(event, Event::Notice(notice) if notice.contains("TSO") && notice.contains("tcx"));
+    dataplane.events().unwrap().iter().any(told)
+}
+
+#[test]
+fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+        for offloads in Offloads::ALL {
+            connected(offloads, move |far| {
+                let mut xdp = xdp(mode);
+                let told = tells_of_merged(&mut xdp);
+                let received = DeviceCounters::read(RECEIVER.0).unwrap().received;
+                let (connecting, accepted) = transfer(far);
+                let mut counted = Counted::default();
+                // A rotation waits for packets in flight, longer than an acknowledgement is put off after a few of them.
+                for _ in 0..100 {
+                    counted.add(&mut xdp);
+                    if [&connecting, &accepted].iter().all(|stream| segments(stream).unacknowledged == 0) {
+                        break;
+                    }
+                }
+                (0..3).for_each(|_| counted.add(&mut xdp));
+                // As seen from here: what the far end sent came, and what it received left.
+                let Segments { sent, received: arrived, .. } = segments(&connecting);
+                let received = DeviceCounters::read(RECEIVER.0).unwrap().received - received;
+                println!(
+                    "tcp, {mode:?}, offloads {offloads:?}: came {sent}, counted {}; left {arrived}, counted {}; {received} frames received",
+                    counted.packets[0], counted.packets[1]
+                );
+                assert_eq!(counted.packets[1], arrived, "egress, {mode:?}, {offloads:?}");
+                if mode == Mode::Skb {
+                    assert!(told && counted.packets[0] <= sent, "ingress, {offloads:?}");
+                    assert_eq!(counted.packets[0] == sent, matches!(offloads, Offloads::Off), "{offloads:?}");
+                } else {
+                    assert_eq!(counted.packets[0], sent, "ingress, {mode:?}, {offloads:?}");
+                    assert!(!told);
+                }
+                assert_eq!(xdp.losses().unwrap().total(), 0);
+            });
+        }
+    }
+}
+
+#[test]
+fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+        for offloads in Offloads::ALL {
+            connected(offloads, move |far| {
+                let mut xdp = xdp(mode);
+                let told = tells_of_merged(&mut xdp);
+                let near = UdpSocket::bind((RECEIVER.1, 0)).unwrap();
+                let port = near.local_addr().unwrap().port();
+                let far_port = far.run(move || {
+                    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+                    send_datagrams(&socket, RECEIVER.1, port);
+                    // Open as long as the test: nobody answers that there is no such port.
+                    let port = socket.local_addr().unwrap().port();
+                    std::mem::forget(socket);
+                    port
+                });
+                send_datagrams(&near, SENDER.1, far_port);
+                let mut counted = Counted::default();
+                (0..5).for_each(|_| counted.add(&mut xdp));
+                println!("udp, {mode:?}, offloads {offloads:?}: {DATAGRAMS} came and left, counted {:?}", counted.packets);
+                assert_eq!((counted.packets[1], counted.bytes[1]), (DATAGRAMS, DATAGRAM_BYTES), "egress, {mode:?}, {offloads:?}");
+                let exact = (counted.packets[0], counted.bytes[0]) == (DATAGRAMS, DATAGRAM_BYTES);
+                if mode == Mode::Skb {
+                    assert!(told && (exact || counted.packets[0] < DATAGRAMS), "ingress, {offloads:?}: {counted:?}");
+                    assert_eq!(exact, matches!(offloads, Offloads::Off), "{offloads:?}");
+                } else {
+                    assert!(exact, "ingress, {mode:?}, {offloads:?}: {counted:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
+    for text in ["rx,from-host", "rx,xdp=skb,from-host"] {
+        for offloads in Offloads::ALL {
+            connected(offloads, move |far| {
+                let ports = af_xdp(&text.parse().unwrap(), None).unwrap();
+                let mut poll = Poll::new(ports, poll::Options::default());
+                poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
+                let is_generic = text.contains("skb");
+                assert_eq!(tells_of_merged(&mut poll), is_generic);
+                far.run(|| send_datagrams(&UdpSocket::bind((SENDER.1, 0)).unwrap(), RECEIVER.1, 9));
+                let mut packets = 0;
+                for _ in 0..20 {
+                    packets += poll.rotate().unwrap().bank.counters.ipv4;
+                }
+                let losses = poll.losses().unwrap();
+                println!("udp, af_xdp:{text}, offloads {offloads:?}: {DATAGRAMS} came, counted {packets}, {losses:?}");
+                if packets == DATAGRAMS {
+                    assert_eq!(losses.total(), 0);
+                    return;
+                }
+                // Every super-packet is one that did not fit.
+                assert!(is_generic && !matches!(offloads, Offloads::Off), "{text}, {offloads:?}: {packets}, {losses:?}");
+                assert_eq!((losses.get(LossCause::TooLarge), losses.get(LossCause::Socket)), (SENDS as u64, 0));
+                let told = |event: &Event| matches!(event, Event::Notice(notice) if notice.contains("larger than its frames"));
+                assert!(poll.events().unwrap().iter().any(told));
+            });
+        }
+    }
+}
