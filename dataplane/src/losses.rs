@@ -24,6 +24,8 @@ pub enum LossCause {
     /// A packet found no free buffer in memory (DPDK's `rx_nombuf`). Some drivers lose it, others leave it to the device, which may
     /// drop it.
     NoBuffer,
+    /// Not lost: the packet's window was closed when it came, so that it is in none (captures whose packets are out of order).
+    Late,
 }
 
 impl LossCause {
@@ -39,6 +41,7 @@ impl LossCause {
             LossCause::Queue => "queue",
             LossCause::DeviceError => "device_error",
             LossCause::NoBuffer => "no_buffer",
+            LossCause::Late => "late",
         }
     }
 
@@ -65,6 +68,11 @@ impl Losses {
     #[must_use]
     pub fn get(&self, cause: LossCause) -> u64 {
         self.0.get(&cause).copied().unwrap_or(0)
+    }
+
+    /// Takes out the packets of one cause.
+    pub fn take(&mut self, cause: LossCause) -> u64 {
+        self.0.remove(&cause).unwrap_or(0)
     }
 
     /// Causes with their packets, sorted; causes that lost nothing are left out.

@@ -2,6 +2,7 @@
 
 use flowgauge_core::Link;
 
+use super::walker::Within;
 use super::{Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type};
 
 /// Magic number of files with timestamps in microseconds (section 4).
@@ -83,12 +84,12 @@ impl RecordLayout {
         Some((record, length))
     }
 
-    /// Bytes and number of the whole records at the beginning of `bytes` that come before one with a timestamp of `limit` or later.
-    pub(super) fn pass(&self, bytes: &[u8], limit: u64) -> (usize, u64) {
+    /// Bytes and number of the whole records at the beginning of `bytes` that come before one with another timestamp.
+    pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, u64) {
         let layout = *self;
         let (mut unread, mut packets) = (bytes, 0);
         while let Some((record, consumed)) = layout.record(unread)
-            && record.timestamp < limit
+            && within.holds(record.timestamp)
         {
             unread = unread.get(consumed..).unwrap_or_default();
             packets += 1;

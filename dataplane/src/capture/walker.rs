@@ -93,10 +93,28 @@ pub enum Step {
     Damaged(Damage),
 }
 
+/// A range of timestamps, asked for with one comparison.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Within {
+    floor: u64,
+    length: u64,
+}
+
+impl Within {
+    fn new(floor: u64, limit: u64) -> Self {
+        Within { floor, length: limit.saturating_sub(floor) }
+    }
+
+    #[inline(always)]
+    pub(super) fn holds(self, timestamp: u64) -> bool {
+        timestamp.wrapping_sub(self.floor) < self.length
+    }
+}
+
 /// Why [`Walker::pass`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The next packet has a timestamp at or beyond the limit.
+    /// The next packet has a timestamp at or beyond the limit, or before the floor.
     Limit {
         /// Its timestamp, in nanoseconds since 1970.
         next: u64,
@@ -178,17 +196,18 @@ impl Walker {
         Some((record, consumed))
     }
 
-    /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with a timestamp of `limit` or
-    /// later, which stays unread. Gives the bytes to drop and why the walk stopped.
+    /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with a timestamp that is not from
+    /// `floor` up to `limit`, which stays unread. Gives the bytes to drop and why the walk stopped.
     ///
     /// This looks only at what is needed to find the next record, and is how a reader learns quickly where the packets that a
     /// worker may count end.
-    pub fn pass(&mut self, bytes: &[u8], limit: u64) -> (usize, Stop) {
+    pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> (usize, Stop) {
         let mut passed = 0;
+        let within = Within::new(floor, limit);
         loop {
             let unread = bytes.get(passed..).unwrap_or_default();
             if self.phase == Phase::Pcap {
-                let (consumed, packets) = self.layout.pass(unread, limit);
+                let (consumed, packets) = self.layout.pass(unread, within);
                 self.packets += packets;
                 self.offset += consumed as u64;
                 passed += consumed;
@@ -196,7 +215,7 @@ impl Walker {
             let unread = bytes.get(passed..).unwrap_or_default();
             let mark = (self.offset, self.packets, self.section.previous_timestamp);
             match self.next(unread) {
-                Step::Packet { record, .. } if record.timestamp >= limit => {
+                Step::Packet { record, .. } if !within.holds(record.timestamp) => {
                     (self.offset, self.packets, self.section.previous_timestamp) = mark;
                     return (passed, Stop::Limit { next: record.timestamp });
                 }

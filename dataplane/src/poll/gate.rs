@@ -4,9 +4,10 @@
 //! until `t` means that every packet before `t` has been counted, so that a replay is repeatable to the bit. In real time the
 //! limit follows the clock, and an open gate has none.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What moves the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +42,21 @@ pub enum Advance {
     },
 }
 
+/// The times of packets that a source may hand out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Packets from before it come too late: their window is closed.
+    pub floor: u64,
+    /// What packets must stay below.
+    pub limit: u64,
+}
+
 /// Shared by the workers of one source and the controller.
 #[derive(Debug)]
 pub struct Gate {
     pace: Pace,
+    /// How late a packet may come, in nanoseconds.
+    lateness: AtomicU64,
     opened: OnceLock<(Instant, u64)>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -54,6 +66,7 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct Progress {
     limit: u64,
+    floor: u64,
     /// Batches handed out and not yet counted.
     busy: usize,
     /// Timestamp of the next packet, once it was found to lie at or beyond the limit.
@@ -68,13 +81,39 @@ impl Gate {
     /// A closed gate.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
-        Gate { pace, opened: OnceLock::new(), progress: Mutex::default(), changed: Condvar::new(), workers: Mutex::default() }
+        Gate {
+            pace,
+            lateness: AtomicU64::new(0),
+            opened: OnceLock::new(),
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+            workers: Mutex::default(),
+        }
     }
 
     /// What moves the limit.
     #[must_use]
     pub fn pace(&self) -> Pace {
         self.pace
+    }
+
+    /// Has the source wait for packets that lie out of order: before it takes a time for passed, it looks for packets that are as
+    /// much later as this. Takes effect before the workers start; nothing changes in real time.
+    pub fn set_lateness(&self, lateness: Duration) {
+        self.lateness.store(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How late a packet may come, in nanoseconds; `None` where nothing waits for any.
+    #[must_use]
+    pub fn lateness(&self) -> Option<u64> {
+        let lateness = self.lateness.load(Ordering::Relaxed);
+        (self.pace == Pace::Trace && lateness > 0).then_some(lateness)
+    }
+
+    /// Takes note that every window before `time` is closed: a packet from before it that is still to come is late.
+    pub fn close(&self, time: u64) {
+        let mut progress = self.progress();
+        progress.floor = progress.floor.max(time);
     }
 
     /// Lets every packet with a timestamp before `limit` through and waits until all of them were counted.
@@ -162,6 +201,14 @@ impl Gate {
                 origin.saturating_add(elapsed).saturating_add(1)
             }
         }
+    }
+
+    /// The timestamps that packets may have. `first` is the timestamp of the source's first packet, as for [`limit`](Self::limit).
+    pub fn bounds(&self, first: u64) -> Bounds {
+        let limit = self.limit(first);
+        let floor = if self.pace == Pace::Trace { self.progress().floor } else { 0 };
+        // Once it is interrupted, nothing passes.
+        Bounds { floor: floor.min(limit), limit }
     }
 
     /// Notes a batch that is about to be counted. A source calls this before it lets other workers take the next one.

@@ -8,5 +8,6 @@ mod generated;
 #[path = "../conformance/model.rs"]
 #[allow(dead_code, reason = "shared with the conformance suite, which uses the rest")]
 mod model;
+mod order;
 mod reports;
 mod workers;

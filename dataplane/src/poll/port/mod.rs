@@ -5,6 +5,7 @@ mod af_xdp;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod frames;
+mod held;
 mod memory;
 mod pcap;
 

@@ -3,11 +3,12 @@
 //! Workers read chunks of the file side by side. Where a record starts is only known once those before it were passed, so that
 //! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel.
 
+use super::held::{self, Held, Segment};
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{Stop, Walker, link_type};
+use crate::capture::{Damage, Record, Step, Stop, Walker, link_type};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::{Gate, Pace};
+use crate::poll::gate::{Bounds, Gate, Pace};
 use crossbeam::channel::{Receiver, TryRecvError, bounded};
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
@@ -22,6 +23,10 @@ use std::thread;
 
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
 pub const CHUNK: usize = 1 << 20;
+/// [Witnesses](Shared::witnesses) in a file, where looking on takes no time.
+const WITNESSES: usize = 1000;
+/// The same in a pipe, which may be silent for long.
+const WITNESSES_LIVE: usize = 3;
 /// How often a worker looks whether it is its turn before it goes to sleep.
 const TURN_SPINS: u32 = 2000;
 
@@ -37,19 +42,19 @@ pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, 
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     if !metadata.is_file() {
-        return Ok(ports(|gate| stream(file, gate), path.to_owned(), workers, pace));
+        return Ok(ports(|gate| stream(file, gate), path.to_owned(), workers, pace, WITNESSES_LIVE));
     }
     let input = Input::File { file, length: metadata.len(), next: AtomicU64::new(0) };
-    Ok(ports(|_| input, path.to_owned(), workers, pace))
+    Ok(ports(|_| input, path.to_owned(), workers, pace, WITNESSES))
 }
 
 /// Ports on a capture that arrives through a pipe.
 #[must_use]
 pub fn pcap_reader(reader: impl Read + Send + 'static, name: &str, workers: usize, pace: Pace) -> Ports<PcapPort> {
-    ports(|gate| stream(reader, gate), name.into(), workers, pace)
+    ports(|gate| stream(reader, gate), name.into(), workers, pace, WITNESSES_LIVE)
 }
 
-fn ports(input: impl FnOnce(&Arc<Gate>) -> Input, path: PathBuf, workers: usize, pace: Pace) -> Ports<PcapPort> {
+fn ports(input: impl FnOnce(&Arc<Gate>) -> Input, path: PathBuf, workers: usize, pace: Pace, witnesses: usize) -> Ports<PcapPort> {
     let gate = Arc::new(Gate::new(pace));
     let interface = path.display().to_string();
     let shared = Arc::new(Shared {
@@ -58,6 +63,7 @@ fn ports(input: impl FnOnce(&Arc<Gate>) -> Input, path: PathBuf, workers: usize,
         gate: Arc::clone(&gate),
         turn: AtomicU64::new(0),
         alone: workers == 1,
+        witnesses,
         walk: Mutex::default(),
     });
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
@@ -167,6 +173,8 @@ struct Shared {
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
     alone: bool,
+    /// How many packets from beyond the lateness show that a time has passed. A single one may have a wrong timestamp.
+    witnesses: usize,
     walk: Mutex<Walk>,
 }
 
@@ -178,6 +186,10 @@ struct Walk {
     carry: Vec<u8>,
     first_timestamp: Option<u64>,
     ended: bool,
+    /// Packets that are not due yet.
+    held: Held,
+    /// Packets that came when their window was closed.
+    late: u64,
     /// Packets by link type, of those that are not understood.
     unsupported: BTreeMap<u16, u64>,
     warnings: Vec<String>,
@@ -187,12 +199,20 @@ impl Shared {
     fn walk(&self) -> MutexGuard<'_, Walk> {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that is held back.
+    fn is_past(&self, walk: &Walk, lateness: Option<u64>, limit: u64, next: u64) -> bool {
+        let beyond = |lateness: u64| walk.held.beyond(limit.max(next).saturating_add(lateness));
+        walk.held.bytes() >= held::MOST || lateness.is_none_or(|lateness| beyond(lateness) >= self.witnesses)
+    }
 }
 
 impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
-        losses.add(LossCause::Capture, self.walk().walker.drops());
+        let walk = self.walk();
+        losses.add(LossCause::Capture, walk.walker.drops());
+        losses.add(LossCause::Late, walk.late);
         losses
     }
 
@@ -237,8 +257,8 @@ struct Chunk {
     failure: Option<io::Error>,
     /// Up to where it was walked.
     position: usize,
-    /// A record that began in the chunk before.
-    spill: Vec<u8>,
+    /// The capture ends in it, and was walked to its end; packets may be held back still.
+    exhausted: bool,
 }
 
 /// Room for a chunk, at a page boundary: the kernel copies to one almost twice as fast.
@@ -290,15 +310,14 @@ impl Port for PcapPort {
         if walk.ended {
             return Received::Ended;
         }
-        let mut reader = walk.walker.clone();
-        chunk.spill.clear();
-        let (outcome, passed) = walk_chunk(shared, &mut walk, chunk);
+        let (outcome, due) = walk_chunk(shared, &mut walk, chunk);
+        let Due { released, mut reader, passed } = due;
         let passed = &chunk.buffer[passed];
-        let idle = passed.is_empty() && chunk.spill.is_empty();
+        let idle = passed.is_empty() && released.is_empty();
         let mut busy = shared.gate.begin();
         match outcome {
-            Outcome::Blocked { next, limit } if idle => shared.gate.block(next, limit),
-            Outcome::Blocked { .. } => {}
+            Outcome::Blocked { next, limit } => shared.gate.block(next, limit),
+            Outcome::More => {}
             Outcome::Done => {
                 chunk.index = None;
                 shared.turn.store(index + 1, Ordering::Release);
@@ -309,33 +328,42 @@ impl Port for PcapPort {
             }
         }
         drop(walk);
-        if !shared.alone && !matches!(outcome, Outcome::Blocked { .. }) {
+        if !shared.alone && matches!(outcome, Outcome::Done | Outcome::Ended) {
             shared.gate.wake();
         }
         if idle {
             return match outcome {
                 Outcome::Blocked { .. } => Received::Idle,
-                Outcome::Done => Received::Frames,
+                Outcome::More | Outcome::Done => Received::Frames,
                 Outcome::Ended => Received::Ended,
             };
         }
         let mut last = None;
         let mut unsupported = BTreeMap::new();
-        for bytes in [&chunk.spill, passed] {
-            reader.packets_in(bytes, |record, bytes| {
-                last = last.max(Some(record.timestamp));
-                if record.link == Link::Unsupported {
-                    *unsupported.entry(record.link_type).or_insert(0) += 1;
-                }
-                sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link: record.link });
-            });
+        let mut count = |record: &Record, bytes: &[u8]| {
+            last = last.max(Some(record.timestamp));
+            if record.link == Link::Unsupported {
+                *unsupported.entry(record.link_type).or_insert(0) += 1;
+            }
+            sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link: record.link });
+        };
+        if !released.is_empty() {
+            each_packet(&released, &mut count);
         }
+        reader.packets_in(passed, count);
         busy.last = last;
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
         Received::Frames
     }
+}
+
+/// Not inlined, so that the work on a packet is inlined in one place alone.
+#[cold]
+#[inline(never)]
+fn each_packet(segments: &[Segment], count: &mut dyn FnMut(&Record, &[u8])) {
+    segments.iter().flat_map(Segment::packets).for_each(|(record, bytes)| count(record, bytes));
 }
 
 /// Reads the next chunk.
@@ -349,77 +377,204 @@ fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
     chunk.last = last;
     chunk.failure = failure;
     chunk.position = 0;
+    chunk.exhausted = false;
     Ok(index)
 }
 
 #[derive(Clone, Copy)]
 enum Outcome {
-    /// The next packet lies at or beyond the gate's limit.
+    /// The next packet lies at or beyond the gate's limit, and nothing is to be counted before it.
     Blocked { next: u64, limit: u64 },
+    /// What is due is to be counted before it goes on in this chunk.
+    More,
     /// The chunk was walked to its end.
     Done,
     /// The capture ends here, in order or not.
     Ended,
 }
 
-/// Walks over a chunk up to the gate's limit. Gives the part of the chunk whose records may be counted; before them comes the
-/// record that began in the chunk before, which is then in `spill`.
-fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, Range<usize>) {
-    let mut limit = walk.first_timestamp.map(|first| shared.gate.limit(first));
-    let mut start = chunk.position;
+/// What may be counted.
+struct Due {
+    /// What was held back.
+    released: Vec<Segment>,
+    /// Where the walk stood before what was passed.
+    reader: Walker,
+    /// A part of the chunk.
+    passed: Range<usize>,
+}
+
+impl Due {
+    fn is_empty(&self) -> bool {
+        self.released.is_empty() && self.passed.is_empty()
+    }
+}
+
+/// Walks over a chunk up to the gate's limit, and on from there to packets that belong before it.
+fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, Due) {
+    let (gate, lateness) = (&shared.gate, shared.gate.lateness());
+    let mut bounds = walk.first_timestamp.map(|first| gate.bounds(first));
+    let mut due = Due { released: Vec::new(), reader: Walker::new(), passed: chunk.position..chunk.position };
     loop {
-        let unread = &chunk.buffer[chunk.position..chunk.length];
-        let carried = !walk.carry.is_empty();
-        // Until the first packet is known, stop at any.
-        let (passed, stop) = walk.walker.pass(if carried { &walk.carry } else { unread }, limit.unwrap_or(0));
-        if carried {
-            let rest = walk.carry.split_off(passed);
-            chunk.spill.append(&mut walk.carry);
-            walk.carry = rest;
-            start = chunk.position;
-            if walk.carry.is_empty() {
-                continue;
-            }
-        } else {
-            chunk.position += passed;
+        let Bounds { floor, limit } = bounds.unwrap_or_default();
+        due.released.append(&mut walk.held.release(limit));
+        if let Some(next) = walk.held.next()
+            && bounds.is_some()
+            && (chunk.exhausted || shared.is_past(walk, lateness, limit, next))
+        {
+            return (if due.is_empty() { Outcome::Blocked { next, limit } } else { Outcome::More }, due);
         }
-        let passed = start..chunk.position;
-        match (stop, limit) {
-            (Stop::Limit { next }, None) => {
-                walk.first_timestamp = Some(next);
-                limit = Some(shared.gate.limit(next));
+        if chunk.exhausted {
+            return (Outcome::Ended, due);
+        }
+        if !walk.carry.is_empty() {
+            match carry_on(walk, chunk, floor) {
+                Carried::Packet { timestamp } if bounds.is_none() => bounds = Some(walk.begin(gate, timestamp)),
+                Carried::Packet { .. } | Carried::Nothing => {}
+                Carried::EndOfChunk if chunk.last => end(shared, walk, chunk),
+                Carried::EndOfChunk => return (Outcome::Done, due),
+                Carried::Damaged(damage) => damaged(shared, walk, chunk, damage),
             }
-            (Stop::Limit { next }, Some(limit)) => return (Outcome::Blocked { next, limit }, passed),
-            (Stop::NeedMore { at_least }, _) => {
-                let unread = &chunk.buffer[chunk.position..chunk.length];
-                let missing = if carried { at_least.saturating_sub(walk.carry.len()).max(1) } else { usize::MAX };
-                let taken = missing.min(unread.len());
-                walk.carry.extend_from_slice(&unread[..taken]);
-                chunk.position += taken;
-                if taken < missing {
-                    let outcome = if chunk.last { end(shared, walk, chunk) } else { Outcome::Done };
-                    return (outcome, passed);
+            continue;
+        }
+        if due.passed.is_empty() {
+            due.reader.clone_from(&walk.walker);
+            due.passed = chunk.position..chunk.position;
+        }
+        // Until the first packet is known, stop at any.
+        let (passed, stop) = walk.walker.pass(&chunk.buffer[chunk.position..chunk.length], floor, limit);
+        chunk.position += passed;
+        due.passed.end = chunk.position;
+        match stop {
+            Stop::Limit { next } if bounds.is_none() => bounds = Some(walk.begin(gate, next)),
+            // What was passed is in one piece.
+            Stop::Limit { .. } if !due.is_empty() => return (Outcome::More, due),
+            Stop::Limit { next } if next < floor => walk.skip_late(chunk),
+            Stop::Limit { next } => match lateness {
+                Some(lateness) => look_ahead(shared, walk, chunk, Bounds { floor, limit }, lateness),
+                None => return (Outcome::Blocked { next, limit }, due),
+            },
+            Stop::NeedMore { .. } => {
+                walk.carry.extend_from_slice(&chunk.buffer[chunk.position..chunk.length]);
+                chunk.position = chunk.length;
+                if !chunk.last {
+                    return (Outcome::Done, due);
                 }
+                end(shared, walk, chunk);
             }
-            (Stop::Damaged(damage), _) => {
-                walk.warnings.push(format!("{}: {damage}", shared.path.display()));
-                return (Outcome::Ended, passed);
-            }
+            Stop::Damaged(damage) => damaged(shared, walk, chunk, damage),
         }
     }
 }
 
+/// What became of the beginning of a record that goes on in this chunk.
+enum Carried {
+    /// It is a packet, and held back.
+    Packet {
+        timestamp: u64,
+    },
+    /// It is none, or one that came too late.
+    Nothing,
+    EndOfChunk,
+    Damaged(Damage),
+}
+
+fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
+    match walk.walker.next(&walk.carry) {
+        Step::Packet { record, consumed } => {
+            let rest = walk.carry.split_off(consumed);
+            let bytes = std::mem::replace(&mut walk.carry, rest);
+            let timestamp = record.timestamp;
+            if timestamp < floor {
+                walk.late += 1;
+                return Carried::Nothing;
+            }
+            walk.held.push(Segment::new(bytes, vec![record]));
+            Carried::Packet { timestamp }
+        }
+        Step::Skip { consumed } => {
+            walk.carry.drain(..consumed);
+            Carried::Nothing
+        }
+        Step::NeedMore { at_least } => {
+            let unread = &chunk.buffer[chunk.position..chunk.length];
+            let missing = at_least.saturating_sub(walk.carry.len()).max(1);
+            let taken = missing.min(unread.len());
+            walk.carry.extend_from_slice(&unread[..taken]);
+            chunk.position += taken;
+            if taken < missing { Carried::EndOfChunk } else { Carried::Nothing }
+        }
+        Step::Damaged(damage) => Carried::Damaged(damage),
+    }
+}
+
+/// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be taken for passed. Where that is does
+/// not depend on how the capture is cut into chunks.
+fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { floor, limit }: Bounds, lateness: u64) {
+    let unread = &chunk.buffer[chunk.position..chunk.length];
+    let (mut seen, mut held, mut records) = (0, walk.held.bytes(), Vec::new());
+    let horizon = |next: u64| limit.max(next).saturating_add(lateness);
+    let mut next = walk.held.next().unwrap_or(u64::MAX);
+    let mut beyond = walk.held.beyond(horizon(next));
+    while records.is_empty() || (beyond < shared.witnesses && held < held::MOST) {
+        match walk.walker.next(&unread[seen..]) {
+            Step::Packet { record, consumed } => {
+                let timestamp = record.timestamp;
+                if timestamp < floor {
+                    walk.late += 1;
+                } else {
+                    records.push(Record { start: record.start + seen as u32, ..record });
+                }
+                if timestamp >= limit {
+                    held += held::cost(&record);
+                    if timestamp < next {
+                        next = timestamp;
+                        let later = |record: &&Record| record.timestamp >= horizon(next);
+                        beyond = walk.held.beyond(horizon(next)) + records.iter().filter(later).count();
+                    } else {
+                        beyond += usize::from(timestamp >= horizon(next));
+                    }
+                }
+                seen += consumed;
+            }
+            Step::Skip { consumed } => seen += consumed,
+            // The walk comes here again.
+            Step::NeedMore { .. } | Step::Damaged(_) => break,
+        }
+    }
+    walk.held.push(Segment::new(unread[..seen].to_vec(), records));
+    chunk.position += seen;
+}
+
+fn damaged(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, damage: Damage) {
+    walk.warnings.push(format!("{}: {damage}", shared.path.display()));
+    chunk.exhausted = true;
+}
+
 /// The file ends where the walk stands.
-fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> Outcome {
+fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) {
     let problem = match chunk.failure.take() {
         Some(error) => Some(format!("cannot read on: {error}")),
         None => walk.walker.finish(&walk.carry).err().map(|damage| damage.to_string()),
     };
     walk.warnings.extend(problem.map(|problem| format!("{}: {problem}", shared.path.display())));
-    Outcome::Ended
+    chunk.exhausted = true;
 }
 
 impl Walk {
+    /// The first packet was found.
+    fn begin(&mut self, gate: &Gate, timestamp: u64) -> Bounds {
+        self.first_timestamp = Some(timestamp);
+        gate.bounds(timestamp)
+    }
+
+    /// Leaves out the packet that the chunk's walk stands before.
+    fn skip_late(&mut self, chunk: &mut Chunk) {
+        if let Step::Packet { consumed, .. } = self.walker.next(&chunk.buffer[chunk.position..chunk.length]) {
+            self.late += 1;
+            chunk.position += consumed;
+        }
+    }
+
     /// Frames that nobody can parse are counted as non-IP; that must not go unnoticed. `packets` are by link type.
     fn note(&mut self, packets: BTreeMap<u16, u64>) {
         for (link_type, packets) in packets {

@@ -1,0 +1,207 @@
+//! Captures whose packets are out of order: each is in the window of its time, or is counted apart.
+
+use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, started};
+use flowgauge_core::Settings;
+use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
+use flowgauge_dataplane::poll::port::{pcap, pcap_reader};
+use flowgauge_dataplane::poll::{Advance, Pace};
+use flowgauge_dataplane::{Dataplane, LossCause, Poll};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::io::Cursor;
+use std::time::Duration;
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+const START: u64 = 1_700_000_000 * SECOND;
+const LATENESS: Duration = Duration::from_millis(100);
+
+/// The packet's number is its wire length, so that sums tell which ones were counted.
+fn packet(number: usize, timestamp: u64, length: usize) -> Packet {
+    Packet { wire: 2000 + number as u32, ..Packet::new(timestamp, frame(number as u32, length)) }
+}
+
+/// Packets a millisecond apart, several chunks of them.
+fn steady(count: usize) -> Vec<Packet> {
+    (0..count).map(|number| packet(number, START + number as u64 * MILLISECOND, if number % 3 == 0 { 1400 } else { 60 })).collect()
+}
+
+/// What windows held: where they began, packets and bytes. Windows without packets are left out, as a controller does.
+type Windows = Vec<(u64, u64, u64)>;
+
+#[derive(Debug, PartialEq)]
+struct Replayed {
+    first: u64,
+    windows: Windows,
+    late: u64,
+    last: Option<u64>,
+}
+
+fn replay(poll: Poll, window: u64, lateness: Duration) -> Replayed {
+    let gate = poll.gate();
+    gate.set_lateness(lateness);
+    let mut poll = started(poll, &Settings::default());
+    let Advance::Reached { next: first } = gate.advance(0) else { panic!("no packet") };
+    gate.close(first);
+    let (mut start, mut windows) = (first, Vec::new());
+    let last = loop {
+        let limit = start.saturating_add(window);
+        let stands = gate.advance(limit);
+        let counters = poll.rotate().unwrap().bank.counters;
+        if counters.packets() > 0 {
+            windows.push((start, counters.packets(), counters.bytes));
+        }
+        match stands {
+            Advance::Reached { next } => {
+                assert!(next >= limit);
+                start += (next - start) / window * window;
+                gate.close(start);
+            }
+            Advance::Ended { last } => break last,
+            other => panic!("{other:?}"),
+        }
+    };
+    Replayed { first, windows, late: poll.losses().unwrap().get(LossCause::Late), last }
+}
+
+/// What windows should hold of these packets.
+fn expected(packets: &[Packet], window: u64) -> Replayed {
+    let first = packets.iter().map(|packet| packet.timestamp).min().unwrap();
+    let mut windows: std::collections::BTreeMap<u64, (u64, u64)> = std::collections::BTreeMap::new();
+    for packet in packets {
+        let (packets, bytes) = windows.entry((packet.timestamp - first) / window).or_default();
+        (*packets, *bytes) = (*packets + 1, *bytes + u64::from(packet.wire));
+    }
+    let windows = windows.into_iter().map(|(number, (packets, bytes))| (first + number * window, packets, bytes)).collect();
+    Replayed { first, windows, late: 0, last: packets.iter().map(|packet| packet.timestamp).max() }
+}
+
+/// The same capture from a file and from pipes that hand out pieces of several lengths, read by several workers.
+fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize, Poll)) {
+    let nanoseconds = build::PcapVariant::Nanoseconds;
+    let bytes = build::pcap(&PcapOptions { variant: nanoseconds, ..PcapOptions::default() }, packets);
+    let file = TemporaryFile::new(&format!("order-{name}"), &bytes);
+    for workers in 1..=3 {
+        let counting = || counting(false);
+        check(true, workers, Poll::new(pcap(file.path(), workers, Pace::Trace).unwrap(), counting()));
+        let whole = Cursor::new(bytes.clone());
+        check(false, workers, Poll::new(pcap_reader(whole, "pipe", workers, Pace::Trace), counting()));
+        let short = ShortReads::new(Cursor::new(bytes.clone()));
+        check(false, workers, Poll::new(pcap_reader(short, "pipe", workers, Pace::Trace), counting()));
+    }
+}
+
+#[test]
+fn packets_that_come_no_later_than_the_lateness_are_in_the_windows_of_their_times() {
+    let mut packets = steady(12_000);
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    packets.sort_by_cached_key(|packet| packet.timestamp + rng.random_range(0..99) * MILLISECOND);
+    assert!(packets.iter().map(|packet| packet.frame.len()).sum::<usize>() > 5 * CHUNK);
+    for window in [SECOND, 30 * MILLISECOND] {
+        let expected = expected(&packets, window);
+        everywhere("bounded", &packets, |_, workers, poll| {
+            assert_eq!(replay(poll, window, LATENESS), expected, "{workers} workers, windows of {window} ns");
+        });
+    }
+}
+
+#[test]
+fn a_packet_whose_window_is_closed_is_counted_apart() {
+    let mut packets = steady(12_000);
+    // Five of them from the first second, when nine have passed.
+    for (number, late) in packets[9500..9550].iter_mut().step_by(10).enumerate() {
+        late.timestamp = START + number as u64;
+    }
+    let on_time: Vec<Packet> = packets
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| !(9500..9550).contains(number) || number % 10 != 0)
+        .map(|(_, packet)| packet.clone())
+        .collect();
+    let expected = Replayed { late: 5, ..expected(&on_time, SECOND) };
+    everywhere("late", &packets, |_, workers, poll| {
+        assert_eq!(replay(poll, SECOND, LATENESS), expected, "{workers} workers");
+    });
+}
+
+#[test]
+fn the_first_window_begins_with_the_earliest_packet_that_is_awaited() {
+    let mut packets = steady(5000);
+    packets[50].timestamp -= 7 * SECOND;
+    let expected = expected(&packets, SECOND);
+    assert_eq!(expected.first, START + 50 * MILLISECOND - 7 * SECOND);
+    everywhere("first", &packets, |_, workers, poll| {
+        assert_eq!(replay(poll, SECOND, LATENESS), expected, "{workers} workers");
+    });
+    // One that comes later than that is late, and moves nothing.
+    let mut packets = steady(5000);
+    packets[3000].timestamp -= 7 * SECOND;
+    everywhere("before", &packets, |_, workers, poll| {
+        let replayed = replay(poll, SECOND, LATENESS);
+        assert_eq!((replayed.first, replayed.late, replayed.windows.len()), (START, 1, 5), "{workers} workers");
+    });
+}
+
+#[test]
+fn single_wrong_timestamps_do_not_make_the_others_late() {
+    let year = 365 * 86_400 * SECOND;
+    for (name, wrong) in [("years-ahead", START + 3 * year), ("years-ago", START - 3 * year), ("zero", 0)] {
+        for at in [0, 1, 700, 4999] {
+            let mut packets = steady(5000);
+            packets[at].timestamp = wrong;
+            let from_the_past = wrong < START && at > 100;
+            let on_time: Vec<Packet> =
+                packets.iter().filter(|packet| !from_the_past || packet.timestamp != wrong).cloned().collect();
+            everywhere(name, &packets, |is_file, workers, poll| {
+                // In a file a thousand packets are looked at before the first window begins.
+                let early = is_file && from_the_past && at < 1000;
+                let expected = match early {
+                    true => expected(&packets, SECOND),
+                    false => Replayed { late: u64::from(from_the_past), ..expected(&on_time, SECOND) },
+                };
+                assert_eq!(replay(poll, SECOND, LATENESS), expected, "packet {at} is {name}, {workers} workers");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_leaves_what_comes_after_it_late() {
+    let mut packets = steady(6000);
+    packets[3000..].iter_mut().for_each(|packet| packet.timestamp -= 100 * SECOND);
+    everywhere("set-back", &packets, |_, workers, poll| {
+        let replayed = replay(poll, SECOND, LATENESS);
+        let counted: u64 = replayed.windows.iter().map(|(_, packets, _)| packets).sum();
+        assert_eq!((counted, replayed.late, replayed.windows.len()), (3000, 3000, 3), "{workers} workers");
+    });
+}
+
+#[test]
+fn whatever_the_order_no_packet_is_lost_or_counted_twice() {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    for round in 0..12 {
+        let mut packets = steady(4000);
+        for _ in 0..rng.random_range(1..200) {
+            let at = rng.random_range(0..packets.len());
+            packets[at].timestamp = match rng.random_range(0..4) {
+                0 => rng.random_range(0..u64::MAX / 4),
+                1 => 0,
+                2 => START + rng.random_range(0..4 * SECOND),
+                _ => START - rng.random_range(0..100 * SECOND),
+            };
+        }
+        if round % 3 == 0 {
+            packets.reverse();
+        }
+        let window = [SECOND / 10, SECOND, 3600 * SECOND][round % 3];
+        let lateness = [LATENESS, Duration::from_secs(5), Duration::ZERO][round / 4];
+        let mut seen = [None, None];
+        everywhere("any", &packets, |is_file, workers, poll| {
+            let replayed = replay(poll, window, lateness);
+            let counted: u64 = replayed.windows.iter().map(|(_, packets, _)| packets).sum();
+            assert_eq!(counted + replayed.late, 4000, "round {round}, {workers} workers");
+            let before = seen[usize::from(is_file)].get_or_insert_with(|| format!("{replayed:?}"));
+            assert_eq!(*before, format!("{replayed:?}"), "round {round}, {workers} workers, file {is_file}");
+        });
+    }
+}
