@@ -37,6 +37,11 @@ pub trait Clock {
     fn next_packet(&self) -> Option<u64> {
         None
     }
+
+    /// Every window before `time` is closed: a packet from before it that is still to come is late.
+    fn closed(&mut self, time: u64) {
+        let _ = time;
+    }
 }
 
 /// A request to end, from a signal handler or another thread.
@@ -99,7 +104,8 @@ impl Clock for Monotonic {
     }
 }
 
-/// Trace time: waiting until `t` means counting every packet with a timestamp before `t`.
+/// Trace time: waiting until `t` means counting every packet with a timestamp before `t`. It begins at the earliest timestamp
+/// among the packets that the gate's lateness makes the source look at first.
 ///
 /// A 22-minute experiment replays in seconds and is repeatable to the bit.
 #[derive(Debug)]
@@ -150,6 +156,10 @@ impl Clock for Trace {
 
     fn next_packet(&self) -> Option<u64> {
         self.next_packet
+    }
+
+    fn closed(&mut self, time: u64) {
+        self.gate.close(time);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, K
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Bank, Counters, HashIdentity, KeyKind, Settings, Tabulation};
-use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, Losses, Part, Snapshot, Tables, Truth};
+use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, LossCause, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use std::time::Duration;
 const LATE: Duration = Duration::from_millis(1);
 /// Reads this many mean intervals overdue are given up, so that a dataplane slower than its reads cannot build up a backlog.
 const BACKLOG: u32 = 10;
-/// Empty windows in a row that are still published; a longer silence in a trace is skipped.
-const EMPTY_WINDOWS: u64 = 1000;
-/// The same without windows, in mean times between reads.
-const EMPTY_READS: u64 = 10_000;
+/// Empty windows in a row of a trace that are still published each; of more there is one record.
+const EMPTY_WINDOWS: u64 = 3;
+/// A window that ends later than this part of its length is counted as late.
+const LATE_PART: u64 = 10;
 /// How long to wait before a failed call is repeated, at first; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// How often a failed call is repeated before the controller goes on without it.
@@ -94,6 +94,12 @@ pub struct Summary {
     pub late_reads: u64,
     /// Reads given up: the dataplane did not answer, or a backlog built up.
     pub missed_reads: u64,
+    /// Windows that ended later than a tenth of their length after their time.
+    pub late_windows: u64,
+    /// Windows that were over when one before them ended late: they are in its record.
+    pub stalled_windows: u64,
+    /// Empty windows of a trace that are summed up.
+    pub silent_windows: u64,
     /// Rotations that failed at their time; their windows were closed later, no packet was lost.
     pub late_rotations: u64,
     /// Calls that were repeated.
@@ -128,6 +134,10 @@ pub struct Controller<D, C> {
     /// The same for every place, if there are several.
     parts: Vec<Total>,
     ended: bool,
+    /// The last window ended so late that others were over.
+    stalled: bool,
+    /// Packets that the last read of this window found.
+    last_read: Option<u64>,
 }
 
 /// What all windows have in common.
@@ -135,6 +145,7 @@ pub struct Controller<D, C> {
 struct Total {
     counters: Counters,
     drops: Losses,
+    late: u64,
     /// Losses when the current window began.
     losses: Losses,
     /// All windows together, entropies and their sketches excepted.
@@ -162,7 +173,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
         let tables = Tables::new(&plan.estimation.settings, plan.seed);
         let adopted = dataplane.install(&tables)?;
-        let clock = clock();
+        let mut clock = clock();
         let start = clock.now();
         let Adopted { since_ns, open_windows, next_window } =
             adopted.unwrap_or(Adopted { since_ns: start, open_windows: Vec::new(), next_window: 0 });
@@ -171,6 +182,9 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             Mode::Windowed | Mode::Off => plan.intervals,
         };
         let places = dataplane.capabilities().places.len();
+        if intervals.window.is_some() {
+            clock.closed(start);
+        }
         Ok(Controller {
             dataplane,
             clock,
@@ -186,6 +200,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             total: Total::default(),
             parts: std::iter::repeat_with(Total::default).take(if places > 1 { places } else { 0 }).collect(),
             ended: false,
+            stalled: false,
+            last_read: None,
         })
     }
 
@@ -196,7 +212,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.close_open_windows(sink)?;
         loop {
-            self.skip_silence();
+            self.skip_silence(sink)?;
             let due = self.schedule.peek();
             match self.wait(due, sink)? {
                 Woken::Reached => {}
@@ -212,8 +228,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 Action::Stop => break,
             }
             self.schedule.pop();
+            if std::mem::take(&mut self.stalled) {
+                self.schedule.skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
+            }
             // Packets that arrive while the last window is closed are beyond the end of the run.
-            if self.schedule.peek() == Some(Due { at: due.at, action: Action::Stop }) && self.window_start >= due.at {
+            if let Some(Due { at, action: Action::Stop }) = self.schedule.peek()
+                && self.window_start >= at
+                && self.summary.windows > 0
+            {
                 return self.conclude(sink);
             }
         }
@@ -240,6 +262,10 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn wait(&mut self, due: Option<Due>, sink: &mut dyn Sink) -> Result<Woken, ControlError> {
         let deadline = due.map_or(u64::MAX, |due| due.at);
         loop {
+            // Asked first: something may always be due before there is time to look.
+            if self.ended {
+                return Ok(Woken::Ended { at: self.clock.now() });
+            }
             let next = deadline.min(self.clock.now().saturating_add(nanoseconds(EVENT_INTERVAL)));
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
@@ -247,9 +273,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             sink.heartbeat(&self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(woken);
-            }
-            if self.ended {
-                return Ok(Woken::Ended { at: self.clock.now() });
             }
         }
     }
@@ -271,26 +294,30 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Ok(())
     }
 
-    /// Moves on to the window of the next packet when too many empty ones would come before it; without windows, to the packet.
-    fn skip_silence(&mut self) {
-        let Some(next) = self.clock.next_packet() else { return };
+    /// Leaves out reads that would find nothing new, and sums up the windows before the next packet when they are many. Takes the
+    /// same time however long it is until then.
+    fn skip_silence(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let Some(next) = self.clock.next_packet() else { return Ok(()) };
+        self.schedule.skip_reads(next);
         if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
-            let reads = self.schedule.reads_until(next);
-            if reads > EMPTY_READS {
-                tracing::warn!("no packets for {reads} times the mean time between reads; these reads are left out");
-                self.schedule.skip_to(next);
-            }
-            return;
+            return Ok(());
         }
+        let next = next.min(self.schedule.stop().unwrap_or(u64::MAX));
         let empty = self.schedule.windows_until(next);
         // Only between two windows: one that was begun is closed at its regular end.
         let between = self.summary.windows > 0 && self.clock.now() == self.window_start;
         if between && empty > EMPTY_WINDOWS {
-            let window = self.schedule.window();
-            tracing::warn!("no packets for {empty} windows from window {window}; they are left out");
+            let window = self.first_window + self.schedule.window();
             self.schedule.skip_to(next);
-            self.window_start = self.schedule.window_start();
+            let end_ns = self.schedule.window_start();
+            let start_ns = std::mem::replace(&mut self.window_start, end_ns);
+            self.clock.closed(end_ns);
+            self.summary.silent_windows += empty;
+            let last_window = Some(window + empty - 1);
+            let kind = Kind::Silence;
+            sink.record(&Record { kind, window, last_window, start_ns, end_ns, complete: true, ..self.empty(None) })?;
         }
+        Ok(())
     }
 
     fn read(&mut self, at: u64, sink: &mut dyn Sink) -> Result<(), ControlError> {
@@ -308,6 +335,12 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         if !snapshot.complete {
             self.summary.missed_reads += 1;
             tracing::warn!("the read at {at} ns is missing: {} lost a part of this window", self.interface());
+            return Ok(());
+        }
+        let staggered = self.plan.estimation.settings.cardinality.mode == Mode::Staggered;
+        let last_read = self.last_read.replace(snapshot.packets_after);
+        // Staggered registers tell something new without packets: old ones are forgotten.
+        if !staggered && last_read == Some(snapshot.packets_after) {
             return Ok(());
         }
         // Late counts from the call that was answered: repeated calls delay a read as well.
@@ -330,6 +363,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 Mode::Staggered => Cardinality::staggered(snapshot, estimation, self.start, taken),
                 Mode::Windowed | Mode::Off => Cardinality::windowed(snapshot, estimation),
             };
+            let mut drops = losses.since(&self.total_of(part).losses);
             records.push(Record {
                 kind: Kind::Sample,
                 window,
@@ -338,7 +372,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 at_ns: Some(at),
                 late_ns,
                 cardinality: cardinality.map_err(|source| self.damaged(source))?,
-                drops: losses.since(&self.total_of(part).losses),
+                late: drops.take(LossCause::Late),
+                drops,
                 ..self.measured(part, snapshot)
             });
         }
@@ -352,19 +387,25 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             tracing::warn!("window {window} could not be closed at its time; it goes on until the next rotation succeeds");
             return Ok(());
         };
-        let end_ns = end.unwrap_or(called);
+        let end_ns = end.unwrap_or(called).max(self.window_start);
+        let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
+        let last_window = (over > 0).then_some(window + over);
         let losses = self.read_losses()?;
         for (part, snapshot, losses) in views(&snapshot, &losses) {
             let cardinality = Cardinality::windowed(snapshot, &self.plan.estimation).map_err(|source| self.damaged(source))?;
             let measured = self.measured(part, snapshot);
+            let mut drops = losses.since(&self.total_of(part).losses);
             let record = Record {
                 kind: Kind::Window,
                 window,
+                last_window,
                 start_ns: self.window_start,
                 end_ns,
+                late_ns,
                 complete: complete && snapshot.complete,
                 cardinality,
-                drops: losses.since(&self.total_of(part).losses),
+                late: drops.take(LossCause::Late),
+                drops,
                 alarm: if part.is_none() { self.watch(window, &measured) } else { None },
                 ..measured
             };
@@ -379,14 +420,28 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             sink.record(&record)?;
         }
         self.window_start = end_ns;
+        self.clock.closed(end_ns);
+        self.last_read = None;
+        self.stalled = over > 0;
         self.summary.windows += 1;
-        if let Attempt::GivenUp = self.attempt("published", |dataplane| dataplane.published(window))? {
+        self.summary.stalled_windows += over;
+        let last = last_window.unwrap_or(window);
+        if let Attempt::GivenUp = self.attempt("published", |dataplane| dataplane.published(last))? {
             tracing::warn!(
                 "{} was not told that window {window} is published; it is again if this process is killed",
                 self.interface()
             );
         }
         Ok(())
+    }
+
+    /// How late the window that is due ends if it ends at `end`, in nanoseconds, and how many of those after it are over by then.
+    fn lateness(&mut self, end: u64) -> (u64, u64) {
+        let Some(length) = self.plan.intervals.window.map(nanoseconds) else { return (0, 0) };
+        let late_ns = end.saturating_sub(self.schedule.window_start().saturating_add(length));
+        self.summary.late_windows += u64::from(late_ns > length / LATE_PART);
+        let end = end.min(self.schedule.stop().unwrap_or(u64::MAX));
+        (late_ns, self.schedule.windows_until(end).saturating_sub(1))
     }
 
     fn total_of(&self, part: Option<usize>) -> &Total {
@@ -474,6 +529,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             counters: total.counters,
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
+            late: total.late,
             cpu_ns: total.cpu_ns,
             cardinality,
             frequency: bank.and_then(|bank| Frequency::of(bank, &settings, report, &self.tabulation, *seed)),
@@ -534,6 +590,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Record {
             kind: Kind::Sample,
             window: 0,
+            last_window: None,
             start_ns: 0,
             end_ns: 0,
             at_ns: None,
@@ -546,6 +603,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             counters: Counters::default(),
             packets_before_after: (0, 0),
             drops: Losses::default(),
+            late: 0,
             cpu_ns: None,
             cardinality: None,
             entropy: Vec::new(),
@@ -604,6 +662,7 @@ impl Total {
     fn add(&mut self, record: &Record, snapshot: &Snapshot, settings: &Settings) {
         self.counters.merge(&record.counters);
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
+        self.late += record.late;
         self.truth = snapshot.truth;
         self.gap |= !snapshot.complete;
         if let Some(used) = record.cpu_ns {

@@ -3,19 +3,21 @@
 
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Bank, HashIdentity, HashMode, Settings};
-use flowgauge_ctl::clock::{Clock, Trace, Virtual};
+use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::output::Idle;
 use flowgauge_ctl::record::{Estimation, Kind, Record, Report};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
+use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
-use flowgauge_dataplane::poll::port::memory;
+use flowgauge_dataplane::poll::port::{memory, pcap_reader};
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
     Adopted, Capabilities, Dataplane, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables,
 };
 use proptest::prelude::*;
-use std::io;
+use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,6 +55,8 @@ struct Scripted {
     adopted: Option<Adopted>,
     left: Vec<u64>,
     published: Arc<Mutex<Vec<u64>>>,
+    /// When packets stop coming.
+    silent_from: Option<u64>,
 }
 
 impl Scripted {
@@ -72,6 +76,7 @@ impl Scripted {
             adopted: None,
             left: Vec::new(),
             published: Arc::default(),
+            silent_from: None,
         }
     }
 
@@ -80,7 +85,7 @@ impl Scripted {
     }
 
     fn arrived(&self) -> u64 {
-        (self.clock.now() - START) / PACKET_EVERY
+        (self.clock.now().min(self.silent_from.unwrap_or(u64::MAX)) - START) / PACKET_EVERY
     }
 
     fn snapshot(&self, packets: u64) -> Snapshot {
@@ -517,6 +522,148 @@ fn traffic_that_ends_closes_the_window_and_warnings_are_kept() {
     // A live controller looks for events ten times a second.
     let [(10_000_000_000, true), (last, false)] = windows[..] else { panic!("{windows:?}") };
     assert!((4 * SECOND..=4 * SECOND + 100 * MILLISECOND).contains(&last), "{last}");
+}
+
+#[test]
+fn a_run_ends_with_its_traffic_however_much_is_due() {
+    for (window, read_every) in [(50 * MILLISECOND, 0), (SECOND, MILLISECOND), (5 * MILLISECOND, 5 * MILLISECOND)] {
+        let clock = Virtual::at(START);
+        let events = vec![(START + SECOND, Event::TrafficEnded)];
+        let (summary, kept) = done(Scripted { events, ..Scripted::new(&clock) }, intervals(window, read_every, 0));
+        let total = summary.total.unwrap();
+        assert!((SECOND..=SECOND + 100 * MILLISECOND).contains(&(total.end_ns - START)), "{} ns", total.end_ns - START);
+        whole(&kept, total.end_ns);
+    }
+}
+
+/// A clock of a process that is stopped for some time.
+struct Stopped {
+    clock: Virtual,
+    at: u64,
+    by: u64,
+}
+
+impl Clock for Stopped {
+    fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    fn wait_until(&mut self, deadline: u64) -> Woken {
+        if self.by > 0 && deadline >= self.at {
+            self.clock.wait_until(self.at);
+            self.clock.advance(std::mem::take(&mut self.by));
+        }
+        self.clock.wait_until(deadline)
+    }
+
+    fn back_off(&mut self, delay: Duration) {
+        self.clock.back_off(delay);
+    }
+}
+
+fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, Kept, Vec<u64>) {
+    let clock = Virtual::at(START);
+    let dataplane = Scripted::new(&clock);
+    let published = Arc::clone(&dataplane.published);
+    let mut kept = Kept::default();
+    let clock = || Stopped { clock, at: START + at, by };
+    let summary = Controller::start(dataplane, plan(intervals, Mode::Off), clock).unwrap().run(&mut kept).unwrap();
+    let published = published.lock().unwrap().clone();
+    (summary, kept, published)
+}
+
+#[test]
+fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
+    let (summary, kept, published) = stopped(3500 * MILLISECOND, 13_400 * MILLISECOND, intervals(SECOND, 0, 20 * SECOND));
+    let told: Vec<_> = kept.windows().iter().map(|window| (window.window, window.last_window, window.late_ns)).collect();
+    let late = 12_900 * MILLISECOND;
+    let expected =
+        [(0, None, 0), (1, None, 0), (2, None, 0), (3, Some(15), late), (16, None, 0), (17, None, 0), (18, None, 0), (19, None, 0)];
+    assert_eq!(told, expected);
+    for window in kept.windows() {
+        let last = window.last_window.unwrap_or(window.window);
+        let end = START + (last + 1) * SECOND;
+        // The stalled one ends when the process was there again.
+        assert_eq!(window.end_ns, if window.last_window.is_some() { START + 16_900 * MILLISECOND } else { end });
+    }
+    whole(&kept, START + 20 * SECOND);
+    assert_eq!(published, [0, 1, 2, 15, 16, 17, 18, 19], "whoever takes over goes on with the next number");
+    assert_eq!((summary.windows, summary.late_windows, summary.stalled_windows), (8, 1, 12));
+}
+
+#[test]
+fn a_short_stall_is_told_too() {
+    let (summary, kept, _) = stopped(3500 * MILLISECOND, 1300 * MILLISECOND, intervals(SECOND, 0, 6 * SECOND));
+    let told: Vec<_> = kept.windows().iter().map(|window| (window.window, window.last_window, window.late_ns)).collect();
+    assert_eq!(told[2..], [(2, None, 0), (3, None, 800 * MILLISECOND), (4, None, 0), (5, None, 0)]);
+    assert_eq!((summary.late_windows, summary.stalled_windows), (1, 0));
+    whole(&kept, START + 6 * SECOND);
+}
+
+#[test]
+fn a_stall_beyond_the_end_of_a_run_leaves_no_stub() {
+    let (summary, kept, published) = stopped(5200 * MILLISECOND, 30 * SECOND, intervals(SECOND, 500 * MILLISECOND, 10 * SECOND));
+    let last = kept.windows().pop().unwrap();
+    assert_eq!((last.window, last.last_window, last.end_ns), (5, Some(9), START + 35_200 * MILLISECOND));
+    assert_eq!((summary.windows, published.last()), (6, Some(&9)));
+    whole(&kept, START + 35_200 * MILLISECOND);
+}
+
+#[test]
+fn a_live_read_that_finds_nothing_new_is_left_out() {
+    let clock = Virtual::at(START);
+    let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
+    let (_, kept) = done(dataplane, intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND));
+    let reads = |window: u64| kept.samples().iter().filter(|sample| sample.window == window).count();
+    assert!(reads(0) > 10, "{}", reads(0));
+    assert_eq!([2, 3, 4, 5].map(reads), [1; 4], "the first of a window shows that somebody looks");
+    assert_eq!(kept.windows().len(), 6);
+}
+
+/// Keeps every record where the test finds it.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<Record>>>);
+
+impl Sink for Shared {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.0.lock().unwrap().push(record.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn for_people_a_live_silence_is_one_line() {
+    let clock = Virtual::at(START);
+    let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
+    let (kept, plan) = (Shared::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND), Mode::Off));
+    Controller::start(dataplane, plan, || clock).unwrap().run(&mut Idle::new(kept.clone())).unwrap();
+    let records = kept.0.lock().unwrap();
+    let told: Vec<_> =
+        records.iter().filter(|record| record.kind != Kind::Sample).map(|record| (record.kind, record.window)).collect();
+    let windows = (0..5).map(|window| (Kind::Window, window));
+    assert!(windows.chain([(Kind::Silence, 5), (Kind::Total, 360)]).eq(told.iter().copied()), "{told:?}");
+    let silence = &records[records.len() - 2];
+    let expected = (Some(359), START + 50 * SECOND, START + 3600 * SECOND);
+    assert_eq!((silence.last_window, silence.start_ns, silence.end_ns), expected);
+    assert!(records.len() < 25, "{} records", records.len());
+}
+
+#[test]
+fn in_a_trace_there_is_no_read_where_nothing_came() {
+    let year = 365 * 86_400 * SECOND;
+    let times: Vec<u64> = (0..100).map(|second| second * SECOND).chain((0..100).map(|second| year + second * SECOND)).collect();
+    let packets: Vec<Packet> = times.iter().map(|&timestamp| Packet::new(timestamp, vec![0; 60])).collect();
+    let capture = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
+    for (window, mode) in [(10 * SECOND, Mode::Windowed), (10 * year, Mode::Windowed), (SECOND, Mode::Staggered)] {
+        let poll = Poll::new(pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace), poll::Options::default());
+        let (gate, mut kept) = (poll.gate(), Kept::default());
+        let plan = plan(intervals(window, SECOND / 10, 0), mode);
+        Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
+        let samples = kept.samples();
+        assert!((150..=201).contains(&samples.len()), "{} reads of 200 packets", samples.len());
+        assert!(samples.windows(2).all(|pair| pair[0].window < pair[1].window || pair[0].counters != pair[1].counters));
+        assert!(kept.0.len() < 250);
+    }
 }
 
 /// Fails after some records, as a full disk does.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 const HEADER: &str = "time,window_id,ground_truth,estimate,low,high,record,packets,bytes,ipv4_packets,ipv6_packets,non_ip,truncated,\
                       bad_header,drops,start_ns,end_ns,key,estimator,hash,registers,interface,direction,part,\
                       entropy_key,entropy,entropy_low,entropy_high,entropy_truth,\
-                      entropy2_key,entropy2,entropy2_low,entropy2_high,entropy2_truth,heaviest,heaviest_count,alarm";
+                      entropy2_key,entropy2,entropy2_low,entropy2_high,entropy2_truth,heaviest,heaviest_count,alarm,last_window,late,late_ns";
 
 /// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless
 /// flows were counted exactly. Of heavy hitters there is the first; the JSON lines have all, and the flows that were asked for. Totals are left
@@ -87,7 +87,9 @@ impl<W: Write> Sink for Csv<W> {
             (KeyText { kind, key: &flow.key }.to_string(), flow.count.to_string())
         });
         let alarm = record.alarm.map(|alarm| alarm.raised.to_string()).unwrap_or_default();
-        writeln!(self.writer, ",{},{},{alarm}", heaviest.0, heaviest.1)?;
+        write!(self.writer, ",{},{},{alarm}", heaviest.0, heaviest.1)?;
+        let last_window = record.last_window.map(|window| window.to_string()).unwrap_or_default();
+        writeln!(self.writer, ",{last_window},{},{}", record.late, record.late_ns)?;
         self.writer.flush()
     }
 }

@@ -30,12 +30,16 @@ impl<W: Write> Sink for Json<W> {
 struct Line<'a> {
     record: &'static str,
     window: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_window: Option<u64>,
     start_ns: u64,
     end_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     late_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stalled: Option<bool>,
     complete: bool,
     backend: &'static str,
     interface: &'a str,
@@ -51,6 +55,7 @@ struct Line<'a> {
     ipv6_packets: u64,
     rejected: Rejected,
     drops: BTreeMap<&'static str, u64>,
+    late: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,10 +194,12 @@ impl<'a> From<&'a Record> for Line<'a> {
         Line {
             record: record.kind.name(),
             window: record.window,
+            last_window: record.last_window,
             start_ns: record.start_ns,
             end_ns: record.end_ns,
             at_ns: record.at_ns,
-            late_ns: sample.then_some(record.late_ns),
+            late_ns: (sample || record.kind == Kind::Window).then_some(record.late_ns),
+            stalled: (record.kind == Kind::Window && record.last_window.is_some()).then_some(true),
             complete: record.complete,
             backend: record.backend,
             interface: &record.interface,
@@ -206,6 +213,7 @@ impl<'a> From<&'a Record> for Line<'a> {
             ipv6_packets: counters.ipv6,
             rejected: Rejected { non_ip: counters.non_ip, truncated: counters.truncated, bad_header: counters.bad_header },
             drops: record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect(),
+            late: record.late,
             cpu_ns: record.cpu_ns,
             cardinality: record.cardinality.as_ref().map(CardinalityLine::from),
             entropy: record.entropy.iter().map(|entropy| (entropy.sketch.key.name(), EntropyLine::from(entropy))).collect(),

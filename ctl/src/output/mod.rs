@@ -1,12 +1,14 @@
 //! Records as text: a table to look at, CSV to calculate with, JSON lines to process.
 
 mod csv;
+mod idle;
 mod json;
 mod layout;
 mod table;
 mod text;
 
 pub use csv::Csv;
+pub use idle::Idle;
 pub use json::Json;
 pub use layout::flows as distinct_flows;
 pub use table::{Look, Table, Times};
@@ -66,6 +68,16 @@ impl FromStr for Format {
 
     fn from_str(name: &str) -> Result<Self, String> {
         Format::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| format!("no format is named '{name}'"))
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for Box<S> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        (**self).record(record)
+    }
+
+    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
+        (**self).heartbeat(dataplane, summary);
     }
 }
 

@@ -166,7 +166,7 @@ impl<W: Write> Table<W> {
             Column::Window => match record.kind {
                 Kind::Window if record.complete => record.window.to_string(),
                 Kind::Window => format!("{}*", record.window),
-                Kind::Sample | Kind::Total => "read".to_owned(),
+                Kind::Sample | Kind::Silence | Kind::Total => "read".to_owned(),
             },
             Column::Place => {
                 let place = if record.part { place(record) } else { "all".to_owned() };
@@ -213,6 +213,14 @@ impl<W: Write> Table<W> {
                 *first = format!("LOST {}: {first}", counted(lost, "packet"));
             }
             below(&phrases).lines().for_each(|line| push_line(text, &self.red(line)));
+        }
+        if let (Kind::Window, Some(last)) = (record.kind, record.last_window) {
+            let last = format!("ended {} late, with the windows up to {} in it", lasted(record.late_ns), grouped(last));
+            push_line(text, &below(&[last]));
+        }
+        if record.late > 0 {
+            let late = counted(record.late, "packet");
+            push_line(text, &below(&[format!("{late} came too late for their window"), "counted in none".to_owned()]));
         }
         if let Some(Alarm { raised: true, .. }) = record.alarm {
             let alarm = "ALARM: the entropies of sources and destinations are far off what is usual";
@@ -321,7 +329,13 @@ impl<W: Write> Sink for Table<W> {
             self.cut |= record.kind == Kind::Window && !record.complete;
             self.header(record, &mut text);
             let begin = text.len();
-            self.row(record, &mut text);
+            if record.kind == Kind::Silence {
+                let last = record.last_window.unwrap_or(record.window);
+                let (first, last) = (grouped(record.window), grouped(last));
+                push_line(&mut text, &format!("{:>8} windows {first} to {last} had no packets", self.time(record.end_ns)));
+            } else {
+                self.row(record, &mut text);
+            }
             self.details(record, &mut text);
             self.lines_since_header += text[begin..].lines().count();
         }

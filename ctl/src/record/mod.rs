@@ -16,6 +16,8 @@ pub enum Kind {
     Window,
     /// A read inside a window.
     Sample,
+    /// Windows of a trace in which nothing came: one record for all of them.
+    Silence,
     /// Everything since the start: counters added up, registers united.
     Total,
 }
@@ -27,6 +29,7 @@ impl Kind {
         match self {
             Kind::Window => "window",
             Kind::Sample => "sample",
+            Kind::Silence => "silence",
             Kind::Total => "total",
         }
     }
@@ -39,15 +42,18 @@ pub struct Record {
     pub kind: Kind,
     /// Number of the window, from zero.
     pub window: u64,
+    /// Number of the last window, where the record is of several: a silence, or a window that ended so late that those after it were
+    /// over as well.
+    pub last_window: Option<u64>,
     /// Start of the window, in nanoseconds.
     pub start_ns: u64,
     /// End of the window, in nanoseconds; for a sample the time it was taken.
     pub end_ns: u64,
     /// When a sample was scheduled, in nanoseconds.
     pub at_ns: Option<u64>,
-    /// How long after its scheduled time it was taken, in nanoseconds.
+    /// How long after its scheduled time a sample was taken or a window ended, in nanoseconds.
     pub late_ns: u64,
-    /// Whether the window has its full length and nothing of it was lost; of a total, whether nothing was lost.
+    /// Whether the window has at least its full length and nothing of it was lost; of a total, whether nothing was lost.
     pub complete: bool,
     /// The backend's name.
     pub backend: &'static str,
@@ -63,6 +69,9 @@ pub struct Record {
     pub packets_before_after: (u64, u64),
     /// Packets lost in this window before they could be counted, by cause.
     pub drops: Losses,
+    /// Packets that were read in this window and belong to an earlier one, which was closed: they are in no window. Only captures
+    /// have such.
+    pub late: u64,
     /// CPU time that the workers used for it, in nanoseconds; unknown of samples, and where the kernel or a switch counts.
     pub cpu_ns: Option<u64>,
     /// Distinct flows, if measured.

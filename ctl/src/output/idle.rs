@@ -1,0 +1,76 @@
+//! A live run without packets, summed up.
+
+use crate::controller::{Sink, Summary};
+use crate::record::{Kind, Record};
+use flowgauge_dataplane::Dataplane;
+use std::io;
+
+/// Empty windows in a row that are told each; of more there is one record.
+const EMPTY_WINDOWS: u64 = 3;
+
+/// Sums up windows without packets and without losses, for people: a night without traffic is a line, which comes when there are
+/// packets again, or at the end.
+pub struct Idle<S> {
+    sink: S,
+    /// Records of the places of one window, before the record of all together.
+    parts: Vec<Record>,
+    /// Empty windows in a row.
+    empty: u64,
+    /// Those that were not told.
+    silence: Option<Record>,
+}
+
+impl<S: Sink> Idle<S> {
+    /// Tells `sink`.
+    pub fn new(sink: S) -> Self {
+        Idle { sink, parts: Vec::new(), empty: 0, silence: None }
+    }
+
+    fn tell(&mut self, record: &Record) -> io::Result<()> {
+        self.empty = 0;
+        if let Some(silence) = self.silence.take() {
+            self.sink.record(&silence)?;
+        }
+        self.parts.drain(..).try_for_each(|part| self.sink.record(&part))?;
+        self.sink.record(record)
+    }
+}
+
+fn is_empty(record: &Record) -> bool {
+    record.counters.packets() == 0 && record.drops.total() == 0 && record.late == 0 && record.last_window.is_none()
+}
+
+impl<S: Sink> Sink for Idle<S> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if record.part && record.kind != Kind::Total {
+            self.parts.push(record.clone());
+            return Ok(());
+        }
+        if !is_empty(record) || !record.complete || record.kind != Kind::Window {
+            let shown = self.empty <= EMPTY_WINDOWS || !is_empty(record) || record.kind != Kind::Sample;
+            if shown {
+                // A read tells of the silence no sooner than its window does.
+                let empty = if record.kind == Kind::Sample && is_empty(record) { self.empty } else { 0 };
+                self.tell(record)?;
+                self.empty = empty;
+            }
+            self.parts.clear();
+            return Ok(());
+        }
+        self.empty += 1;
+        if self.empty <= EMPTY_WINDOWS {
+            let empty = self.empty;
+            self.tell(record)?;
+            self.empty = empty;
+            return Ok(());
+        }
+        self.parts.clear();
+        let silence = self.silence.get_or_insert_with(|| Record { kind: Kind::Silence, ..record.clone() });
+        (silence.last_window, silence.end_ns) = (Some(record.window), record.end_ns);
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
+        self.sink.heartbeat(dataplane, summary);
+    }
+}
