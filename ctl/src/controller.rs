@@ -96,6 +96,8 @@ pub struct Summary {
     pub missed_reads: u64,
     /// Windows that ended later than a tenth of their length after their time.
     pub late_windows: u64,
+    /// How late the latest of them was, in nanoseconds.
+    pub latest_ns: u64,
     /// Windows that were over when one before them ended late: they are in its record.
     pub stalled_windows: u64,
     /// Empty windows of a trace that are summed up.
@@ -440,6 +442,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let Some(length) = self.plan.intervals.window.map(nanoseconds) else { return (0, 0) };
         let late_ns = end.saturating_sub(self.schedule.window_start().saturating_add(length));
         self.summary.late_windows += u64::from(late_ns > length / LATE_PART);
+        self.summary.latest_ns = self.summary.latest_ns.max(late_ns);
         let end = end.min(self.schedule.stop().unwrap_or(u64::MAX));
         (late_ns, self.schedule.windows_until(end).saturating_sub(1))
     }

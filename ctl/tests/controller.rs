@@ -588,7 +588,7 @@ fn a_stall_is_one_marked_window_and_those_after_it_end_at_their_times() {
     }
     whole(&kept, START + 20 * SECOND);
     assert_eq!(published, [0, 1, 2, 15, 16, 17, 18, 19], "whoever takes over goes on with the next number");
-    assert_eq!((summary.windows, summary.late_windows, summary.stalled_windows), (8, 1, 12));
+    assert_eq!((summary.windows, summary.late_windows, summary.stalled_windows, summary.latest_ns), (8, 1, 12, late));
 }
 
 #[test]

@@ -65,6 +65,7 @@ macro_rules! options {
 options! {
     duration: Duration,
     read_every: ReadEvery,
+    lateness: value::Lateness,
     measure: value::Measurements,
     filter: FilterShape,
     algorithm: Algorithm,

@@ -1,8 +1,8 @@
 //! `flowgauge generate`: synthetic traffic or a capture, to a capture file or out of an interface.
 
 use crate::error::Failure;
-use crate::measure::end_on_signal;
 use crate::progress;
+use crate::signals::end_on_signal;
 use crate::value::{self, Rate};
 use clap::Args;
 use flowgauge_core::Link;
@@ -162,7 +162,7 @@ impl Generate {
     }
 
     fn send(&self, sender: Box<dyn Outlet>, profile: Option<Profile>, capture: Option<PathBuf>) -> Result<(), Failure> {
-        let interrupt = end_on_signal(None)?;
+        let interrupt = end_on_signal(None);
         // A capture's own times, unless another rate was asked for.
         let (pace, rate) = self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
         let mut transmission =

@@ -15,11 +15,13 @@ mod progress;
 mod replay;
 mod reproduce;
 mod run;
+mod signals;
 mod status;
 mod switch;
 mod tables;
 mod terminal;
 mod value;
+mod writers;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Failure;
@@ -97,6 +99,13 @@ fn main() -> ExitCode {
     };
     terminal::init(cli.color.unwrap_or_default());
     log(cli.quiet, cli.verbose);
+    let listening = match cli.command {
+        None | Some(Command::Run(_) | Command::Replay(_) | Command::Generate(_)) => signals::listen(),
+        _ => Ok(()),
+    };
+    if let Err(failure) = listening {
+        return failure.report();
+    }
     let outcome = match cli.command {
         None => run::Run::default().execute(),
         Some(Command::Run(run)) => run.execute(),

@@ -3,22 +3,26 @@
 use crate::error::Failure;
 use crate::options::Options;
 use crate::progress::Watch;
+use crate::signals::end_on_signal;
 use crate::status::Publisher;
 use crate::terminal;
+use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_ctl::Clock;
-use flowgauge_ctl::clock::{Interrupt, Monotonic, Trace};
-use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
-use flowgauge_ctl::output::{Csv, Format, Json, Look, Tee, Times, escaped};
+use flowgauge_ctl::clock::{Monotonic, Trace, nanoseconds};
+use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
+use flowgauge_ctl::output::{Csv, Format, Idle, Json, Look, Tee, Times, escaped};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
-use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
+use flowgauge_dataplane::poll::{self, Pace, Poll};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
 use std::process;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Windows that end later than this are worth a warning; on a busy machine short ones are late all the time.
+const STALL: Duration = Duration::from_secs(1);
 
 /// Counts what comes out of the ports, live or in trace time, and prints it.
 pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Result<(), Failure> {
@@ -36,7 +40,8 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
     };
     let poll = Poll::new(ports, how);
     let (gate, source) = (poll.gate(), poll.source());
-    let interrupt = end_on_signal(Some(&gate))?;
+    gate.set_lateness(options.lateness());
+    let interrupt = end_on_signal(Some(&gate));
     if gate.pace() == Pace::Trace {
         let watch = Watch::start(source, interface);
         let clock = || Trace::new(gate);
@@ -47,7 +52,7 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
 
 /// Counts live on a dataplane that needs no ports, and prints it.
 pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
-    let interrupt = end_on_signal(None)?;
+    let interrupt = end_on_signal(None);
     conduct(dataplane, options.plan(io::stdout().is_terminal()), options, || Monotonic::new(interrupt), None)
 }
 
@@ -59,7 +64,7 @@ fn conduct<C: Clock>(
     watch: Option<&Watch>,
 ) -> Result<(), Failure> {
     let dataplane: Box<dyn Dataplane> = match &options.record {
-        Some(path) => Box::new(Recorder::new(dataplane, create(path)?, plan.estimation.settings)),
+        Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?), plan.estimation.settings)),
         None => Box::new(dataplane),
     };
     let mut sinks = Tee::default();
@@ -70,19 +75,30 @@ fn conduct<C: Clock>(
         // First, so that it knows what the others may take long to write.
         sinks.0.push(Box::new(publisher));
     }
-    let printed = options.format.unwrap_or_default().sink(io::stdout(), look(options, &plan, watch.is_none()));
+    let problems = Problems::default();
+    // Before standard output, whose reader may have gone.
+    if let Some(directory) = &options.out {
+        sinks.0.extend(files(directory, &problems)?);
+    }
+    let format = options.format.unwrap_or_default();
+    let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()));
     sinks.0.push(match watch {
         Some(watch) => watch.around(printed),
+        // Programs want a record of every window.
+        None if format == Format::Table => Box::new(Idle::new(printed)),
         None => printed,
     });
-    if let Some(directory) = &options.out {
-        sinks.0.extend(files(directory)?);
-    }
     if watch.is_none() {
         announce(options, &plan, &dataplane.capabilities().interface);
     }
-    let summary = Controller::start(dataplane, plan, clock)?.run(&mut sinks)?;
-    conclude(&summary)
+    match Controller::start(dataplane, plan, clock)?.run(&mut sinks) {
+        Ok(summary) => conclude(&summary, problems.all()),
+        // A capture is no longer looked at, as with `head`; a run that should go on has lost whom it runs for.
+        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() => {
+            Err(Failure::Failed("nobody reads standard output any longer; the run has ended".to_owned()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Tells who waits for the first line of a table how long that takes.
@@ -106,40 +122,27 @@ fn look(options: &Options, plan: &Plan, live: bool) -> Look {
     Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
 }
 
-/// The first signal ends the run in order, the second at once.
-pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Result<Interrupt, Failure> {
-    let interrupt = Interrupt::default();
-    let (triggered, gate) = (interrupt.clone(), gate.cloned());
-    let handler = move || {
-        if triggered.is_triggered() {
-            process::exit(130);
-        }
-        triggered.trigger();
-        gate.iter().for_each(|gate| gate.interrupt());
-    };
-    ctrlc::set_handler(handler).map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
-    Ok(interrupt)
-}
-
 /// New files for the records of this run; older ones stay.
-fn files(directory: &Path) -> Result<[Box<dyn Sink>; 2], Failure> {
+fn files(directory: &Path, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Failure> {
     let name = directory.display();
     fs::create_dir_all(directory).map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let stem = format!("windows-{seconds}-{}", process::id());
-    let csv = create(&directory.join(format!("{stem}.csv")))?;
-    let json = create(&directory.join(format!("{stem}.jsonl")))?;
-    Ok([Box::new(Csv::new(csv)), Box::new(Json::new(json))])
+    let [csv, json] = ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
+    let (csv_file, json_file) = (Whole::new(create(&csv)?), Whole::new(create(&json)?));
+    Ok([
+        Box::new(Expendable::new(Csv::new(csv_file), &csv, problems)),
+        Box::new(Expendable::new(Json::new(json_file), &json, problems)),
+    ])
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
-    let file = File::create_new(path);
-    file.map(BufWriter::new).map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create_new(path).map_err(|error| Failure::Failed(format!("cannot create {}: {error}", path.display())))
 }
 
 /// Says what did not go as planned.
-fn conclude(summary: &Summary) -> Result<(), Failure> {
-    let Summary { late_reads, missed_reads, late_rotations, retries, .. } = *summary;
+fn conclude(summary: &Summary, problems: Vec<String>) -> Result<(), Failure> {
+    let Summary { late_reads, missed_reads, late_rotations, late_windows, stalled_windows, latest_ns, retries, .. } = *summary;
     if missed_reads + late_rotations > 0 {
         tracing::warn!("{missed_reads} reads missed, {late_rotations} rotations late, {retries} calls repeated");
     }
@@ -148,10 +151,27 @@ fn conclude(summary: &Summary) -> Result<(), Failure> {
         let samples = summary.samples;
         tracing::info!("{late_reads} of {samples} reads started more than 1 ms late; late_ns in the JSON output says how much");
     }
-    match summary.warnings.first() {
+    if late_windows > 0 {
+        let stalled = match stalled_windows {
+            0 => String::new(),
+            over => format!(", and {over} after them were over by then, which are in their records"),
+        };
+        let told =
+            format!("{late_windows} of {} windows ended late{stalled}; late_ns in the JSON output says how much", summary.windows);
+        if latest_ns >= nanoseconds(STALL) { tracing::warn!("{told}") } else { tracing::info!("{told}") }
+    }
+    let late = summary.total.as_ref().map_or(0, |total| total.late);
+    if late > 0 {
+        tracing::warn!(
+            "{late} packets came when their window was closed, and are in none; a longer --lateness waits for them, late in the JSON \
+             output says where they were"
+        );
+    }
+    let warnings: Vec<&String> = summary.warnings.iter().chain(&problems).collect();
+    match warnings.first() {
         None => Ok(()),
-        Some(first) => Err(Failure::Incomplete(match summary.warnings.len() {
-            1 => first.clone(),
+        Some(first) => Err(Failure::Incomplete(match warnings.len() {
+            1 => (*first).clone(),
             more => format!("{first} (and {} more)", more - 1),
         })),
     }

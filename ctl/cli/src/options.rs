@@ -3,7 +3,7 @@
 use crate::config;
 use crate::error::Failure;
 use crate::run::Backend;
-use crate::value::{self, Cpus, Directions, Keyed, Measurements, PortPair, PortSpec, ReadEvery, SketchSpec, Slots};
+use crate::value::{self, Cpus, Directions, Keyed, Lateness, Measurements, PortPair, PortSpec, ReadEvery, SketchSpec, Slots};
 use clap::Args;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::heavy::{self, Algorithm, Unit};
@@ -94,10 +94,19 @@ pub(crate) struct Options {
     /// Mean time between reads inside a window; 'never' for none [default: never, or 1s, see --help]
     ///
     /// Reads show a window while it is open, at random (Poisson) times. By default there are none, but for two cases: on a terminal, a table
-    /// of windows longer than 10s has one a second in the mean, and so has a run with --staggered, which has no windows to show.
+    /// of windows longer than 10s has one a second in the mean, and so has a run with --staggered, which has no windows to show. There is no read where nothing
+    /// came since the one before.
     #[arg(long, value_name = "TIME", value_parser = value::read_every, allow_hyphen_values = true, help_heading = "Time")]
     #[serde(deserialize_with = "config::read_every")]
     pub(crate) read_every: Option<ReadEvery>,
+
+    /// How much later than others a packet of a capture may come [default: 100ms]
+    ///
+    /// Up to then it is counted in the window of its own time, wherever it lies in the capture; what comes later is counted apart, as late.
+    /// '0s' waits for none.
+    #[arg(long, value_name = "TIME", value_parser = value::lateness, allow_hyphen_values = true, help_heading = "Time")]
+    #[serde(deserialize_with = "config::lateness")]
+    pub(crate) lateness: Option<Lateness>,
 
     /// Stop after this time [default: when the traffic ends]
     ///
@@ -256,6 +265,7 @@ impl Options {
             tls_name: self.tls_name.or(file.tls_name),
             window: self.window.or(file.window),
             read_every: self.read_every.or(file.read_every),
+            lateness: self.lateness.or(file.lateness),
             duration: self.duration.or(file.duration),
             staggered: self.staggered.or(file.staggered),
             measure: self.measure.or(file.measure),
@@ -449,6 +459,11 @@ impl Options {
         let registers = self.registers.unwrap_or_default().registers() as u128;
         let window = self.staggered.unwrap_or(Duration::from_secs(1));
         u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// How much later than others a packet of a capture may come.
+    pub(crate) fn lateness(&self) -> Duration {
+        self.lateness.unwrap_or_default().0
     }
 
     /// What the controller is to do; whether somebody watches it live decides about reads.

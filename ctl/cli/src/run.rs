@@ -152,6 +152,11 @@ impl Run {
         let Run { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, .. } = self;
         let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, eal, ..options };
         let options = Options { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, ..options };
+        if options.lateness.is_some() {
+            let problem =
+                "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
         let options = options.with_config()?;
         let workers = options.workers.unwrap_or(1);
         let on_interface = !options.interface.is_empty() || options.asks_for_kernel();

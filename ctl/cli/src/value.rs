@@ -44,6 +44,21 @@ pub(crate) fn read_every(text: &str) -> Result<ReadEvery, String> {
     duration(text).map(|mean| ReadEvery(Some(mean))).map_err(|problem| format!("{problem}, or never"))
 }
 
+/// How late a packet may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lateness(pub(crate) Duration);
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Lateness(Duration::from_millis(100))
+    }
+}
+
+pub(crate) fn lateness(text: &str) -> Result<Lateness, String> {
+    let none = ["0", "0s", "0ms"].contains(&text.trim());
+    if none { Ok(Lateness(Duration::ZERO)) } else { duration(text).map(Lateness) }
+}
+
 pub(crate) fn registers(text: &str) -> Result<Precision, String> {
     let wanted = "give a power of two from 16 to 65536, such as 2048";
     let registers: usize = text.parse().map_err(|_| wanted.to_owned())?;

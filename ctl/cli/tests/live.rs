@@ -4,9 +4,12 @@
 mod common;
 
 use common::{Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap, run, text, total};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use std::io::{Read, Write, pipe};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Interrupts a command after its first line; gives that line and the rest.
 fn interrupted(arguments: &[&str]) -> (Value, Outcome) {
@@ -57,7 +60,7 @@ fn an_interrupt_ends_a_run_without_windows_with_a_last_read() {
 #[test]
 fn an_interrupt_closes_the_window_of_a_replay() {
     let scratch = Scratch::new("interrupt-replay");
-    // A hundred million reads: it has not finished when the signal comes, since the pipe holds a few hundred.
+    // A read for every packet: it has not finished when the signal comes, since the pipe holds a few hundred.
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
     let (first, outcome) = interrupted(&["replay", &file, "--window", "1h", "--read-every", "1us", "--format", "json"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
@@ -178,14 +181,10 @@ fn a_live_run_takes_its_port_from_the_configuration_file() {
 fn a_reader_that_has_seen_enough_is_no_error() {
     let scratch = Scratch::new("enough");
     let file = scratch.write("long.pcap", pcap(&packets(0..10_000, SECOND / 100)));
-    let endless = ["run", "--port", "memory:unique,rate=10k", "--read-every", "1ms"];
-    let replay = ["replay", &file, "--read-every", "1us"];
     for format in ["json", "csv", "table"] {
-        for arguments in [&endless[..], &replay] {
-            let mut running = Running::start(&[arguments, &["--format", format]].concat());
-            assert!(!running.line().is_empty());
-            gone(running);
-        }
+        let mut running = Running::start(&["replay", &file, "--window", "10ms", "--format", format]);
+        assert!(!running.line().is_empty());
+        gone(running);
     }
     let mut running = Running::start(&["generate", "unique,packets=10M", "--to", "-"]);
     running.stdout.as_mut().unwrap().read_exact(&mut [0; 24]).unwrap();
@@ -199,14 +198,138 @@ fn gone(mut running: Running) {
     running.outcome().live();
 }
 
+/// A run would have gone on: whoever started it must hear that it has not.
 #[test]
-fn a_reader_that_never_was_is_no_error() {
+fn a_run_whose_reader_is_gone_says_so() {
+    for format in ["json", "csv", "table"] {
+        let mut running = Running::start(&["run", "--port", "memory:unique,rate=10k", "--read-every", "1ms", "--format", format]);
+        assert!(!running.line().is_empty());
+        running.stdout = None;
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(1));
+        assert_eq!(outcome.complaint(), "error: nobody reads standard output any longer; the run has ended");
+    }
+}
+
+#[test]
+fn a_signal_that_comes_twice_is_one() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for _ in 0..5 {
+            let mut running = Running::start(&[
+                "run",
+                "--port",
+                "memory:unique,rate=10k",
+                "--window",
+                "1h",
+                "--read-every",
+                "20ms",
+                "--format",
+                "json",
+            ]);
+            let first = running.line();
+            running.signal(signal);
+            running.signal(signal);
+            let records = parse(&running.outcome().live());
+            assert_eq!(of_kind(&records, "window").len(), 1, "{records:?} after {first}");
+            assert!(number(total(&records), "packets") > 0);
+        }
+    }
+}
+
+#[test]
+fn other_signals_do_not_end_a_run() {
+    let mut running =
+        Running::start(&["run", "--port", "memory:unique,rate=10k", "--window", "1h", "--read-every", "20ms", "--format", "json"]);
+    running.line();
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGUSR1] {
+        running.signal(signal);
+        for _ in 0..3 {
+            assert_eq!(running.line().lines().count(), 1, "it goes on after {signal}");
+        }
+    }
+    running.interrupt();
+    let outcome = running.outcome();
+    assert_eq!(outcome.code, Some(0));
+    total(&parse(&outcome.stdout));
+    for signal in ["SIGUSR1", "SIGUSR2", "SIGALRM"] {
+        let told = outcome.stderr.lines().filter(|line| line.contains(&format!("{signal} does nothing here"))).count();
+        assert_eq!(told, 1, "{}", outcome.stderr);
+    }
+}
+
+/// A reader that has stopped, and does not go away.
+#[test]
+fn an_interrupt_ends_a_run_that_nobody_reads() {
+    let (reader, writer) = pipe().unwrap();
+    let mut command = flowgauge();
+    command.args(["run", "--port", "memory:unique,rate=10k", "--window", "1h", "--read-every", "100us", "--format", "json"]);
+    let mut child = command.stdout(writer.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+    // Until the pipe is full.
+    while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0 {
+        std::thread::yield_now();
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let mut complaints = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{complaints}");
+    assert!(complaints.contains("nobody reads standard output; the last records are missing there"), "{complaints}");
+    drop(reader);
+}
+
+#[test]
+fn a_capture_in_its_own_pace_ends_a_run_of_short_windows() {
+    let scratch = Scratch::new("short-windows");
+    let file = scratch.write("short.pcap", pcap(&packets(0..50, SECOND / 500)));
+    let port = format!("pcap:{file}");
+    let outcome = run(["run", "--port", &port, "--window", "5ms", "--format", "json"]);
+    let records = parse(&outcome.live());
+    assert_eq!(number(total(&records), "packets"), 50);
+}
+
+#[test]
+fn a_full_disk_leaves_whole_records_in_the_files_and_all_on_standard_output() {
+    let scratch = Scratch::new("full");
+    let file = scratch.write("long.pcap", pcap(&packets(0..1000, SECOND)));
+    let directory = scratch.path("out");
+    let program = env!("CARGO_BIN_EXE_flowgauge");
+    // No file may grow beyond some KiB, which is as if there were no more room.
+    let command = format!("ulimit -f 16; exec {program} replay {file} --format json --window 10s --out {}", directory.display());
+    let output = flowgauge_shell(&command).output().unwrap();
+    let outcome = Outcome::from(output);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    let printed = parse(&outcome.stdout);
+    assert_eq!((of_kind(&printed, "window").len(), number(total(&printed), "packets")), (100, 1000));
+    let complaints: Vec<&str> = outcome.stderr.lines().collect();
+    assert!((1..=2).contains(&complaints.len()), "{complaints:?}");
+    for entry in std::fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(written.is_empty() || written.ends_with('\n'), "{}", path.display());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.ends_with("jsonl") {
+            let records = parse(&written);
+            assert!((1..printed.len()).contains(&records.len()), "{} records", records.len());
+            assert_eq!(records, printed[..records.len()]);
+            let told = complaints.iter().filter(|line| line.contains(name) && line.contains("records from now on are not in it"));
+            assert_eq!(told.count(), 1, "{complaints:?}");
+        }
+    }
+}
+
+/// A command of the shell, in the environment of [`flowgauge`].
+fn flowgauge_shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").stdin(Stdio::null()).args(["-c", command]);
+    shell
+}
+
+#[test]
+fn a_reader_that_never_was_is_no_error_of_what_ends_by_itself() {
     let scratch = Scratch::new("never");
     let file = scratch.write("short.pcap", pcap(&packets(0..10, SECOND)));
     for arguments in [
         &["replay", &file][..],
         &["replay", &file, "--format", "csv"],
-        &["run", "--duration", "50ms"],
         &["tables"],
         &["tables", "--format", "json"],
         &["generate", "unique,packets=10", "--to", "-"],

@@ -419,38 +419,124 @@ fn capture_drops_of_pcapng_are_reported() {
 }
 
 #[test]
-fn a_gap_of_years_leaves_out_empty_windows() {
+fn silence_is_one_record_whatever_its_length() {
     let scratch = Scratch::new("gap");
     let years = 30 * 365 * 86_400 * SECOND;
     let mut all = packets(0..60, SECOND);
     all[30..].iter_mut().for_each(|packet| packet.timestamp += years);
     let file = scratch.write("gap.pcap", pcap(&all));
-    let outcome = replay(&file, "--format json --window 10s");
-    assert_eq!(outcome.code, Some(0));
-    assert!(outcome.complaint().contains("94608000 windows from window 3; they are left out"), "{}", outcome.stderr);
-    let records = parse(&outcome.stdout);
-    let windows: Vec<[u64; 3]> =
-        of_kind(&records, "window").iter().map(|window| ["window", "start_ns", "packets"].map(|key| number(window, key))).collect();
-    let after = |window: u64| [window, START + window * 10 * SECOND, 10];
-    assert_eq!(windows, [0, 1, 2, 94_608_003, 94_608_004, 94_608_005].map(after));
-    assert_eq!(number(total(&records), "packets"), 60);
+    for reads in ["", "--read-every 1s", "--read-every 1us"] {
+        let records = records(&file, &format!("--window 10s {reads}"));
+        let windows: Vec<[u64; 3]> = of_kind(&records, "window")
+            .iter()
+            .map(|window| ["window", "start_ns", "packets"].map(|key| number(window, key)))
+            .collect();
+        let after = |window: u64| [window, START + window * 10 * SECOND, 10];
+        assert_eq!(windows, [0, 1, 2, 94_608_003, 94_608_004, 94_608_005].map(after));
+        let [silence] = of_kind(&records, "silence")[..] else { panic!("{records:?}") };
+        let told = ["window", "last_window", "start_ns", "end_ns", "packets"].map(|key| number(silence, key));
+        assert_eq!(told, [3, 94_608_002, START + 30 * SECOND, START + 94_608_003 * 10 * SECOND, 0]);
+        assert_eq!(number(total(&records), "packets"), 60);
+        // A read for every packet at most, since nothing came before the others.
+        assert!(of_kind(&records, "sample").len() <= 60, "{} reads", of_kind(&records, "sample").len());
+    }
+    let table = replay(&file, "--window 10s").quiet();
+    assert!(table.contains("windows 3 to 94,608,002 had no packets"), "{table}");
+    let csv = replay(&file, "--window 10s --format csv").quiet();
+    let silence = csv.lines().find(|line| line.contains(",silence,")).unwrap();
+    assert!(silence.contains(",3,") && silence.contains(",94608002,"), "{silence}");
     // Without windows there are reads to leave out.
-    let outcome = replay(&file, "--format json --staggered 10s --read-every 1s");
-    assert_eq!(outcome.code, Some(0));
-    assert!(outcome.complaint().contains("these reads are left out"), "{}", outcome.stderr);
-    let records = parse(&outcome.stdout);
-    assert!((30..120).contains(&records.len()), "{} records", records.len());
+    let records = records(&file, "--staggered 10s --read-every 1s");
+    assert!((30..70).contains(&records.len()), "{} records", records.len());
     assert_eq!(number(total(&records), "packets"), 60);
 }
 
 #[test]
-fn a_gap_of_minutes_is_published_window_by_window() {
+fn a_few_empty_windows_are_told_one_by_one() {
     let scratch = Scratch::new("short-gap");
+    for (empty, told) in [(3, 3), (4, 0), (101, 0)] {
+        let mut all = packets(0..20, SECOND);
+        all[10..].iter_mut().for_each(|packet| packet.timestamp += empty * 10 * SECOND);
+        let records = records(scratch.write("short.pcap", pcap(&all)), "--window 10s");
+        let packets: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
+        assert_eq!((packets.len(), packets.iter().filter(|packets| **packets == 0).count()), (told + 2, told));
+        assert_eq!(of_kind(&records, "silence").len(), usize::from(told == 0));
+        assert_eq!(of_kind(&records, "window").last().map(|window| number(window, "window")), Some(empty + 1));
+    }
+}
+
+#[test]
+fn a_run_that_is_to_end_in_a_silence_ends_there() {
+    let scratch = Scratch::new("gap-end");
     let mut all = packets(0..20, SECOND);
-    all[10..].iter_mut().for_each(|packet| packet.timestamp += 1010 * SECOND);
-    let records = records(scratch.write("short.pcap", pcap(&all)), "--window 10s --read-every never");
-    let packets: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
-    assert_eq!((packets.len(), packets.iter().filter(|packets| **packets == 0).count()), (103, 101));
+    all[10..].iter_mut().for_each(|packet| packet.timestamp += 86_400 * SECOND);
+    let file = scratch.write("gap.pcap", pcap(&all));
+    for (duration, last) in [("1000s", 99), ("1005s", 100)] {
+        let records = records(&file, &format!("--window 10s --duration {duration}"));
+        let (end, ends) =
+            (number(total(&records), "end_ns") - START, duration.trim_end_matches('s').parse::<u64>().unwrap() * SECOND);
+        assert_eq!((end, number(total(&records), "packets")), (ends, 10));
+        let of_last = records.iter().rev().nth(1).unwrap();
+        let number_of_last = of_last["last_window"].as_u64().unwrap_or(number(of_last, "window"));
+        assert_eq!((number_of_last, number(of_last, "end_ns")), (last, START + ends), "{of_last}");
+    }
+}
+
+/// A hundred and thirty million reads would be due.
+#[test]
+fn a_window_of_years_needs_no_reads() {
+    let scratch = Scratch::new("years");
+    let file = scratch.write("years.pcap", pcap(&packets(0..847, 4 * 365 * 86_400 * SECOND / 847)));
+    for (options, most) in [("", 0), ("--read-every 1s", 847)] {
+        let records = records(&file, &format!("--window 36500d {options}"));
+        assert_eq!((of_kind(&records, "window").len(), number(total(&records), "packets")), (1, 847));
+        assert!(of_kind(&records, "sample").len() <= most);
+    }
+}
+
+#[test]
+fn packets_out_of_order_are_in_the_windows_of_their_times() {
+    let scratch = Scratch::new("order");
+    // Every seventh packet lies fifty later in the capture.
+    let mut all = packets(0..4000, SECOND / 100);
+    let late = |packet: &Packet| (packet.timestamp / (SECOND / 100)).is_multiple_of(7);
+    all.sort_by_key(|packet| packet.timestamp + if late(packet) { SECOND / 2 } else { 0 });
+    let file = scratch.write("order.pcap", pcap(&all));
+    for lateness in ["--lateness 100ms", "", "--lateness 1s", "--lateness 1s --read-every 50ms"] {
+        let records = records(&file, &format!("--window 1s --truth {lateness}"));
+        let windows: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "packets")).collect();
+        assert_eq!(windows, [100; 40], "{lateness}");
+        assert_eq!((number(total(&records), "packets"), number(total(&records), "late")), (4000, 0));
+        assert_eq!(number(total(&records), "end_ns") - START, 3999 * SECOND / 100 + 1);
+    }
+    // Nobody waits for them if that is wanted.
+    let outcome = replay(&file, "--window 1s --lateness 0s --format json");
+    let records = parse(&outcome.stdout);
+    let [packets, late] = ["packets", "late"].map(|key| number(total(&records), key));
+    assert!(packets + late == 4000 && late > 100, "{packets} packets, {late} late");
+}
+
+#[test]
+fn packets_that_come_too_late_are_counted_apart_and_told() {
+    let scratch = Scratch::new("late");
+    let mut all = packets(0..5000, SECOND / 100);
+    all[3000..3010].iter_mut().for_each(|packet| packet.timestamp -= 25 * SECOND);
+    let file = scratch.write("late.pcap", pcap(&all));
+    for workers in [1, 3] {
+        let outcome = replay(&file, &format!("--window 10s --format json --workers {workers}"));
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(outcome.complaint().contains("10 packets came when their window was closed"), "{}", outcome.stderr);
+        let records = parse(&outcome.stdout);
+        let late: Vec<u64> = of_kind(&records, "window").iter().map(|window| number(window, "late")).collect();
+        assert_eq!(late.iter().sum::<u64>(), 10);
+        assert_eq!((number(total(&records), "packets"), number(total(&records), "late")), (4990, 10));
+        assert_eq!(total(&records)["drops"], serde_json::json!({}));
+    }
+    let table = replay(&file, "--window 10s");
+    assert!(table.stdout.contains("10 packets came too late for their window"), "{}", table.stdout);
+    let csv = replay(&file, "--window 10s --format csv").stdout;
+    let column = csv.lines().next().unwrap().split(',').position(|name| name == "late").unwrap();
+    assert_eq!(csv.lines().skip(1).map(|row| row.split(',').nth(column).unwrap().parse::<u64>().unwrap()).sum::<u64>(), 10);
 }
 
 #[test]

@@ -147,7 +147,9 @@ fn two_hundred_windows_hold_every_packet_once() {
     assert_eq!((total["record"].as_str(), number(total, "packets")), (Some("total"), lab.sent()));
     assert!(lab.sent() > 1000, "{}", lab.sent());
     for pair in windows.windows(2) {
-        assert_eq!((&pair[0]["end_ns"], number(&pair[0], "window") + 1), (&pair[1]["start_ns"], number(&pair[1], "window")));
+        // On a busy machine a window may end when others are over, which are then in it.
+        let last = pair[0]["last_window"].as_u64().unwrap_or(number(&pair[0], "window"));
+        assert_eq!((&pair[0]["end_ns"], last + 1), (&pair[1]["start_ns"], number(&pair[1], "window")));
         assert_eq!(pair[1]["drops"], serde_json::json!({}));
     }
     // Every packet has a source of its own, so that the truth is the number of packets.

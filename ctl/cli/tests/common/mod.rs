@@ -4,6 +4,8 @@
 pub(crate) mod frames;
 
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -119,9 +121,11 @@ impl Running {
     }
 
     pub(crate) fn interrupt(&self) {
-        // `kill` of the shell: the only one that is always there.
-        let kill = format!("kill -INT {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.signal(Signal::SIGINT);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
     /// Waits for its end; what was read before is not in the outcome.
@@ -170,8 +174,8 @@ pub(crate) fn parse(lines: &str) -> Vec<Value> {
 #[track_caller]
 pub(crate) fn check(record: &Value) {
     let kind = text(record, "record");
-    assert!(["window", "sample", "total"].contains(&kind), "{record}");
-    for key in ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets"] {
+    assert!(["window", "sample", "silence", "total"].contains(&kind), "{record}");
+    for key in ["window", "start_ns", "end_ns", "packets", "bytes", "ipv4_packets", "ipv6_packets", "late"] {
         number(record, key);
     }
     assert!(["poll", "tofino", "xdp"].contains(&text(record, "backend")), "{record}");

@@ -19,6 +19,7 @@ fn window(number: u64) -> Record {
     Record {
         kind: Kind::Window,
         window: number,
+        last_window: None,
         start_ns: START + number * SECOND,
         end_ns: START + (number + 1) * SECOND,
         at_ns: None,
@@ -31,6 +32,7 @@ fn window(number: u64) -> Record {
         counters: Counters::default(),
         packets_before_after: (0, 0),
         drops: Losses::default(),
+        late: 0,
         cpu_ns: None,
         cardinality: None,
         entropy: Vec::new(),

@@ -1,0 +1,96 @@
+//! Signals: those that end a run, and those that must not.
+//!
+//! They are blocked in every thread and waited for in one, so that none comes at a time when it would do harm.
+
+use crate::error::Failure;
+use flowgauge_ctl::clock::Interrupt;
+use flowgauge_dataplane::poll::Gate;
+use nix::sys::signal::{SigSet, Signal};
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Signals that end a run in order.
+const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+/// Signals that would kill the process by default and have no meaning here. A file that has its largest size is a failed write.
+const IGNORED: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGXFSZ];
+/// Within this time repeated signals are one: some senders, `timeout` among them, send every signal twice.
+const REPEATED: Duration = Duration::from_secs(1);
+/// How long a reader of the output has to take what is left once the run is to end.
+const READERS: Duration = Duration::from_secs(2);
+/// How long a run that is to end at once may take to detach what it attached.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+struct State {
+    run: Option<Run>,
+    /// When the first signal came.
+    first: Option<Instant>,
+    /// Another one came later: the run ends at once.
+    urgent: bool,
+}
+
+struct Run {
+    interrupt: Interrupt,
+    gate: Option<Arc<Gate>>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { run: None, first: None, urgent: false });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for signals from now on, before any other thread is there. Until [`end_on_signal`] is called they end the process.
+pub(crate) fn listen() -> Result<(), Failure> {
+    let signals: SigSet = ENDS.into_iter().chain(IGNORED).collect();
+    let fail = |error: &dyn std::fmt::Display| Failure::Failed(format!("cannot wait for signals: {error}"));
+    signals.thread_block().map_err(|error| fail(&error))?;
+    let wait = move || {
+        let mut told: Vec<Signal> = Vec::new();
+        while let Ok(signal) = signals.wait() {
+            if ENDS.contains(&signal) {
+                end(signal);
+            } else if !told.contains(&signal) {
+                told.push(signal);
+                tracing::warn!("{signal} does nothing here; SIGINT (Ctrl-C) or SIGTERM ends a run");
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(|error| fail(&error))?;
+    Ok(())
+}
+
+fn end(signal: Signal) {
+    let mut state = state();
+    let now = Instant::now();
+    match (state.first, &state.run) {
+        (None, Some(run)) => {
+            run.interrupt.trigger();
+            run.gate.iter().for_each(|gate| gate.interrupt());
+            state.first = Some(now);
+        }
+        (None, None) => process::exit(128 + signal as i32),
+        (Some(first), _) if now - first < REPEATED => {}
+        (Some(_), _) => {
+            state.urgent = true;
+            drop(state);
+            thread::sleep(AT_ONCE);
+            tracing::warn!("the run did not end in order; `flowgauge detach` takes off what it may have left on an interface");
+            process::exit(128 + signal as i32);
+        }
+    }
+}
+
+/// The first signal ends the run in order, and one that comes more than a second later at once.
+pub(crate) fn end_on_signal(gate: Option<&Arc<Gate>>) -> Interrupt {
+    let interrupt = Interrupt::default();
+    state().run = Some(Run { interrupt: interrupt.clone(), gate: gate.cloned() });
+    interrupt
+}
+
+/// Whether readers of the output are no longer waited for.
+pub(crate) fn is_impatient() -> bool {
+    let state = state();
+    state.urgent || state.first.is_some_and(|first| first.elapsed() > READERS)
+}

@@ -1,0 +1,128 @@
+//! Where records are written to: a reader that may stop reading, and files on a disk that may become full.
+
+use crate::signals;
+use flowgauge_ctl::Record;
+use flowgauge_ctl::controller::{Sink, Summary};
+use flowgauge_dataplane::Dataplane;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Stdout, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a pipe that has room takes without waiting (`PIPE_BUF` of Linux).
+const PIECE: usize = 4096;
+/// How often a writer that waits looks whether it is to end.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Standard output. A reader that does not read is waited for, but no longer once the run is to end.
+pub(crate) struct Patient(Stdout);
+
+impl Patient {
+    pub(crate) fn stdout() -> Self {
+        Patient(io::stdout())
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(PIECE)];
+        loop {
+            let mut output = [PollFd::new(&self.0, PollFlags::OUT)];
+            match poll(&mut output, Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => match rustix::io::write(self.0.as_fd(), piece) {
+                    Ok(written) => return Ok(written),
+                    Err(Errno::INTR | Errno::AGAIN) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                Err(error) => return Err(error.into()),
+            }
+            if signals::is_impatient() {
+                let problem = "nobody reads standard output; the last records are missing there";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A new file that holds whole records: one that could not be written whole is taken back.
+pub(crate) struct Whole {
+    file: File,
+    record: Vec<u8>,
+    length: u64,
+}
+
+impl Whole {
+    pub(crate) fn new(file: File) -> Self {
+        Whole { file, record: Vec::new(), length: 0 }
+    }
+}
+
+impl Write for Whole {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.record.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let written = self.file.write_all(&self.record);
+        if written.is_err() {
+            // What cannot be taken back either is a cut line, which whoever reads the file notices.
+            let _ = self.file.set_len(self.length);
+        }
+        self.length += self.record.len() as u64;
+        self.record.clear();
+        written
+    }
+}
+
+/// What went wrong with files, told at the end of the run.
+#[derive(Clone, Default)]
+pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
+
+impl Problems {
+    fn add(&self, problem: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A sink for a file: if it fails the run goes on without it.
+pub(crate) struct Expendable<S> {
+    sink: Option<S>,
+    path: PathBuf,
+    problems: Problems,
+}
+
+impl<S: Sink> Expendable<S> {
+    pub(crate) fn new(sink: S, path: &Path, problems: &Problems) -> Self {
+        Expendable { sink: Some(sink), path: path.to_owned(), problems: problems.clone() }
+    }
+}
+
+impl<S: Sink> Sink for Expendable<S> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        let Some(sink) = &mut self.sink else { return Ok(()) };
+        if let Err(error) = sink.record(record) {
+            let problem = format!("cannot write {}: {error}; records from now on are not in it", self.path.display());
+            tracing::warn!("{problem}");
+            self.problems.add(problem);
+            self.sink = None;
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
+        self.sink.iter_mut().for_each(|sink| sink.heartbeat(dataplane, summary));
+    }
+}
