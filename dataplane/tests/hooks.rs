@@ -6,14 +6,17 @@
 mod kernel;
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
-use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Event, Place, Snapshot, Tables};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Mode, Options, Wait, Xdp, detach, left, supported};
+use flowgauge_dataplane::{Adopted, Dataplane, Direction, Event, LossCause, Place, Snapshot, Tables};
 use kernel::Other;
-use std::fs;
+use nix::sched::{CloneFlags, unshare};
+use std::fs::{self, Permissions};
 use std::net::UdpSocket;
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 /// Runs a test in a network of its own. Prints why it cannot where it cannot.
 fn on_veth(test: impl FnOnce() + Send + 'static) {
@@ -238,5 +241,320 @@ fn queues_that_come_are_counted() {
         send_flows(1000);
         let snapshot = window(&mut xdp, 1000);
         assert_eq!((counted(&snapshot), snapshot.complete), (1000, true));
+    });
+}
+
+/// Leaves what a killed process would leave.
+fn doomed() -> Options {
+    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt: false, leave: true }), ..options() }
+}
+
+fn adopting() -> Options {
+    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt: true, leave: false }), ..options() }
+}
+
+fn adopted(place: Place) -> (Xdp, Option<Adopted>) {
+    let mut xdp = Xdp::at(vec![place], adopting());
+    let found = xdp.install(&Tables::new(&options().settings, 1)).unwrap();
+    (xdp, found)
+}
+
+/// What is told next without anything being missing: the kernel takes its time to notice a carrier.
+#[track_caller]
+fn notice(xdp: &mut Xdp) -> String {
+    let told = |xdp: &mut Xdp| Some(xdp.events().unwrap()).filter(|events| !events.is_empty());
+    let events = (0..1_000_000).find_map(|_| told(xdp)).expect("a notice");
+    let Event::Notice(notice) = &events[0] else { panic!("{events:?}") };
+    notice.clone()
+}
+
+#[test]
+fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
+    on_veth(|| {
+        let mut first = started(vec![ingress()], kept());
+        send(3);
+        let other = thread::spawn(|| {
+            // The BPF file system is that of the first.
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            veth::pair(SENDER, RECEIVER).unwrap();
+            let mut second = started(vec![ingress()], doomed());
+            send(5);
+            assert_eq!(counted(&window(&mut second, 5)), 5);
+            second.published(0).unwrap();
+            drop(second);
+            assert_eq!(left(Path::new(DIRECTORY)).unwrap().len(), 1);
+            // Killed; the network lives until the thread ends.
+            thread::park();
+            send(4);
+            let (mut second, found) = adopted(ingress());
+            assert!(found.is_some());
+            assert_eq!(counted(&window(&mut second, 4)), 4, "nobody else ended it");
+        });
+        while left_elsewhere() < 2 {
+            thread::yield_now();
+        }
+        assert_eq!(left(Path::new(DIRECTORY)).unwrap(), [], "what is left elsewhere is no business of this namespace");
+        assert_eq!(counted(&window(&mut first, 3)), 3);
+        drop(first);
+        assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), [""; 0]);
+        other.thread().unpark();
+        other.join().unwrap();
+        assert!(!Path::new(DIRECTORY).exists());
+    });
+}
+
+/// Links that are pinned, whoever does it.
+fn left_elsewhere() -> usize {
+    let places = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    places.filter(|place| place.path().join("link").exists()).count()
+}
+
+#[test]
+fn an_interface_made_anew_is_begun_anew() {
+    on_veth(|| {
+        drop(started(vec![ingress()], doomed()));
+        ip("link del dev rx").unwrap();
+        veth::pair(SENDER, RECEIVER).unwrap();
+        let (mut xdp, found) = adopted(ingress());
+        assert_eq!(found, None);
+        let said = notice(&mut xdp);
+        assert!(said.contains("made anew") && said.contains("dropped"), "{said}");
+        send(5);
+        let snapshot = window(&mut xdp, 5);
+        assert_eq!((counted(&snapshot), snapshot.complete), (5, true));
+        drop(xdp);
+        assert!(!Path::new(DIRECTORY).exists());
+    });
+}
+
+#[test]
+fn what_was_detached_while_nobody_looked_is_adopted_and_told() {
+    on_veth(|| {
+        let mut first = started(vec![ingress()], doomed());
+        send(3);
+        while counted(&first.sample().unwrap()) < 3 {}
+        drop(first);
+        kernel::detach(&pin());
+        send(100);
+        let (mut second, found) = adopted(ingress());
+        assert_eq!(found.unwrap().open_windows.len(), 1);
+        assert!(warning(&mut second).contains("detached while no flowgauge looked after it"));
+        send(4);
+        let snapshot = window(&mut second, 7);
+        assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
+    });
+}
+
+fn rename(from: &str, to: &str) {
+    ip(&format!("link set dev {from} down")).unwrap();
+    ip(&format!("link set dev {from} name {to}")).unwrap();
+    ip(&format!("link set dev {to} up")).unwrap();
+}
+
+#[test]
+fn a_renamed_interface_is_counted_on() {
+    on_veth(|| {
+        let mut xdp = started(vec![ingress()], doomed());
+        rename("rx", "wan.0");
+        let said = notice(&mut xdp);
+        assert!(said.contains("rx: the interface is called wan.0 now") && said.contains("calling it rx"), "{said}");
+        // Another one gets its name.
+        veth::pair(("tx2", "10.78.0.1"), ("rx", "10.78.0.2")).unwrap();
+        send(5);
+        let snapshot = window(&mut xdp, 5);
+        assert_eq!((counted(&snapshot), snapshot.complete), (5, true));
+        assert!(!xdp.events().unwrap().iter().any(|event| matches!(event, Event::Warning(_))));
+        assert_eq!(xdp.losses().unwrap().get(LossCause::DeviceError), 0);
+        xdp.published(0).unwrap();
+        drop(xdp);
+        assert_eq!(left(Path::new(DIRECTORY)).unwrap()[0].place, Place::ingress("wan.0"));
+        let (mut other, found) = adopted(ingress());
+        assert_eq!((found, other.events().unwrap()), (None, vec![]), "the interface of its old name is another one");
+        let (mut xdp, found) = adopted(Place::ingress("wan.0"));
+        assert!(found.is_some());
+        send(6);
+        assert_eq!(counted(&window(&mut xdp, 6)), 6);
+    });
+}
+
+#[test]
+fn one_of_several_interfaces_that_comes_back_is_counted_again() {
+    for pins in [None, kept().pins] {
+        on_veth(|| {
+            veth::pair(("tx2", "10.78.0.1"), ("rx2", "10.78.0.2")).unwrap();
+            let mut xdp = started(vec![Place::ingress("rx2"), ingress()], Options { pins, ..options() });
+            ip("link del dev rx").unwrap();
+            let said = warning(&mut xdp);
+            assert!(said.contains("rx ingress: the interface is gone"), "{said}");
+            let snapshot = xdp.rotate().unwrap();
+            assert_eq!(snapshot.parts.iter().map(|part| part.snapshot.complete).collect::<Vec<_>>(), [true, false]);
+            assert!(!snapshot.complete);
+            assert_eq!(xdp.status().programs.iter().map(|program| program.attached).collect::<Vec<_>>(), [true, false]);
+            assert!(xdp.rotate().unwrap().complete, "nothing crosses what is not there");
+            veth::pair(SENDER, RECEIVER).unwrap();
+            let said = warning(&mut xdp);
+            assert!(said.contains("rx ingress: the interface is there again, and counted again"), "{said}");
+            send(5);
+            let snapshot = window(&mut xdp, 5);
+            assert_eq!((counted(&snapshot), snapshot.complete), (5, false));
+            send(6);
+            let snapshot = window(&mut xdp, 6);
+            assert_eq!((counted(&snapshot), snapshot.complete), (6, true));
+            assert!(xdp.status().programs.iter().all(|program| program.attached));
+            drop(xdp);
+            assert!(!Path::new(DIRECTORY).exists());
+        });
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_is_told() {
+    on_veth(|| {
+        let both = vec![ingress(), Place { direction: Direction::Egress, ..ingress() }];
+        let mut xdp = started(both, options());
+        ip("link set dev rx down").unwrap();
+        assert_eq!(notice(&mut xdp), "rx: is down; no packets cross it");
+        ip("link set dev rx up").unwrap();
+        assert_eq!(notice(&mut xdp), "rx: is up again");
+        send(5);
+        assert_eq!(counted(&window(&mut xdp, 5)), 5);
+    });
+}
+
+#[test]
+fn directories_that_others_own_or_write_to_are_refused() {
+    const MOUNT: &str = "/sys/fs/bpf";
+    on_veth(|| {
+        let directory = Path::new(DIRECTORY);
+        let mode = |path: &str, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let refused = |expected: &str| {
+            let error = supported(directory).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+            let mut xdp = Xdp::at(vec![ingress()], kept());
+            assert_eq!(
+                xdp.install(&Tables::new(&options().settings, 1)).unwrap_err().to_string().split_once(": ").unwrap().1,
+                error.split_once(": ").unwrap().1
+            );
+        };
+        supported(directory).unwrap();
+        // As it is mounted by default: others can make directories, but not remove those of root.
+        mode(MOUNT, 0o1777);
+        supported(directory).unwrap();
+        mode(MOUNT, 0o777);
+        refused("others may write to /sys/fs/bpf");
+        mode(MOUNT, 0o1777);
+        fs::create_dir(directory).unwrap();
+        chown(directory, Some(65534), Some(65534)).unwrap();
+        refused("/sys/fs/bpf/flowgauge belongs to user 65534");
+        chown(directory, Some(0), Some(0)).unwrap();
+        mode(DIRECTORY, 0o775);
+        refused("others may write to /sys/fs/bpf/flowgauge");
+        fs::remove_dir(directory).unwrap();
+        fs::create_dir("/sys/fs/bpf/elsewhere").unwrap();
+        symlink("/sys/fs/bpf/elsewhere", directory).unwrap();
+        refused("is a symbolic link");
+        fs::remove_file(directory).unwrap();
+        drop(started(vec![ingress()], kept()));
+    });
+}
+
+/// Both ways to wait for packets in flight are exact; the second is for kernels that do not offer the first.
+#[test]
+fn rotations_are_exact_however_they_wait() {
+    for wait in Wait::ALL {
+        on_veth(move || {
+            let mut xdp = started(vec![ingress(), egress()], Options { wait: Some(wait), ..options() });
+            let sender = thread::spawn(|| send(20_000));
+            let mut all = [0, 0];
+            let rotate = |xdp: &mut Xdp, all: &mut [u64; 2]| {
+                let snapshot = xdp.rotate().unwrap();
+                all.iter_mut().zip(&snapshot.parts).for_each(|(all, part)| *all += counted(&part.snapshot));
+            };
+            while !sender.is_finished() {
+                rotate(&mut xdp, &mut all);
+            }
+            sender.join().unwrap();
+            for _ in 0..100 {
+                if all == [20_000, 20_000] {
+                    break;
+                }
+                rotate(&mut xdp, &mut all);
+            }
+            assert_eq!(all, [20_000, 20_000], "{wait:?}");
+        });
+    }
+}
+
+fn set_mtu(mtu: u32) {
+    for device in ["tx", "rx"] {
+        ip(&format!("link set dev {device} mtu {mtu}")).unwrap();
+    }
+}
+
+/// Bytes of an Ethernet, an IPv4 and a UDP header.
+const HEADERS: u64 = 14 + 20 + 8;
+
+#[test]
+fn jumbo_frames_are_counted_with_all_their_bytes() {
+    for mode in [Mode::Native, Mode::Skb] {
+        for settings in [Settings::default(), everything()] {
+            let options = Options { mode, ..Options::new(settings) };
+            on_veth(move || {
+                set_mtu(9000);
+                let mut xdp = started(vec![ingress()], options);
+                let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+                let (mut packets, mut bytes) = (0, 0);
+                for payload in (18..8972).step_by(97).chain([8972]) {
+                    socket.send_to(&vec![0; payload], (RECEIVER.1, 9)).unwrap();
+                    packets += 1;
+                    bytes += HEADERS + payload as u64;
+                }
+                let snapshot = window(&mut xdp, packets);
+                let counters = snapshot.bank.counters;
+                assert_eq!((counters.ipv4, counters.packets(), counters.bytes), (packets, packets, bytes), "{mode:?}");
+                assert!(snapshot.complete);
+            });
+        }
+    }
+}
+
+fn everything() -> Settings {
+    let mut settings = Settings::default();
+    settings.heavy.algorithm = flowgauge_core::heavy::Algorithm::HashPipe;
+    assert!(settings.beyond_cardinality());
+    settings
+}
+
+#[test]
+fn what_keeps_a_driver_from_running_programs_is_told_in_words() {
+    on_veth(|| {
+        with_queues(4);
+        if let Err(error) = ethtool("-L rx rx 1").and_then(|()| ethtool("-L tx tx 4")) {
+            return println!("skipped: needs ethtool ({error})");
+        }
+        let mut xdp = Xdp::at(vec![ingress()], options());
+        let said = xdp.install(&Tables::new(&options().settings, 1)).unwrap_err().to_string();
+        assert!(said.contains("more transmit queues than it has receive queues (1)") && said.contains("ethtool -L rx"), "{said}");
+        assert_eq!(said.lines().count(), 1);
+    });
+}
+
+/// A device that is given more than one page at a time hands it on in pieces.
+#[test]
+fn a_queue_that_comes_to_an_interface_of_jumbo_frames_is_counted() {
+    on_veth(|| {
+        with_queues(2);
+        set_mtu(9000);
+        if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
+            return println!("skipped: needs ethtool ({error})");
+        }
+        let mut xdp = started(vec![ingress()], kept());
+        ethtool("-L rx rx 2").unwrap();
+        ethtool("-L tx tx 2").unwrap();
+        assert!(warning(&mut xdp).contains("has 2 receive queues now instead of 1"));
+        kernel::detach(&pin());
+        assert!(warning(&mut xdp).contains("its program was not attached"));
+        send_flows(200);
+        assert_eq!(counted(&window(&mut xdp, 200)), 200);
     });
 }

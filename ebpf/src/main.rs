@@ -9,7 +9,7 @@
 mod required;
 
 use aya_ebpf::bindings::{__sk_buff, tcx_action_base, xdp_action};
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_xdp_get_buff_len};
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::{TcContext, XdpContext};
@@ -154,27 +154,54 @@ fn current_slot() -> u32 {
 #[xdp]
 #[inline(always)]
 pub fn flowgauge_xdp(ctx: XdpContext) -> u32 {
-    arrived::<false>(Link::Ethernet, &ctx)
+    arrived_whole::<false>(Link::Ethernet, &ctx)
 }
 
 /// Ingress: every measurement.
 #[xdp]
 #[inline(always)]
 pub fn flowgauge_xdp_all(ctx: XdpContext) -> u32 {
-    arrived::<true>(Link::Ethernet, &ctx)
+    arrived_whole::<true>(Link::Ethernet, &ctx)
 }
 
 /// Ingress of an interface without link headers: every measurement.
 #[xdp]
 #[inline(always)]
 pub fn flowgauge_xdp_ip(ctx: XdpContext) -> u32 {
-    arrived::<true>(Link::Ip, &ctx)
+    arrived_whole::<true>(Link::Ip, &ctx)
+}
+
+/// Ingress: distinct flows, of packets that come in several pieces as well, which takes Linux 5.18.
+#[xdp(frags)]
+#[inline(always)]
+pub fn flowgauge_xdp_frags(ctx: XdpContext) -> u32 {
+    arrived_in_pieces::<false>(&ctx)
+}
+
+/// Ingress: every measurement, of packets that come in several pieces as well.
+#[xdp(frags)]
+#[inline(always)]
+pub fn flowgauge_xdp_all_frags(ctx: XdpContext) -> u32 {
+    arrived_in_pieces::<true>(&ctx)
+}
+
+/// Headers are in the first piece.
+#[inline(always)]
+fn arrived_in_pieces<const EVERYTHING: bool>(ctx: &XdpContext) -> u32 {
+    // SAFETY: the context that the kernel has given.
+    let wire_length = unsafe { bpf_xdp_get_buff_len(ctx.ctx) } as u32;
+    arrived::<EVERYTHING>(Link::Ethernet, ctx, wire_length)
 }
 
 #[inline(always)]
-fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
+fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
+    arrived::<EVERYTHING>(link, ctx, (ctx.data_end() - ctx.data()) as u32)
+}
+
+#[inline(always)]
+fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
-    count::<EVERYTHING>(link, &frame, (frame.end - frame.data) as u32, One);
+    count::<EVERYTHING>(link, &frame, wire_length, One);
     // SAFETY: as above.
     unsafe { (&raw const VERDICT).read_volatile() }
 }

@@ -241,7 +241,7 @@ fn what_counting_does_without_is_a_warning() {
     let machine = Machine::new("warnings").without("sys/kernel/btf/vmlinux");
     let machine = machine.with("proc/self/mounts", "proc /proc proc rw 0 0\n").with("proc/sys/net/core/bpf_jit_enable", "0\n");
     machine.says("btf").is("warning", "no /sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF");
-    machine.says("bpffs").is("warning", "not mounted", "mount -t bpf bpf /sys/fs/bpf");
+    machine.says("bpffs").is("warning", "not mounted", "mount -t bpf -o mode=0700 bpf /sys/fs/bpf");
     machine.says("jit").is("warning", "off", "sysctl net.core.bpf_jit_enable=1");
     machine.doctor("").quiet();
     let hardened = machine.with("proc/sys/net/core/bpf_jit_enable", "1").with("proc/sys/net/core/bpf_jit_harden", "2");
@@ -269,9 +269,23 @@ fn maps_must_fit_into_memory() {
 }
 
 #[test]
-fn processors_without_ticks_cannot_wait_for_packets_in_flight() {
+fn a_bpf_file_system_that_is_open_to_all_is_a_warning() {
+    let mounted = |options: &str| Machine::new("bpffs").with("proc/self/mounts", &format!("bpf /sys/fs/bpf bpf {options} 0 0\n"));
+    mounted("rw,relatime,mode=700").says("bpffs").is("ok", "mounted at /sys/fs/bpf", "");
+    for options in ["rw,relatime", "rw,mode=777", "rw,mode=720"] {
+        mounted(options).says("bpffs").is("warning", "every user", "chmod 0700 /sys/fs/bpf");
+    }
+}
+
+#[test]
+fn processors_without_ticks_are_waited_for_by_a_map_of_maps() {
     let machine = Machine::new("nohz").with("sys/devices/system/cpu/nohz_full", "2-3\n");
-    machine.says("membarrier").is("no", "CPUs 2-3", "nohz_full");
+    machine.says("membarrier").is(
+        "ok",
+        "CPUs 2-3 run without ticks (nohz_full): rotations wait for packets in flight by a map of maps",
+        "",
+    );
+    machine.doctor("").quiet();
 }
 
 #[test]

@@ -6,13 +6,14 @@ mod common;
 
 use common::flowgauge;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, isolated};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Sender};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs::{self, DirEntry};
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
@@ -233,6 +234,72 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
     });
 }
 
+/// The verifier's log of dozens of lines tells nobody what is missing.
+#[test]
+fn a_missing_capability_is_told_in_one_line() {
+    on_veth(|| {
+        let mut run = Command::new("capsh");
+        run.args(["--drop=cap_perfmon,cap_sys_admin", "--", "-c", "exec \"$0\" run -i rx", env!("CARGO_BIN_EXE_flowgauge")]);
+        let output = match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
+            Err(error) => return println!("skipped: needs capsh ({error})"),
+            Ok(output) => output,
+        };
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.lines().count() == 1 && complaint.contains("CAP_PERFMON"), "{complaint}");
+        assert_eq!(left_behind(), (false, false));
+    });
+}
+
+/// As a service manager does it, forever.
+#[test]
+fn a_run_that_is_started_again_begins_anew_on_an_interface_made_anew() {
+    on_veth(|| {
+        let mut run = Run::start("-i rx --adopt --window 10ms");
+        run.line();
+        run.end(Signal::SIGKILL);
+        veth::ip("link del dev rx").unwrap();
+        veth::pair(SENDER, RECEIVER).unwrap();
+        let mut run = Run::start("-i rx --adopt --window 10ms");
+        run.line();
+        send(7);
+        kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
+        let mut text = String::new();
+        run.lines.read_to_string(&mut text).unwrap();
+        let said = run.complaints();
+        assert_eq!(run.child.wait().unwrap().code(), Some(0), "{said}");
+        assert!(said.contains("made anew"), "{said}");
+        let total: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(total["packets"], 7);
+        assert_eq!(left_behind(), (false, false));
+    });
+}
+
+fn is_attached() -> bool {
+    let attached = |place: DirEntry| place.path().join("link").exists();
+    fs::read_dir(DIRECTORY).is_ok_and(|places| places.flatten().any(attached))
+}
+
+/// The interface is gone: what was counted is told, and the service manager hears of it.
+#[test]
+fn a_run_whose_interface_is_deleted_ends_with_what_it_counted() {
+    on_veth(|| {
+        let mut run = Run::start("-i rx --window 1h");
+        while !is_attached() {
+            thread::yield_now();
+        }
+        send(7);
+        veth::ip("link del dev rx").unwrap();
+        let mut text = String::new();
+        run.lines.read_to_string(&mut text).unwrap();
+        let said = run.complaints();
+        assert_eq!(run.child.wait().unwrap().code(), Some(1), "{said}");
+        assert!(said.contains("rx ingress: the interface is gone"), "{said}");
+        let total: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!((&total["packets"], &total["complete"]), (&Value::from(7), &Value::from(false)));
+    });
+}
+
 #[test]
 fn a_program_of_others_is_left_alone() {
     on_veth(|| {
@@ -315,7 +382,7 @@ fn staggered_registers_count_on_an_interface() {
     on_veth(|| {
         let run = Run::start("-i rx --staggered 1m --adopt");
         // Without windows and reads, the first output comes at the end: wait until the program is attached.
-        while !Path::new(DIRECTORY).join("rx-ingress/link").exists() {
+        while !is_attached() {
             thread::yield_now();
         }
         send(20);

@@ -4,12 +4,14 @@ use super::device::{self, Counted, DeviceCounters};
 use super::link::{Hooks, Link};
 use super::mapped::{Cores, Sketches};
 use super::object::{self, Globals, NoteArray, Plain};
-use super::pins::{Found, Identity, Note, Pins};
+use super::pins::{self, Found, Identity, Note, Pins};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
+use crate::Event;
 use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::losses::Losses;
+use crate::poll::port::Interface;
 use crate::snapshot::{Place, Snapshot};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
@@ -19,8 +21,9 @@ use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use aya::{Ebpf, EbpfError};
 use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::{Bank, Link as Layer, Settings};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
@@ -33,9 +36,11 @@ pub(super) struct Hook {
     pub(super) layer: Layer,
     /// The kernel's number of the program, if it tells.
     pub(super) program: Option<u32>,
-    /// Counters of the interface when counting began.
+    /// Counters of the interface when counting began at it, losses at interfaces that it was before, and all when last looked at.
     counters_before: DeviceCounters,
     counted: Counted,
+    losses_earlier: Losses,
+    losses_seen: Losses,
     /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
     /// What was seen when last looked at.
@@ -59,6 +64,8 @@ pub(super) struct Hooked {
     pub(super) hook: Hook,
     pub(super) adopted: bool,
     pub(super) programs: Option<Ebpf>,
+    /// What is to be told.
+    pub(super) said: Vec<Event>,
 }
 
 /// Counts frames that are injected, at no interface.
@@ -67,7 +74,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
     let mut programs = load(place, options, &identity, tables, None)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     let memory = map(place, &programs)?;
-    let note = Note::new(&identity, 0, now_ns());
+    let note = Note::new(&identity, &place.interface, 0, now_ns());
     let hook = Hook {
         place: place.clone(),
         note,
@@ -76,6 +83,8 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         program: None,
         counters_before: DeviceCounters::default(),
         counted: Counted::InStack,
+        losses_earlier: Losses::default(),
+        losses_seen: Losses::default(),
         link: None,
         seen: Seen::at(""),
         pins: None,
@@ -83,7 +92,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         memory,
         scratch: Bank::boxed(),
     };
-    Ok(Hooked { hook, adopted: false, programs: Some(programs) })
+    Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
 }
 
 /// Counts at an interface, or goes on with what a controller that is gone has left counting there.
@@ -99,8 +108,15 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     };
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(options, tables);
-    let note = Note::new(&identity, index, now_ns());
-    let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place)).transpose()?;
+    let note = Note::new(&identity, interface, index, now_ns());
+    let mut said = Vec::new();
+    if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
+        said.push(Event::Notice(format!(
+            "{place}: the interface was made anew since a flowgauge was killed that counted at an earlier one of this name; counting \
+             begins anew, and what was not published of the earlier one is dropped"
+        )));
+    }
+    let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
     let blank = |note, pins, memory, link: Link, programs| Hook {
         place: place.clone(),
         note,
@@ -109,6 +125,8 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         program: link.attachment().ok().map(|attachment| attachment.program),
         counters_before: counters,
         counted,
+        losses_earlier: Losses::default(),
+        losses_seen: Losses::default(),
         link: Some(link),
         seen: Seen::at(interface),
         pins,
@@ -125,12 +143,24 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
-            let Found { note, notes, link } = pins.adopt(place, &note)?;
+            let Found { mut note, notes, link } = pins.adopt(place, &note)?;
+            if note.rein_in(now_ns()) {
+                said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
+            }
             // The programs are for the case that they have to be attached again. They count in the memory that is there.
             let programs = load(place, options, &identity, tables, Some(&pins))?;
             let memory = map(place, &programs)?;
-            pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-            return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: true, programs: None });
+            let mut hook = blank(note, Some((pins, notes)), memory, link, programs);
+            if !hook.is_attached() {
+                hook.attach_again(options)?;
+                hook.mark_gap();
+                let what = "its program was detached while no flowgauge looked after it; it is attached again";
+                said.push(Event::Warning(format!("{place}: {what}, and packets since then are missing")));
+            }
+            if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
+                pins.leave = keep.leave;
+            }
+            return Ok(Hooked { hook, adopted: true, programs: None, said });
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, options, &identity, tables, None)?;
@@ -141,12 +171,12 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         let link = attach(place, index, layer, options, &mut programs)?;
         link.pin(&pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None });
+        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None, said });
     }
     let mut programs = load(place, options, &identity, tables, None)?;
     let memory = map(place, &programs)?;
     let link = attach(place, index, layer, options, &mut programs)?;
-    Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None })
+    Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
 }
 
 fn identity(options: &Options, tables: &Tables) -> Identity {
@@ -212,26 +242,75 @@ fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), P
 /// Attaches the program to the interface of this number, which has this link layer, loading the program if it is not loaded.
 pub(super) fn attach(place: &Place, index: u32, layer: Layer, options: &Options, programs: &mut Ebpf) -> Result<Link, Error> {
     let (mode, hooks) = (options.mode, options.hooks(place.direction));
-    let program = program(place, layer, options, programs)?;
-    let link = match hooks {
-        Hooks::Xdp => Link::xdp(program.as_fd(), index, mode),
-        Hooks::TcxIngress | Hooks::TcxEgress => Link::tcx(program.as_fd(), index, hooks),
-    };
-    link.map_err(|error| refused(place, attaching(&error, (hooks == Hooks::Xdp).then_some(mode), GENERIC)))
+    let link = with_program(place, layer, options, programs, |program| match hooks {
+        Hooks::Xdp => Link::xdp(program, index, mode),
+        Hooks::TcxIngress | Hooks::TcxEgress => Link::tcx(program, index, hooks),
+    });
+    link.map_err(|refusal| refusal.told(place, options))
 }
 
 const GENERIC: &str = "--xdp-mode tcx (from Linux 6.6 on) and --xdp-mode skb work on every interface, but are slower";
 
 /// Makes a link run the program, whatever it runs.
 pub(super) fn put(place: &Place, layer: Layer, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Error> {
-    let program = program(place, layer, options, programs)?;
-    link.replace(program.as_fd()).map_err(|error| refused(place, format!("cannot put the program in its place: {error}")))
+    let put = with_program(place, layer, options, programs, |program| link.replace(program));
+    put.map_err(|refusal| refusal.told(place, options))
+}
+
+/// Why a program is not where it is to be.
+enum Refusal {
+    Loading(ProgramError),
+    Attaching(io::Error),
+}
+
+impl Refusal {
+    fn told(self, place: &Place, options: &Options) -> Error {
+        let mode = (options.hooks(place.direction) == Hooks::Xdp).then_some(options.mode);
+        let problem = match &self {
+            Refusal::Loading(error) => loading(error),
+            Refusal::Attaching(error) => native_limits(error, place, mode).unwrap_or_else(|| attaching(error, mode, GENERIC)),
+        };
+        refused(place, problem)
+    }
+
+    /// Whether a program for packets in other pieces may be taken where this one was not.
+    fn is_about_pieces(&self) -> bool {
+        let code = match self {
+            Refusal::Loading(error) => io_error(error),
+            Refusal::Attaching(error) => error.raw_os_error(),
+        };
+        !matches!(code, Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV))
+    }
+}
+
+/// Uses the first program that is taken; tells the refusal of the first that was not.
+fn with_program<T>(
+    place: &Place,
+    layer: Layer,
+    options: &Options,
+    programs: &mut Ebpf,
+    mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+) -> Result<T, Refusal> {
+    let mut first = None;
+    for name in options.programs(place.direction, layer) {
+        let refusal = match program(options.hooks(place.direction), name, programs) {
+            Err(error) => Refusal::Loading(error),
+            Ok(program) => match used(program.as_fd()) {
+                Ok(done) => return Ok(done),
+                Err(error) => Refusal::Attaching(error),
+            },
+        };
+        if !refusal.is_about_pieces() {
+            return Err(refusal);
+        }
+        first.get_or_insert(refusal);
+    }
+    Err(first.unwrap_or(Refusal::Loading(ProgramError::NotLoaded)))
 }
 
 /// The program in the kernel, loaded if it is not.
-fn program<'a>(place: &Place, layer: Layer, options: &Options, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, Error> {
-    let name = options.program(place.direction, layer);
-    let fd = match options.hooks(place.direction) {
+fn program<'a>(hooks: Hooks, name: &str, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, ProgramError> {
+    match hooks {
         Hooks::Xdp => xdp(programs, name).and_then(|program| {
             loaded(program.load())?;
             program.fd()
@@ -240,8 +319,40 @@ fn program<'a>(place: &Place, layer: Layer, options: &Options, programs: &'a mut
             loaded(program.load())?;
             program.fd()
         }),
-    };
-    fd.map_err(|error| refused(place, loading(&error)))
+    }
+}
+
+/// What of an interface keeps its driver from running programs, in words, as far as the kernel's error and its figures tell.
+fn native_limits(error: &io::Error, place: &Place, mode: Option<Mode>) -> Option<String> {
+    /// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless they can do with packets in pieces.
+    const IN_A_PAGE: u32 = 3498;
+    if mode != Some(Mode::Native) {
+        return None;
+    }
+    let name = &place.interface;
+    let interface = Interface::new(name).ok()?;
+    let (queues, mtu) = (interface.receive_queues(), interface.mtu().unwrap_or_default());
+    let generic = GENERIC;
+    match error.raw_os_error()? {
+        libc::ENOSPC => Some(format!(
+            "cannot count in its driver: its peer has more transmit queues than it has receive queues ({queues}); `ethtool -L {name} rx \
+             N` gives it more; or {generic}"
+        )),
+        libc::ERANGE => Some(format!(
+            "cannot count in its driver: its MTU ({mtu}) or that of its peer is too large for XDP programs, also for those that take \
+             packets in several pieces; lower it; or {generic}"
+        )),
+        libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG if mtu > IN_A_PAGE => Some(format!(
+            "cannot count in its driver: most take no XDP programs with an MTU of {mtu}, but up to some {IN_A_PAGE}, and this one takes \
+             none for packets in several pieces; lower the MTU; or {generic}"
+        )),
+        libc::ENOMEM => Some(format!(
+            "cannot count in its driver: it has no memory, or no free transmit queues, for XDP with {queues} receive queues; `ethtool \
+             -L {name}` changes their number; or {generic}"
+        )),
+        libc::ENOTCONN => Some("cannot count in its driver: its peer is gone".to_owned()),
+        _ => None,
+    }
 }
 
 /// A program that was loaded before is as good.
@@ -268,14 +379,22 @@ pub(super) fn refused(place: &Place, problem: String) -> Error {
 }
 
 pub(super) fn loading<E: Loading>(error: &E) -> String {
-    let (error, cause) = (error.to_string(), io_error(error));
+    let (text, cause) = (error.to_string(), io_error(error));
     // The verifier's refusal has the same number as a lack of rights.
-    if error.contains("processed") && error.contains("insns") {
+    if text.contains("processed") && text.contains("insns") {
+        tracing::debug!("{text}");
+        // Without it the verifier takes no program that computes with addresses.
+        if capabilities(None).is_ok_and(|own| !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)) {
+            return "cannot load the programs: the kernel's verifier refuses them to a process without the capability CAP_PERFMON; it \
+                    takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+                .to_owned();
+        }
+        let last = text.lines().rfind(|line| !line.starts_with("processed") && !line.trim().is_empty()).unwrap_or_default();
         return format!(
-            "cannot load the programs: the kernel's verifier refuses them; report this as a bug with what it says: {error}"
+            "cannot load the programs: the kernel's verifier refuses them ({last}); report this as a bug with what RUST_LOG=debug shows"
         );
     }
-    format!("cannot load the programs: {error}{}", advice(cause))
+    format!("cannot load the programs: {text}{}", advice(cause))
 }
 
 /// Errors of loading maps and of loading programs.
@@ -426,12 +545,47 @@ impl Hook {
         snapshot
     }
 
+    /// Whether the program is attached, as far as the kernel tells.
+    pub(super) fn is_attached(&self) -> bool {
+        let here = Some(self.note.interface_index);
+        self.link.as_ref().is_some_and(|link| link.attachment().is_ok_and(|attachment| attachment.index == here))
+    }
+
     /// Packets that the interface lost since counting began. What an interface loses on the way out was counted before.
     pub(super) fn losses(&self) -> Losses {
-        match self.place.direction {
-            Direction::Ingress => DeviceCounters::read(&self.seen.name)
-                .map_or_else(Losses::default, |counters| counters.losses(&self.counters_before, self.counted)),
-            Direction::Egress => Losses::default(),
+        if self.place.direction == Direction::Egress {
+            return Losses::default();
         }
+        // By number: the interface may have got another name.
+        let counters = device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name));
+        let Some(counters) = counters else { return self.losses_seen.clone() };
+        let mut losses = self.losses_earlier.clone();
+        let here = counters.losses(&self.counters_before, self.counted);
+        here.iter().for_each(|(cause, packets)| losses.add(cause, packets));
+        losses
+    }
+
+    /// Keeps the losses for the time when the interface is gone and cannot be asked any more.
+    pub(super) fn remember_losses(&mut self) {
+        self.losses_seen = self.losses();
+    }
+
+    /// Counts at an interface that was made anew, in the memory that there is.
+    pub(super) fn begin_again(&mut self, index: u32, options: &Options) -> Result<(), Error> {
+        // Once, however often attaching fails.
+        if let (Some((pins, _)), Some(keep)) = (&mut self.pins, &options.pins)
+            && self.note.interface_index != index
+        {
+            let new = Pins::claim(&keep.directory, &self.place, index)?;
+            new.clear().map_err(|error| new.failed("remove what is left of a killed flowgauge", &error))?;
+            new.take_over(pins);
+        }
+        self.layer = device::link(&self.place.interface).map_err(|problem| refused(&self.place, problem))?;
+        self.link = None;
+        self.losses_earlier = self.losses_seen.clone();
+        self.counters_before = device::name(index).and_then(|name| DeviceCounters::read(&name)).unwrap_or_default();
+        self.note.interface_index = index;
+        self.write_note()?;
+        self.attach_again(options)
     }
 }

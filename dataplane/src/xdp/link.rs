@@ -99,7 +99,7 @@ struct LinkInfo {
 
 /// # Safety
 /// `attributes` must be the structure of the command; pointers in it must be valid for what the command reads and writes.
-unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
+pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: the kernel reads and writes as many bytes as it is told there are; the rest is the caller's promise.
     match unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) } {
         -1 => Err(io::Error::last_os_error()),
@@ -109,7 +109,7 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c
 
 /// # Safety
 /// As [`bpf`]; the command must answer with a new descriptor.
-unsafe fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+pub(super) unsafe fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: as the caller promises.
     let descriptor = unsafe { bpf(command, attributes)? };
     let descriptor = RawFd::try_from(descriptor).map_err(io::Error::other)?;
@@ -227,4 +227,15 @@ pub(super) fn order(index: u32, hooks: Hooks) -> io::Result<Vec<(u32, u32)>> {
     }
     let count = (query.count as usize).min(MOST);
     Ok(programs.into_iter().zip(links).take(count).collect())
+}
+
+/// The cookie of this thread's network namespace: a number that no other namespace ever has.
+pub(super) fn network_namespace() -> io::Result<u64> {
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let any = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: the kernel writes no more than `length` bytes, and how many they are.
+    let outcome =
+        unsafe { libc::getsockopt(any.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, (&raw mut cookie).cast(), &raw mut length) };
+    if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }

@@ -85,7 +85,7 @@ impl Cores {
     }
 
     /// Makes every CPU count in `bank` from its next packet on. Packets in flight may still be counted in the other one until
-    /// [`wait_for_packets_in_flight`] returns.
+    /// [`Grace::wait`](super::grace::Grace::wait) returns.
     pub(super) fn set_bank(&mut self, bank: u32) {
         for cpu in 0..self.count() {
             // SAFETY: within a mapped element and aligned; both sides only load and store it whole.
@@ -147,25 +147,4 @@ impl Cores {
 unsafe fn volatile_words(from: *const u64, words: usize) -> impl Iterator<Item = u64> {
     // SAFETY: within the range, as the caller promises.
     (0..words).map(move |word| unsafe { from.add(word).read_volatile() })
-}
-
-const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
-const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-
-fn membarrier(command: libc::c_int) -> io::Result<libc::c_long> {
-    // SAFETY: a system call without pointers.
-    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
-        -1 => Err(io::Error::last_os_error()),
-        answer => Ok(answer),
-    }
-}
-
-/// Whether this kernel can [wait for packets in flight](wait_for_packets_in_flight): it cannot with CPUs that run without ticks.
-pub(super) fn can_wait() -> bool {
-    membarrier(MEMBARRIER_CMD_QUERY).is_ok_and(|offered| offered & libc::c_long::from(MEMBARRIER_CMD_GLOBAL) != 0)
-}
-
-/// Returns once every program that was running when it was called has finished: a grace period of read-copy-update.
-pub(super) fn wait_for_packets_in_flight() -> io::Result<()> {
-    membarrier(MEMBARRIER_CMD_GLOBAL).map(drop)
 }

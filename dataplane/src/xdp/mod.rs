@@ -7,6 +7,7 @@
 
 mod cost;
 pub(crate) mod device;
+mod grace;
 mod hook;
 mod inject;
 mod link;
@@ -22,9 +23,10 @@ mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
 pub use device::{DeviceCounters, link_of, merged};
+pub use grace::Wait;
 pub use inject::{Injector, Offload};
 pub use live::LiveSender;
-pub use pins::{DIRECTORY, Left, detach, left, supported};
+pub use pins::{DIRECTORY, Left, MOUNT, detach, left, supported};
 pub use sender::Sender;
 
 use crate::capabilities::{Capabilities, Direction};
@@ -38,10 +40,10 @@ use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_core::{Bank, Link, Settings};
+use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
 use link::Hooks;
-use mapped::{can_wait, wait_for_packets_in_flight};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -91,6 +93,8 @@ pub struct Options {
     pub pins: Option<Keep>,
     /// What the ingress program does.
     pub task: Task,
+    /// How rotations wait for packets in flight; the first way that works if `None`.
+    pub wait: Option<Wait>,
 }
 
 /// What an ingress program does.
@@ -117,7 +121,7 @@ impl Options {
     /// Counts in native mode and leaves nothing behind.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Options { settings, mode: Mode::default(), slot_ns: 1_000_000, pins: None, task: Task::Count }
+        Options { settings, mode: Mode::default(), slot_ns: 1_000_000, pins: None, task: Task::Count, wait: None }
     }
 
     /// Where the program is attached.
@@ -129,7 +133,19 @@ impl Options {
         }
     }
 
-    /// The program that does it, on an interface with this link layer.
+    /// The program that does it, and the one that does it to packets in several pieces as well, if there is one. In which order they are
+    /// tried: drivers hand over packets in one piece unless they are large, while the generic path would have to copy those that are not.
+    fn programs(&self, direction: Direction, link: Link) -> Vec<&'static str> {
+        let plain = self.program(direction, link);
+        let pieces = match plain {
+            object::XDP => object::XDP_FRAGS,
+            object::XDP_ALL => object::XDP_ALL_FRAGS,
+            _ => return vec![plain],
+        };
+        if self.mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
+    }
+
+    /// The program for packets in one piece, on an interface with this link layer.
     fn program(&self, direction: Direction, link: Link) -> &'static str {
         let on_tcx = self.hooks(direction) != Hooks::Xdp;
         match (on_tcx, self.settings.beyond_cardinality()) {
@@ -168,6 +184,7 @@ pub struct Xdp {
 struct Running {
     hooks: Vec<Hook>,
     tables: Tables,
+    grace: Grace,
     phase: Phase,
     next_window: u64,
     /// What is to be told.
@@ -224,6 +241,12 @@ impl Xdp {
     }
 }
 
+/// How rotations wait for packets in flight on this machine; `None` if they cannot.
+#[must_use]
+pub fn wait() -> Option<Wait> {
+    Grace::choose(None).ok().map(|grace| grace.wait_of())
+}
+
 /// CPUs that may ever run; programs index their array by CPU number.
 fn cpus() -> usize {
     aya::util::nr_cpus().unwrap_or(1)
@@ -244,24 +267,27 @@ impl Dataplane for Xdp {
         }
         self.capabilities.check(&self.options.settings)?;
         tables.check(&self.options.settings, &self.capabilities.interface)?;
-        if !can_wait() {
-            let problem = "this kernel cannot wait for packets in flight (membarrier); boot it without the parameter nohz_full";
-            return Err(Error::Kernel { interface: self.capabilities.interface.clone(), problem: problem.to_owned() });
-        }
+        let grace = Grace::choose(self.options.wait).map_err(|error| {
+            let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
+            let problem = format!("cannot wait for packets in flight: the kernel takes neither {ways}: {error}");
+            Error::Kernel { interface: self.capabilities.interface.clone(), problem }
+        })?;
+        tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
-        let mut any_adopted = false;
+        let (mut any_adopted, mut said) = (false, Vec::new());
         for place in &self.capabilities.places {
             let hook = if self.attach { hook::attached } else { hook::detached };
-            let Hooked { hook, adopted, programs } = hook(place, &self.options, tables)?;
+            let Hooked { hook, adopted, programs, said: news } = hook(place, &self.options, tables)?;
             any_adopted |= adopted;
+            said.extend(news);
             hooks.push(hook);
             *locked(&self.programs) = programs;
         }
         let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic(&self.options));
-        let said = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
-        let said = said.map(Event::Notice).collect();
+        let told = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
+        said.extend(told.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
-        let mut running = Running { hooks, tables: tables.clone(), phase: Phase::Ready, next_window, said, ended: false };
+        let mut running = Running { hooks, tables: tables.clone(), grace, phase: Phase::Ready, next_window, said, ended: false };
         if !any_adopted {
             self.running = Some(running);
             return Ok(None);
@@ -295,9 +321,9 @@ impl Dataplane for Xdp {
             let now = now_ns();
             running.hooks.iter_mut().try_for_each(|hook| hook.flip(now))?;
         }
-        wait_for_packets_in_flight().map_err(|error| Error::Kernel {
+        running.grace.wait().map_err(|error| Error::Kernel {
             interface,
-            problem: format!("cannot wait for packets in flight (membarrier): {error}"),
+            problem: format!("cannot wait for packets in flight ({}): {error}", running.grace.wait_of().name()),
         })?;
         running.phase = Phase::Closed;
         let Running { hooks, tables, .. } = running;
@@ -338,6 +364,9 @@ impl Dataplane for Xdp {
 impl Running {
     /// Looks after the programs. What several say alike is told once.
     fn look(&mut self, options: &Options) {
+        if self.ended {
+            return;
+        }
         let mut said = Vec::new();
         self.hooks
             .iter_mut()
@@ -349,7 +378,7 @@ impl Running {
             }
         }
         let counting = |hook: &Hook| hook.state == State::Counting;
-        if !self.ended && !self.hooks.iter().any(counting) {
+        if !self.hooks.iter().any(counting) {
             self.ended = true;
             self.said.push(Event::TrafficEnded);
         }

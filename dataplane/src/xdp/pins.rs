@@ -1,6 +1,7 @@
 //! What stays in the kernel when a controller dies, and how the next one goes on with it.
 //!
-//! Every place that is counted has a directory of pins on the BPF file system: `link` keeps the program attached, `cores` is the
+//! Every place that is counted has a directory of pins on the BPF file system, named by the direction, the interface's number and its network
+//! namespace's, since names change, and others use them too: `link` keeps the program attached, `cores` is the
 //! array it counts in, `shared` the sketches that all CPUs count in, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
 //! a lock on it, which the kernel lifts when the process dies.
 //!
@@ -15,8 +16,10 @@
 //! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
 //! between publishing it and step 3; none is ever lost.
 
-use super::link::Link;
+use super::device;
+use super::link::{self, Link};
 use super::object::{NoteArray, Plain};
+use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
@@ -51,6 +54,8 @@ pub(super) struct Note {
     precision: u32,
     /// Settings of all measurements that are beside distinct flows.
     others: [u32; OTHERS],
+    /// What the interface was called when counting began, with zeros behind.
+    interface: [u8; NAME],
     seed: u64,
     slot_ns: u64,
     /// As in the programs' global of that name.
@@ -79,7 +84,7 @@ pub(super) struct Identity {
 }
 
 impl Note {
-    pub(super) fn new(identity: &Identity, interface_index: u32, now_ns: u64) -> Self {
+    pub(super) fn new(identity: &Identity, interface: &str, interface_index: u32, now_ns: u64) -> Self {
         let cardinality::Settings { mode, key, hash, precision } = identity.settings.cardinality;
         Note {
             version: VERSION,
@@ -89,6 +94,7 @@ impl Note {
             hash: hash as u32,
             precision: precision.bits(),
             others: others(&identity.settings),
+            interface: named_in_bytes(interface),
             seed: identity.seed,
             slot_ns: identity.slot_ns,
             boot_ns: identity.boot_ns,
@@ -108,6 +114,25 @@ impl Note {
         self.active ^= 1;
         self.unpublished = 1;
         self.opened_ns[self.active as usize & 1] = now_ns;
+    }
+
+    /// Lets nothing begin after `now_ns`, nor a window after the one behind it: so it looks if the clock was set back. Gives whether
+    /// anything did.
+    pub(super) fn rein_in(&mut self, now_ns: u64) -> bool {
+        let before = *self;
+        let active = self.active as usize & 1;
+        let opened = &mut self.opened_ns;
+        opened[active] = opened[active].min(now_ns);
+        opened[active ^ 1] = opened[active ^ 1].min(opened[active]);
+        let first = if self.unpublished == 0 { opened[active] } else { opened[active ^ 1] };
+        self.since_ns = self.since_ns.min(first);
+        *self != before
+    }
+
+    /// What the interface was called when counting began.
+    fn interface(&self) -> String {
+        let name = self.interface.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
     }
 
     /// When the windows began that were not published yet, oldest first.
@@ -152,6 +177,15 @@ impl Note {
     }
 }
 
+/// Room for the name of an interface and the zero behind it.
+const NAME: usize = libc::IFNAMSIZ;
+
+fn named_in_bytes(interface: &str) -> [u8; NAME] {
+    let mut name = [0; NAME];
+    name[..NAME - 1].iter_mut().zip(interface.bytes()).for_each(|(place, byte)| *place = byte);
+    name
+}
+
 /// Room for the settings of measurements; even, so that what follows is aligned.
 const OTHERS: usize = 6;
 
@@ -192,23 +226,59 @@ fn registers(value: u32) -> String {
         .map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
 }
 
+/// This thread's network namespace: a number that no other one ever has, or before Linux 5.14 that of its file.
 fn network_namespace() -> u64 {
-    fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
+    let file = || fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
+    link::network_namespace().unwrap_or_else(|_| file())
 }
 
-/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file system.
+/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file system, and nobody else but root can put
+/// something else in the place of what is pinned there.
 ///
 /// # Errors
 /// [`Error::Pins`], with what to do.
 pub fn supported(directory: &Path) -> Result<(), Error> {
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
-    match statfs(existing).map(|file_system| file_system.filesystem_type() == BPF_FS_MAGIC) {
-        Ok(true) => Ok(()),
-        _ => Err(Error::Pins {
-            directory: directory.to_owned(),
-            problem: format!("{} is not on a BPF file system; `mount -t bpf bpf /sys/fs/bpf` mounts one", existing.display()),
-        }),
-    }
+    let problem = if is_bpf(existing) {
+        exposed(existing)
+    } else {
+        Some(format!("{} is not on a BPF file system; `{MOUNT}` mounts one", existing.display()))
+    };
+    problem.map_or(Ok(()), |problem| Err(Error::Pins { directory: directory.to_owned(), problem }))
+}
+
+/// Mounts a BPF file system that is root's alone: by default everybody may write to one.
+pub const MOUNT: &str = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf";
+
+fn is_bpf(path: &Path) -> bool {
+    statfs(path).is_ok_and(|file_system| file_system.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// Who else could remove or replace what is pinned in a directory of a BPF file system, and what to do about it.
+fn exposed(directory: &Path) -> Option<String> {
+    let own = rustix::process::geteuid().as_raw();
+    directory.ancestors().take_while(|path| is_bpf(path)).find_map(|path| {
+        let name = path.display();
+        let found = fs::symlink_metadata(path).ok()?;
+        let mounted = !path.parent().is_some_and(is_bpf);
+        if found.file_type().is_symlink() && !mounted {
+            return Some(format!("{name} is a symbolic link, which may lead elsewhere later; give the directory itself"));
+        }
+        // Of a link to the mount the target counts.
+        let found = fs::metadata(path).ok()?;
+        if found.uid() != 0 && found.uid() != own {
+            let user = found.uid();
+            return Some(format!(
+                "{name} belongs to user {user}, who could remove or replace what is pinned there; remove it (`rm -r {name}`), and keep \
+                 others out: `chmod 0700` on the mount"
+            ));
+        }
+        // What is in a sticky directory is removed by its owner only.
+        let (shared, sticky) = (found.mode() & 0o022 != 0, found.mode() & 0o1000 != 0);
+        (shared && !(mounted && sticky)).then(|| {
+            format!("others may write to {name}, and could remove or replace what is pinned there; `chmod 0700 {name}` keeps them out")
+        })
+    })
 }
 
 /// The locked directory of one place.
@@ -231,16 +301,15 @@ pub(super) struct Found {
 
 impl Pins {
     /// Locks the directory of a place, making it if it is not there.
-    pub(super) fn claim(root: &Path, place: &Place) -> Result<Self, Error> {
+    pub(super) fn claim(root: &Path, place: &Place, index: u32) -> Result<Self, Error> {
         supported(root)?;
-        let directory = root.join(name(place));
+        let directory = root.join(Spot::here(place.direction, index).name());
         let failed = |what: &str, error: &io::Error| Error::Pins { directory: directory.clone(), problem: refused(what, error) };
         fs::create_dir_all(&directory).map_err(|error| failed("make this directory", &error))?;
+        // Once more, since others may have been quicker to make it.
+        supported(&directory)?;
         Self::lock(directory.clone()).map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                let problem = format!("another flowgauge is counting {place}; stop that one first");
-                Error::Pins { directory: directory.clone(), problem }
-            }
+            TryLockError::WouldBlock => Error::Pins { directory: directory.clone(), problem: at_work(place) },
             TryLockError::Error(error) => failed("lock this directory", &error),
         })
     }
@@ -258,6 +327,19 @@ impl Pins {
     /// Whether a program is counting here, attached by a process that is gone. What else is here is of no use to anyone.
     pub(super) fn is_counting(&self) -> bool {
         self.path(LINK).exists()
+    }
+
+    /// Whether the program left here is at no interface any more.
+    fn is_dead(&self) -> bool {
+        Link::open(&self.link()).and_then(|link| link.attachment()).is_ok_and(|attachment| attachment.index.is_none())
+    }
+
+    /// Where it counts, by the name that the interface has now or, if it is gone or elsewhere, had when counting began.
+    fn place(&self, spot: &Spot) -> Place {
+        let now = if spot.is_here() { device::name(spot.index) } else { None };
+        let noted = || self.notes().ok().and_then(|notes| notes.get(&0, 0).ok()).map(|Plain(note)| note.interface());
+        let interface = now.or_else(noted).unwrap_or_else(|| format!("interface {}", spot.index));
+        Place { interface, direction: spot.direction }
     }
 
     /// Removes what was pinned, the link first: without it the rest is rubbish.
@@ -279,6 +361,14 @@ impl Pins {
 
     pub(super) fn failed(&self, what: &str, error: &dyn std::error::Error) -> Error {
         Error::Pins { directory: self.directory.clone(), problem: format!("cannot {what}: {}", chain(error)) }
+    }
+
+    /// Comes into the place of pins of the same memory, which are removed.
+    pub(super) fn take_over(mut self, earlier: &mut Pins) {
+        self.leave = earlier.leave;
+        self.note = earlier.note.take();
+        let mut earlier = std::mem::replace(earlier, self);
+        earlier.leave = false;
     }
 
     /// Pins all but the link.
@@ -375,56 +465,120 @@ pub struct Left {
     pub since_ns: Option<u64>,
 }
 
-/// What processes that are gone left counting below `root`. Nothing is changed.
+/// Where a program counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    direction: Direction,
+    index: u32,
+    namespace: u64,
+}
+
+impl Spot {
+    /// In this network namespace.
+    fn here(direction: Direction, index: u32) -> Self {
+        Spot { direction, index, namespace: network_namespace() }
+    }
+
+    fn is_here(&self) -> bool {
+        self.namespace == network_namespace()
+    }
+
+    /// The directory's name; the BPF file system takes no dots.
+    fn name(&self) -> String {
+        format!("{}-{}-{}", self.direction.name(), self.index, self.namespace)
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let direction = parts.next()?;
+        let direction = Direction::ALL.into_iter().find(|known| known.name() == direction)?;
+        let spot = Spot { direction, index: parts.next()?.parse().ok()?, namespace: parts.next()?.parse().ok()? };
+        parts.next().is_none().then_some(spot)
+    }
+}
+
+/// The places that have a directory below `root`.
+fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
+    let failed = |error: io::Error| Error::Pins { directory: root.to_owned(), problem: refused("list this directory", &error) };
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut spots = Vec::new();
+    for entry in entries {
+        let directory = entry.map_err(failed)?.path();
+        if let Some(spot) = directory.file_name().and_then(|name| Spot::of(name.to_str()?)) {
+            spots.push((directory, spot));
+        }
+    }
+    Ok(spots)
+}
+
+/// What processes that are gone left counting below `root` on interfaces of this network namespace. Nothing is changed.
 ///
 /// # Errors
 /// [`Error::Pins`] if the directory cannot be listed.
 pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
     let mut left = Vec::new();
-    for (directory, place) in places(root)? {
+    for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
         // A run that begins in the moment for which this lock is held would find the place taken.
         let Ok(mut pins) = Pins::lock(directory) else { continue };
         pins.leave = true;
         if pins.is_counting() {
             let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
-            left.push(Left { place, since_ns: note.map(|Plain(note)| note.since_ns) });
+            left.push(Left { place: pins.place(&spot), since_ns: note.map(|Plain(note)| note.since_ns) });
         }
     }
     left.sort_by(|one, other| one.place.cmp(&other.place));
     Ok(left)
 }
 
-/// The places that have a directory below `root`.
-fn places(root: &Path) -> Result<Vec<(PathBuf, Place)>, Error> {
-    let failed = |error: io::Error| Error::Pins { directory: root.to_owned(), problem: refused("list this directory", &error) };
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed)?,
-    };
-    let mut places = Vec::new();
-    for entry in entries {
-        let directory = entry.map_err(failed)?.path();
-        if let Some(place) = directory.file_name().and_then(|name| place_of(name.to_str()?)) {
-            places.push((directory, place));
-        }
+/// Removes what is left of interfaces that had the name of this one and are gone. Gives whether there was anything.
+pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
+    let mut forgotten = false;
+    let mut spots = spots(root).unwrap_or_default();
+    spots.retain(|(_, spot)| spot.is_here() && spot.direction == place.direction && spot.index != index);
+    for (directory, spot) in spots {
+        let Ok(mut pins) = Pins::lock(directory) else { continue };
+        pins.leave = !(pins.is_dead() && pins.place(&spot) == *place);
+        forgotten |= !pins.leave;
     }
-    Ok(places)
+    forgotten
 }
 
-/// Ends what processes that are gone left counting below `root`, on one interface or on all. Returns the names of the places.
+/// Ends what processes that are gone left counting below `root`, on one interface or on all of this network namespace, and removes what is
+/// left of interfaces that are gone. Returns the names of the places.
 ///
 /// # Errors
 /// [`Error::Pins`] if a process is still at work there, or the system refuses; what comes before is ended.
 pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error> {
-    let failed = |what: &str, error: &io::Error| Error::Pins { directory: root.to_owned(), problem: refused(what, error) };
     let mut ended = Vec::new();
-    for (_, place) in places(root)? {
-        if interface.is_some_and(|interface| interface != place.interface) {
+    for (directory, spot) in spots(root)? {
+        let named = |place: &Place| interface.is_none_or(|interface| interface == place.interface);
+        let mut pins = match Pins::lock(directory.clone()) {
+            Ok(pins) => pins,
+            Err(TryLockError::WouldBlock) if spot.is_here() => {
+                let interface = device::name(spot.index).unwrap_or_default();
+                let place = Place { interface, direction: spot.direction };
+                if !named(&place) {
+                    continue;
+                }
+                return Err(Error::Pins { directory, problem: at_work(&place) });
+            }
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Error(error)) => {
+                return Err(Error::Pins { directory, problem: refused("lock this directory", &error) });
+            }
+        };
+        pins.leave = true;
+        let place = pins.place(&spot);
+        // In another network namespace the name may be that of another interface, which somebody counts on.
+        if !named(&place) || !spot.is_here() && !pins.is_dead() {
             continue;
         }
-        let pins = Pins::claim(root, &place)?;
         let counting = pins.is_counting();
-        pins.clear().map_err(|error| failed("remove pins", &error))?;
+        pins.clear().map_err(|error| Error::Pins { directory, problem: refused("remove pins", &error) })?;
+        pins.leave = false;
         if counting {
             ended.push(place.to_string());
         }
@@ -433,15 +587,8 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
     Ok(ended)
 }
 
-/// A file name: the BPF file system takes no dots, and interfaces have no colons.
-fn name(place: &Place) -> String {
-    format!("{}-{}", place.interface.replace('.', ":"), place.direction.name())
-}
-
-fn place_of(name: &str) -> Option<Place> {
-    let (interface, direction) = name.rsplit_once('-')?;
-    let direction = crate::Direction::ALL.into_iter().find(|known| known.name() == direction)?;
-    Some(Place { interface: interface.replace(':', "."), direction })
+fn at_work(place: &Place) -> String {
+    format!("another flowgauge is counting {place}; stop that one first")
 }
 
 fn refused(what: &str, error: &io::Error) -> String {
@@ -460,27 +607,25 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Direction;
 
     #[test]
-    fn file_names_lead_back_to_their_places() {
-        for interface in ["eth0", "eth0.100", "a-b-ingress", "br:x"] {
-            for direction in Direction::ALL {
-                let place = Place { interface: interface.to_owned(), direction };
-                assert!(!name(&place).contains('.'));
-                if !interface.contains(':') {
-                    assert_eq!(place_of(&name(&place)), Some(place));
-                }
+    fn directories_lead_back_to_their_places() {
+        for direction in Direction::ALL {
+            for spot in [Spot { direction, index: 3, namespace: u64::MAX }, Spot::here(direction, 17)] {
+                assert!(!spot.name().contains('.'));
+                assert_eq!(Spot::of(&spot.name()), Some(spot));
             }
         }
-        assert_eq!(place_of("rubbish"), None);
+        for name in ["rubbish", "ingress", "ingress-3", "ingress-3-1-1", "eth0-ingress", "ingress-x-1"] {
+            assert_eq!(Spot::of(name), None);
+        }
     }
 
     fn note(change: impl FnOnce(&mut Identity)) -> Note {
         let settings = Settings::default();
         let mut identity = Identity { settings, seed: 1, slot_ns: 1000, boot_ns: 5_000 };
         change(&mut identity);
-        Note::new(&identity, 3, 10)
+        Note::new(&identity, "eth0", 3, 10)
     }
 
     #[test]
@@ -497,6 +642,22 @@ mod tests {
         assert_eq!(told(|identity| identity.slot_ns = 7), "", "slots matter to staggered registers only");
         let moved = Note { interface_index: 4, ..kept };
         assert!(kept.difference(&moved).unwrap_or_default().contains("which is gone"));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_negative_window() {
+        let mut kept = note(|_| {});
+        kept.flip(100);
+        assert!(!kept.rein_in(100), "nothing is wrong");
+        assert!(kept.rein_in(50));
+        assert_eq!((kept.since_ns, kept.open_windows()), (10, vec![10, 50]));
+        assert!(kept.rein_in(5));
+        assert_eq!((kept.since_ns, kept.open_windows()), (5, vec![5, 5]));
+        // Set back between two rotations.
+        kept.flip(3);
+        assert!(kept.rein_in(1_000));
+        assert_eq!((kept.since_ns, kept.open_windows()), (3, vec![3, 3]));
+        assert_eq!(kept.interface(), "eth0");
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn prepare() -> Result<(), String> {
     let none: Option<&str> = None;
     let private = mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none);
     private
-        .and_then(|()| mount(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), none))
+        .and_then(|()| mount(Some("bpf"), "/sys/fs/bpf", Some("bpf"), MsFlags::empty(), Some("mode=0700")))
         .map_err(|error| format!("the right to mount a BPF file system ({error})"))?;
     pair(SENDER, RECEIVER).map_err(|error| format!("veth devices and the program ip ({error})"))
 }

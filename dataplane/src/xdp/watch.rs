@@ -3,13 +3,14 @@
 //! What is found is put right where that is possible, and told. A window in which packets may have passed uncounted is marked.
 
 use super::device;
-use super::hook::{Hook, attach, loading, put, refused};
+use super::hook::{Hook, attach, loading, put, refused, xdp};
 use super::link::{self, Attachment, Hooks, Link};
 use super::{Mode, Options};
 use crate::Event;
 use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::poll::port::Interface;
+use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
 /// Looks, of which there are some ten a second, between two attempts to attach a program again.
@@ -47,6 +48,8 @@ pub(super) struct Seen {
     before: Vec<u32>,
     /// Whether it was told that pins cannot be made anew.
     unpinned: bool,
+    /// Looks since the interface is there again.
+    looks: u32,
 }
 
 impl Seen {
@@ -55,7 +58,16 @@ impl Seen {
         let interface = Interface::new(name).ok();
         let queues = interface.as_ref().map_or(1, Interface::receive_queues);
         let running = interface.as_ref().and_then(Interface::is_running).unwrap_or(true);
-        Seen { at: Instant::now(), name: name.to_owned(), queues, running, contests: 0, before: Vec::new(), unpinned: false }
+        Seen {
+            at: Instant::now(),
+            name: name.to_owned(),
+            queues,
+            running,
+            contests: 0,
+            before: Vec::new(),
+            unpinned: false,
+            looks: 0,
+        }
     }
 }
 
@@ -70,14 +82,17 @@ impl Hook {
     pub(super) fn look(&mut self, options: &Options, said: &mut Vec<Event>) {
         let before = std::mem::replace(&mut self.seen.at, Instant::now());
         if self.state == State::Gone {
+            self.return_to(before, options, said);
             return;
         }
         let Some(name) = device::name(self.note.interface_index) else {
             self.state = State::Gone;
+            self.seen.looks = 0;
             self.mark_gap();
             said.push(Event::Warning(format!("{}: the interface is gone, and the program with it", self.place)));
             return;
         };
+        self.remember_losses();
         if name != self.seen.name {
             let kept = &self.place.interface;
             said.push(Event::Notice(format!(
@@ -91,6 +106,35 @@ impl Hook {
             self.follow_order(before, options, said);
             self.follow_queues(before, options, said);
             self.follow_pins(said);
+        }
+    }
+
+    /// Whether an interface is there again that was gone.
+    fn return_to(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
+        let Some(index) = device::index(&self.place.interface) else {
+            self.seen.looks = 0;
+            return;
+        };
+        self.mark_gap();
+        let tried = self.seen.looks > 0;
+        self.seen.looks += 1;
+        if self.seen.looks % PATIENCE != 1 {
+            return;
+        }
+        match self.begin_again(index, options) {
+            Ok(()) => {
+                self.state = State::Counting;
+                self.seen = Seen::at(&self.place.interface);
+                let missed = if tried { "until now".to_owned() } else { format!("in up to {} before", lasted(before.elapsed())) };
+                said.push(Event::Warning(format!(
+                    "{}: the interface is there again, and counted again; what crossed it {missed} is missing",
+                    self.place
+                )));
+            }
+            Err(error) if !tried => {
+                said.push(Event::Warning(format!("{}: the interface is there again, but is not counted: {error}", self.place)));
+            }
+            Err(_) => {}
         }
     }
 
@@ -269,11 +313,11 @@ impl Hook {
     /// the same. No queue is without it meanwhile that had it.
     fn renew(&mut self, options: &Options) -> Result<(), Error> {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
-        let name = options.program(self.place.direction, self.layer);
-        let unloaded = super::hook::xdp(programs, name).and_then(|program| program.unload());
-        match unloaded {
-            Ok(()) | Err(aya::programs::ProgramError::NotLoaded) => {}
-            Err(error) => return Err(refused(&self.place, loading(&error))),
+        for name in options.programs(self.place.direction, self.layer) {
+            match xdp(programs, name).and_then(|program| program.unload()) {
+                Ok(()) | Err(ProgramError::NotLoaded) => {}
+                Err(error) => return Err(refused(&self.place, loading(&error))),
+            }
         }
         put(&self.place, self.layer, options, programs, link)?;
         self.program = link.attachment().ok().map(|attachment| attachment.program);

@@ -172,32 +172,40 @@ fn btf(machine: &Machine) -> Check {
 }
 
 fn bpffs(machine: &Machine) -> Check {
-    const MOUNT: &str = "`mount -t bpf bpf /sys/fs/bpf`, which only keeping a program beyond its process takes";
+    let mount = format!("`{}`, which only keeping a program beyond its process takes", xdp::MOUNT);
     let Some(mounts) = machine.text("proc/self/mounts") else {
-        return Check::warning("bpffs", "the mounts cannot be read", MOUNT);
+        return Check::warning("bpffs", "the mounts cannot be read", mount);
     };
-    let mut bpf = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|mount| mount.get(2) == Some(&"bpf"));
-    match bpf.next().as_deref() {
-        Some([_, place, ..]) => Check::ok("bpffs", format!("mounted at {place}")),
-        _ => Check::warning("bpffs", "not mounted; counting does without", MOUNT),
+    let bpf = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        let (place, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
+        (kind == "bpf").then_some((place, options))
+    };
+    let Some((place, options)) = mounts.lines().find_map(bpf) else {
+        return Check::warning("bpffs", "not mounted; counting does without", mount);
+    };
+    // The kernel does not tell the mode it takes by default, with which everybody may write.
+    let mode = options.split(',').find_map(|option| u32::from_str_radix(option.strip_prefix("mode=")?, 8).ok());
+    if mode.is_none_or(|mode| mode & 0o022 != 0) {
+        let found = format!("mounted at {place}, where every user may take the names of pins");
+        return Check::warning("bpffs", found, format!("`chmod 0700 {place}`, and mount it with -o mode=0700"));
     }
+    Check::ok("bpffs", format!("mounted at {place}"))
 }
 
 fn membarrier(machine: &Machine) -> Check {
     let isolated = machine.text("sys/devices/system/cpu/nohz_full").filter(|cpus| listed(cpus).is_some());
     let offered = if machine.live { membarrier_query().contains_command(MembarrierCommand::Global) } else { isolated.is_none() };
-    match (offered, isolated) {
-        (true, _) => Check::ok("membarrier", "offered: rotations can wait for packets in flight"),
-        (false, Some(cpus)) => {
-            let found = format!("not offered, because CPUs {cpus} run without ticks (nohz_full)");
-            Check::no("membarrier", found, "boot without the kernel's parameter nohz_full")
-        }
-        (false, None) => Check::no(
-            "membarrier",
-            "not offered",
-            "use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow it",
-        ),
+    if offered {
+        return Check::ok("membarrier", "offered: rotations can wait for packets in flight");
     }
+    let why = isolated.map_or_else(String::new, |cpus| format!(", because CPUs {cpus} run without ticks (nohz_full)"));
+    if !machine.live || xdp::wait() == Some(xdp::Wait::MapOfMaps) {
+        return Check::ok("membarrier", format!("not offered{why}: rotations wait for packets in flight by a map of maps instead"));
+    }
+    let advice = "give it CAP_BPF for a map of maps, or use a kernel built with CONFIG_MEMBARRIER; a container's seccomp profile must allow \
+                  one of them";
+    Check::no("membarrier", format!("not offered{why}, and no map of maps can be made"), advice)
 }
 
 /// Bytes of the kernel's array of cores, and the number of its elements.
