@@ -10,7 +10,7 @@ use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Monotonic, Trace, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::output::{Csv, Format, Idle, Json, Look, Tee, Times, escaped};
+use flowgauge_ctl::output::{Csv, Format, Idle, Json, Look, Tee, Times};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -89,7 +89,7 @@ fn conduct<C: Clock>(
         None => printed,
     });
     if watch.is_none() {
-        announce(options, &plan, &dataplane.capabilities().interface);
+        announce(options, &plan);
     }
     match Controller::start(dataplane, plan, clock)?.run(&mut sinks) {
         Ok(summary) => conclude(&summary, problems.all()),
@@ -102,12 +102,12 @@ fn conduct<C: Clock>(
 }
 
 /// Tells who waits for the first line of a table how long that takes.
-fn announce(options: &Options, plan: &Plan, interface: &str) {
+fn announce(options: &Options, plan: &Plan) {
     let table = options.format.unwrap_or_default() == Format::Table;
     let watched = io::stdout().is_terminal() && io::stderr().is_terminal() && tracing::enabled!(tracing::Level::WARN);
     let Some(window) = plan.intervals.window.filter(|_| table && watched && options.staggered.is_none()) else { return };
     let window = humantime::format_duration(window);
-    eprintln!("counting {}: a line every {window}, Ctrl-C ends", escaped(interface));
+    eprintln!("counting; a line every {window}, Ctrl-C ends");
 }
 
 /// How the table looks; trace time is told since its start, live time as of clocks on the wall.

@@ -164,6 +164,38 @@ fn live_times_are_those_of_clocks_on_the_wall() {
     assert!(shown(&["--utc"], "XYZ-2").ends_with(", times are UTC"));
 }
 
+/// What a command prints on a terminal of so many columns; `None` where nothing makes one.
+fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
+    let command = format!("stty cols {columns}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_flowgauge"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("RUST_LOG");
+    // The terminal knows its width better.
+    script.env("FLOWGAUGE_STATUS_DIR", "/dev/null/nowhere").env("COLUMNS", "200").env("TERM", "xterm");
+    let output = script.output().ok()?;
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).unwrap().replace('\r', ""))
+}
+
+#[test]
+fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
+    let port = "run --port memory:unique,rate=10k --duration 1s --truth";
+    let Some(long) = on_terminal(60, &format!("{port} --window 1h")) else {
+        println!("skipped: needs script (bsdutils)");
+        return;
+    };
+    assert!(long.lines().any(|line| line.contains(" read ")), "{long}");
+    assert!(long.lines().filter(|line| !line.contains("WARN")).all(|line| line.chars().count() <= 60), "{long}");
+    assert!(long.contains("counting; a line every 1h, Ctrl-C ends") && long.contains('\u{1b}'), "{long}");
+    let [short, plain] =
+        ["--window 10s", "--window 10s --color never"].map(|options| on_terminal(100, &format!("{port} {options}")).unwrap());
+    assert!(!short.contains(" read ") && short.contains('\u{1b}'), "{short}");
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+    let header = short.lines().find(|line| line.contains("window")).unwrap();
+    assert!(header.chars().count() > 80, "{header}");
+    let quiet = on_terminal(80, &format!("{port} -q")).unwrap();
+    assert!(!quiet.contains("counting") && !quiet.contains("WARN"), "{quiet}");
+}
+
 #[test]
 fn a_live_run_takes_its_port_from_the_configuration_file() {
     let scratch = Scratch::new("live-config");

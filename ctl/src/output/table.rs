@@ -268,7 +268,7 @@ impl<W: Write> Table<W> {
         );
         let packets = counters.packets();
         let mut phrases = vec![format!("{} in {}", counted(packets, "packet"), lasted(span_ns)), counted(counters.bytes, "byte")];
-        if seconds > 0.0 {
+        if seconds > 0.0 && packets > 0 {
             phrases.push(format!("{} packets/s", scaled(packets as f64 / seconds)));
             phrases.push(format!("{} bits/s", scaled(counters.bytes as f64 * 8.0 / seconds)));
         }
@@ -292,12 +292,16 @@ impl<W: Write> Table<W> {
                 phrases.push(format!("truth {}{error}", grouped(*truth)));
             }
             push_line(text, &below(&phrases));
-            let registers = counted(cardinality.levels.len() as u64, "register");
-            let mut phrases = vec![format!("estimator {}", cardinality.estimator), registers, format!("hash {}", hash.mode.name())];
-            if hash.seed != 0 {
-                phrases.push(format!("seed {}", hash.seed));
+            // Of several places it is the same, and stands with all together.
+            if !record.part {
+                let registers = counted(cardinality.levels.len() as u64, "register");
+                let mut phrases =
+                    vec![format!("estimator {}", cardinality.estimator), registers, format!("hash {}", hash.mode.name())];
+                if hash.seed != 0 {
+                    phrases.push(format!("seed {}", hash.seed));
+                }
+                push_line(text, &below(&phrases));
             }
-            push_line(text, &below(&phrases));
         }
         self.details(record, text);
         if self.cut && !record.part {
