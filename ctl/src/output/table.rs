@@ -305,7 +305,7 @@ impl<W: Write> Table<W> {
         }
         self.details(record, text);
         if self.cut && !record.part {
-            push_line(text, &below(&["* marks a window that was cut short".to_owned()]));
+            push_line(text, &below(&["* marks a window that was cut short, or of which something is missing".to_owned()]));
         }
     }
 
