@@ -116,12 +116,13 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md) {
         size = 512;
     }
 
-    // 64 bits in two halves, in one access: the lower one overflows if it is above the complement of what is added.
+    // 64 bits in two halves, in one access: the lower one overflows if it is above the complement of what is added. The upper one stays at
+    // its end.
     Register<flowgauge_sum_t, bit<1>>(2, {0, 0}) sum;
     RegisterAction<flowgauge_sum_t, bit<1>, bit<32>>(sum) add = {
         void apply(inout flowgauge_sum_t total) {
             if (total.low > complement) {
-                total.high = total.high + 1;
+                total.high = total.high |+| 1;
             }
             total.low = total.low + term;
         }

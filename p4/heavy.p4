@@ -63,13 +63,14 @@ struct flowgauge_service_t {
         } \
     }
 
-// Counts are kept plus one, because zero tells of a flow that was found.
+// Counts are kept plus one, because zero tells of a flow that was found. They stay at the end of their 32 bits: what comes then is in no
+// flow's own count, and bounds allow for it.
 #define FLOWGAUGE_HEAVY_STAGE(stage) \
     Register<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>>(2 << FLOWGAUGE_STAGE_BITS, {0, 1}) flows##stage; \
     RegisterAction<flowgauge_flow_t, bit<(FLOWGAUGE_STAGE_BITS + 1)>, bit<32>>(flows##stage) find##stage = { \
         void apply(inout flowgauge_flow_t flow, out bit<32> other) { \
             if (flow.signature == FLOWGAUGE_SIGNATURE && flow.count != 1) { \
-                flow.count = flow.count + 1; \
+                flow.count = flow.count |+| 1; \
                 other = 0; \
             } else { \
                 other = flow.count; \
@@ -200,10 +201,10 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 
     action subtract() {
-        difference = count1 - count0;
+        difference = count0 |-| count1;
     }
 
-    // A table, so that the difference is computed before its sign is looked at.
+    // A table, so that the difference is computed before it is looked at.
     table differences {
         actions = { subtract; }
         const default_action = subtract();
@@ -228,7 +229,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.admission.stage = stage;
         md.flowgauge.admission.bank = md.flowgauge.bank;
         md.flowgauge.admission.padding = 0;
-        md.flowgauge.admission.count = smallest + 2;
+        md.flowgauge.admission.count = smallest |+| 2;
     }
 
     action refuse() {}
@@ -285,7 +286,7 @@ control FlowgaugeHeavy(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         FLOWGAUGE_HEAVY_WHEN_ADMITTED(service)
 #endif
         differences.apply();
-        if (difference[31:31] == 1) {
+        if (difference != 0) {
             take1();
         } else {
             take0();

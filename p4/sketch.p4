@@ -14,20 +14,29 @@
 #define FLOWGAUGE_MINUS_1(hashes) hashes.rows01[16:16]
 #define FLOWGAUGE_MINUS_2(hashes) hashes.rows23[0:0]
 
+// A counter that comes within 2^26 of the end of its 32 bits stays there, as it does on other backends: its reader knows then that more
+// packets may have come. Those of a Count Sketch are signed, with an end on each side.
+#define FLOWGAUGE_COUNT_SKETCH_HAS_ROOM(counter) counter < 0x7c000000 || counter > 0x84000000
+#define FLOWGAUGE_COUNT_MIN_HAS_ROOM(counter) counter < 0xfc000000
+
 // A row of a Count Sketch: a counter, its bank above its column, goes up or down. What it says of the flow is the
 // counter with the sign of the flow.
 #define FLOWGAUGE_COUNT_SKETCH_ROW(row, bits) \
     Register<bit<32>, bit<(bits + 1)>>(2 << bits, 0) count_sketch##row; \
     RegisterAction<bit<32>, bit<(bits + 1)>, bit<32>>(count_sketch##row) add##row = { \
         void apply(inout bit<32> counter, out bit<32> said) { \
-            counter = counter + 1; \
-            said = counter; \
+            said = counter + 1; \
+            if (FLOWGAUGE_COUNT_SKETCH_HAS_ROOM(counter)) { \
+                counter = counter + 1; \
+            } \
         } \
     }; \
     RegisterAction<bit<32>, bit<(bits + 1)>, bit<32>>(count_sketch##row) subtract##row = { \
         void apply(inout bit<32> counter, out bit<32> said) { \
             said = 1 - counter; \
-            counter = counter - 1; \
+            if (FLOWGAUGE_COUNT_SKETCH_HAS_ROOM(counter)) { \
+                counter = counter - 1; \
+            } \
         } \
     };
 
@@ -45,8 +54,10 @@
     Register<bit<32>, bit<(bits + 1)>>(2 << bits, 0) count_min##row; \
     RegisterAction<bit<32>, bit<(bits + 1)>, bit<32>>(count_min##row) add##row = { \
         void apply(inout bit<32> counter, out bit<32> said) { \
-            counter = counter + 1; \
-            said = counter; \
+            said = counter + 1; \
+            if (FLOWGAUGE_COUNT_MIN_HAS_ROOM(counter)) { \
+                counter = counter + 1; \
+            } \
         } \
     };
 

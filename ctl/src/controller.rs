@@ -2,12 +2,13 @@
 
 use crate::clock::{Clock, Woken, nanoseconds};
 use crate::estimate::cardinality::EstimateError;
-use crate::estimate::entropy::alarm;
+use crate::estimate::entropy::alarm::{self, Verdict};
 use crate::estimate::heavy::{Flow, KeyText};
+use crate::output::counted;
 use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, Kind, Membership, Record, Report};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Bank, Counters, HashIdentity, KeyKind, Settings, Tabulation};
+use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, Tabulation, WideBank};
 use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, LossCause, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
 use std::time::Duration;
@@ -24,6 +25,8 @@ const LATE_PART: u64 = 10;
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// How often a failed call is repeated before the controller goes on without it.
 const RETRIES: u32 = 8;
+/// Windows in a row that are too small for the alarm, after which the operator is told.
+const SMALL_WINDOWS: u32 = 10;
 /// Flows named by an alarm.
 const TALKERS: usize = 5;
 /// How often a waiting live controller looks for events.
@@ -140,6 +143,10 @@ pub struct Controller<D, C> {
     stalled: bool,
     /// Packets that the last read of this window found.
     last_read: Option<u64>,
+    /// Whether the operator was told of counters that are full.
+    told_of_full_counters: bool,
+    /// Windows in a row with too few packets for the alarm.
+    small_windows: u32,
 }
 
 /// What all windows have in common.
@@ -151,7 +158,7 @@ struct Total {
     /// Losses when the current window began.
     losses: Losses,
     /// All windows together, entropies and their sketches excepted.
-    bank: Option<Box<Bank>>,
+    bank: Option<Box<WideBank>>,
     truth: Option<Truth>,
     hash: Option<HashIdentity>,
     /// Whether a part of a window was lost.
@@ -204,6 +211,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             ended: false,
             stalled: false,
             last_read: None,
+            told_of_full_counters: false,
+            small_windows: 0,
         })
     }
 
@@ -419,6 +428,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 total.add(&record, snapshot, &self.plan.estimation.settings);
                 total.losses = losses.clone();
             }
+            self.warn_of_full_counters(&record);
             sink.record(&record)?;
         }
         self.window_start = end_ns;
@@ -445,6 +455,27 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         self.summary.latest_ns = self.summary.latest_ns.max(late_ns);
         let end = end.min(self.schedule.stop().unwrap_or(u64::MAX));
         (late_ns, self.schedule.windows_until(end).saturating_sub(1))
+    }
+
+    /// Once: a window that is too long for its traffic is hardly the only one.
+    fn warn_of_full_counters(&mut self, record: &Record) {
+        let frequency = record.frequency.as_ref().is_some_and(|frequency| frequency.full_counters > 0);
+        let entropy = record.entropy.iter().any(|entropy| entropy.estimate.saturated);
+        if !(frequency || entropy) || std::mem::replace(&mut self.told_of_full_counters, true) {
+            return;
+        }
+        let of = match (frequency, entropy) {
+            (true, true) => "frequency and entropy",
+            (true, false) => "frequency",
+            (false, _) => "entropy",
+        };
+        let warning = format!(
+            "{}, window {}: counters of {of} are full, since flows have 2 billion packets and more; intervals allow for it; \
+             shorter windows (--window) give exact counts",
+            record.interface, record.window
+        );
+        tracing::warn!("{warning}");
+        self.summary.warnings.push(warning);
     }
 
     fn total_of(&self, part: Option<usize>) -> &Total {
@@ -562,7 +593,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn watch(&mut self, window: u64, record: &Record) -> Option<Alarm> {
         let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
         let alarm = Alarm::of(self.alarm.as_mut()?, packets, &record.entropy)?;
-        if alarm.raised {
+        self.warn_of_small_windows(packets, &alarm);
+        if alarm.raised() {
             self.summary.alarms += 1;
             let entropies = record.entropy.iter().map(|entropy| {
                 let usual =
@@ -570,8 +602,13 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
             });
             let talkers = record.heavy.iter().flat_map(|heavy| {
-                let text =
-                    |flow: &Flow| format!("{} ({} {})", KeyText { kind: heavy.key, key: &flow.key }, flow.count, heavy.unit.name());
+                let text = |flow: &Flow| {
+                    format!(
+                        "{} ({})",
+                        KeyText { kind: heavy.key, key: &flow.key },
+                        counted(flow.count, heavy.unit.name().trim_end_matches('s'))
+                    )
+                };
                 heavy.top.flows.iter().take(TALKERS).map(text)
             });
             let (entropies, talkers): (Vec<String>, Vec<String>) = (entropies.collect(), talkers.collect());
@@ -579,6 +616,26 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             tracing::warn!("window {window}: this looks like a denial of service by many: {}{talkers}", entropies.join(", "));
         }
         Some(alarm)
+    }
+
+    /// Once, when several windows in a row had packets, and too few to judge them.
+    fn warn_of_small_windows(&mut self, packets: u64, alarm: &Alarm) {
+        // Beyond that number the operator knows.
+        if alarm.verdict != Verdict::TooFewPackets {
+            self.small_windows = if self.small_windows < SMALL_WINDOWS { 0 } else { SMALL_WINDOWS };
+        } else if packets > 0 && self.small_windows < SMALL_WINDOWS {
+            self.small_windows += 1;
+            if self.small_windows == SMALL_WINDOWS {
+                let packets = counted(packets, "packet");
+                let warning = format!(
+                    "the alarm judges no window of fewer than {} packets, and the last {SMALL_WINDOWS} had fewer (the last one {packets}); \
+                     make windows longer (--window)",
+                    alarm.least
+                );
+                tracing::warn!("{warning}");
+                self.summary.warnings.push(warning);
+            }
+        }
     }
 
     fn empty(&self, part: Option<usize>) -> Record {
@@ -673,7 +730,7 @@ impl Total {
         }
         self.hash = Some(snapshot.hash);
         match &mut self.bank {
-            Some(bank) => bank.merge(&snapshot.bank, settings),
+            Some(bank) => bank.merge(&*snapshot.bank, settings),
             None => self.bank = Some(snapshot.bank.clone()),
         }
     }

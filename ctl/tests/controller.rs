@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Bank, HashIdentity, HashMode, Settings};
+use flowgauge_core::hash::crc32;
+use flowgauge_core::sketch::{self, FULL, SLACK};
+use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::estimate::frequency::Frequency;
 use flowgauge_ctl::output::Idle;
 use flowgauge_ctl::record::{Estimation, Kind, Record, Report};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
@@ -101,7 +104,7 @@ impl Scripted {
     }
 
     fn whole(&self, packets: u64) -> Snapshot {
-        let mut bank = Box::new(Bank::new());
+        let mut bank = Box::new(WideBank::empty());
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
@@ -887,5 +890,87 @@ fn several_places_are_told_apart_and_together() {
         let lost = |record: &Record| record.drops.get(LossCause::Device);
         let windows: u64 = kept.windows().iter().skip(index).step_by(4).map(|window| lost(window)).sum();
         assert_eq!((windows, lost(total)), (lost(total), index as u64 * 10 * SECOND / PACKET_EVERY / 100));
+    }
+}
+
+/// Counters of frequency as a switch or a long window may leave them, in every window the same.
+struct Filled {
+    scripted: Scripted,
+    settings: Settings,
+    sketch: Box<Sketch>,
+}
+
+impl Filled {
+    fn fill(&self, mut snapshot: Snapshot) -> Snapshot {
+        let kind = self.settings.frequency.mode.sketch().unwrap();
+        snapshot.bank.frequency.merge(&*self.sketch, kind, self.settings.frequency.shape);
+        snapshot
+    }
+}
+
+impl Dataplane for Filled {
+    fn capabilities(&self) -> &Capabilities {
+        self.scripted.capabilities()
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
+        self.scripted.install(tables)
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        self.scripted.sample().map(|snapshot| self.fill(snapshot))
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        self.scripted.rotate().map(|snapshot| self.fill(snapshot))
+    }
+
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.scripted.published(window)
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.scripted.events()
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        self.scripted.losses()
+    }
+}
+
+/// Ten windows in each of which a flow has so many packets by the sketch: what the total says of it, and what is warned of.
+fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
+    let clock = Virtual::at(START);
+    let intervals = intervals(SECOND, 0, 10 * SECOND);
+    let mut plan = plan(intervals, Mode::Off);
+    let settings = &mut plan.estimation.settings;
+    settings.frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
+    let (settings, flow) = (*settings, FlowKey::new(&[10, 0, 0, 1]));
+    plan.report.queries = vec![flow];
+    let (tables, mut sketch) = (Tables::new(&settings, plan.seed), Box::new(Sketch::new()));
+    sketch.update(kind, settings.frequency.shape, crc32(flow.as_bytes()), &tables.tabulation);
+    sketch.cells_mut(settings.frequency.shape).iter_mut().for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
+    let dataplane = Filled { scripted: Scripted::new(&clock), settings, sketch };
+    let mut kept = Kept::default();
+    let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
+    let total = summary.total.unwrap().frequency.unwrap();
+    (total.flows[0].1, summary.warnings)
+}
+
+#[test]
+fn totals_of_many_windows_do_not_wrap() {
+    for kind in SketchKind::ALL {
+        let (total, warnings) = total_of_a_flow(kind, 2_000_000_000);
+        assert_eq!((total.value, total.saturated, warnings.len()), (20e9, false, 0), "{kind:?}: {total:?}");
+        assert!(total.low <= 20e9 && total.high >= 20e9, "{kind:?}: {total:?}");
+    }
+}
+
+#[test]
+fn counters_that_were_full_in_a_window_are_told_of_and_leave_the_total_open_upwards() {
+    for (kind, full) in [(SketchKind::CountMin, u32::MAX - SLACK + 1), (SketchKind::CountSketch, FULL as u32)] {
+        let (total, warnings) = total_of_a_flow(kind, full);
+        assert!(total.saturated && total.value == 10.0 * f64::from(full) && total.high >= total.value, "{kind:?}: {total:?}");
+        assert!(matches!(&warnings[..], [only] if only.contains("counters of frequency are full")), "{warnings:?}");
     }
 }

@@ -7,14 +7,18 @@
 mod captured;
 
 use captured::captured;
+use flowgauge_core::hash::crc32;
 use flowgauge_core::parse::network;
-use flowgauge_core::{Counters, FlowKey, KeyKind, Settings, Shape, SketchKind, entropy};
+use flowgauge_core::{
+    Counters, FlowKey, KeyKind, Settings, Shape, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch, entropy,
+};
+use flowgauge_ctl::estimate::entropy::alarm::{self, Alarm, Verdict};
 use flowgauge_ctl::estimate::entropy::{Entropy, estimate};
 use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports, memory};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 fn settings(key: KeyKind, shape: Shape) -> Settings {
@@ -36,7 +40,7 @@ fn packets(counters: &Counters) -> u64 {
 
 fn entropy_of(snapshot: &Snapshot, shape: Shape) -> Entropy {
     let Snapshot { bank, sketches, .. } = snapshot;
-    estimate(packets(&bank.counters), bank.entropy[0].sum, sketches[0].cells(shape), shape, SketchKind::CountSketch)
+    estimate(packets(&bank.counters), bank.entropy[0].sum, &sketches[0], shape, SketchKind::CountSketch)
 }
 
 #[test]
@@ -107,4 +111,103 @@ fn captures_at_hand_within_three_percent() {
         }
     }
     println!("{} captures, {long} of more than 10,000 packets, the last being all together", captures.len());
+}
+
+/// A window's packets and the entropies of its sources and destinations, counted by the dataplane's own code.
+fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
+    let mut packets = 0;
+    let bits = [KeyKind::Src, KeyKind::Dst].map(|key| {
+        let (kind, shape) = (SketchKind::CountSketch, Shape::DEFAULT);
+        let (shared, mut sum, mut wide) =
+            (Box::new(SharedSketch::new()), flowgauge_core::Entropy::default(), Box::new(WideSketch::new()));
+        packets = 0;
+        for OwnedFrame { bytes, link, .. } in frames {
+            if let Ok(packet) = network(&bytes[..], *link) {
+                packets += 1;
+                let crc = crc32(key.extract(&bytes[..], &packet).as_bytes());
+                sum.update(&shared, Sharing::Alone, kind, shape, crc, tabulation);
+            }
+        }
+        shared.merge_into(&mut wide, kind, shape);
+        estimate(packets, sum.sum, &wide, shape, kind).bits
+    });
+    (packets, bits)
+}
+
+/// The rule before the spread was compared, windows of two packets and more: for comparison.
+#[derive(Default)]
+struct Former {
+    windows: u32,
+    usual: [(f64, f64); 2],
+}
+
+impl Former {
+    fn raises(&mut self, packets: u64, now: [f64; 2]) -> bool {
+        if packets < 2 {
+            return false;
+        }
+        let least = 1.5 * (packets as f64).log2() / (12.0 * packets as f64).sqrt();
+        let [(sources, of_sources), (destinations, of_destinations)] = self.usual;
+        let far = now[0] > sources + 3.5 * of_sources.max(least) || now[1] < destinations - 3.5 * of_destinations.max(least);
+        if far && self.windows >= 30 {
+            return true;
+        }
+        for ((mean, deviation), now) in self.usual.iter_mut().zip(now) {
+            *mean = if self.windows == 0 { now } else { *mean + 0.078_125 * (now - *mean) };
+            *deviation += 0.078_125 * ((now - *mean).abs() - *deviation);
+        }
+        self.windows += 1;
+        false
+    }
+}
+
+/// Real traffic, which has no floods but that of a scan, in windows of every length: each capture by itself, and all as one, which is traffic
+/// that changes altogether every few windows. With windows of 20 packets and more, too, since most captures are short.
+#[test]
+fn real_traffic_raises_no_alarm() {
+    let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
+        println!("skipped: needs FLOWGAUGE_CAPTURES=DIR");
+        return;
+    };
+    let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut captures: Vec<Vec<OwnedFrame>> = paths.iter().map(|path| captured(path)).filter(|frames| !frames.is_empty()).collect();
+    assert!(!captures.is_empty(), "no captures in {}", Path::new(&directory).display());
+    let mut all: Vec<OwnedFrame> = Vec::new();
+    for frames in &captures {
+        let (first, last) = (frames[0].timestamp, all.last().map_or(0, |frame| frame.timestamp));
+        all.extend(
+            frames.iter().map(|frame| OwnedFrame { timestamp: last + frame.timestamp.saturating_sub(first), ..frame.clone() }),
+        );
+    }
+    captures.push(all);
+    let tabulation = Box::new(Tabulation::from_seed(1));
+    let (mut windows, mut former, mut default, mut small) = (0, 0, [0; 2], [0; 2]);
+    for milliseconds in [100, 300, 1_000, 3_000, 10_000] {
+        for frames in &captures {
+            let mut by_window: BTreeMap<u64, Vec<&OwnedFrame>> = BTreeMap::new();
+            let first = frames[0].timestamp;
+            for frame in frames {
+                by_window.entry(frame.timestamp.saturating_sub(first) / (milliseconds * 1_000_000)).or_default().push(frame);
+            }
+            let options = alarm::Options::default();
+            let mut alarms = [Alarm::new(options), Alarm::new(alarm::Options { least: 20, ..options })];
+            let mut before = Former::default();
+            for frames in by_window.values() {
+                let (packets, [sources, destinations]) = watched(frames, &tabulation);
+                windows += 1;
+                former += u32::from(before.raises(packets, [sources, destinations]));
+                for (alarm, [raised, judged]) in alarms.iter_mut().zip([&mut default, &mut small]) {
+                    let verdict = alarm.judge(packets, sources, destinations);
+                    *raised += u32::from(verdict == Verdict::Raised);
+                    *judged += u32::from(verdict.judged());
+                }
+            }
+        }
+    }
+    println!(
+        "{windows} windows: the former rule raised {former}; of {} windows judged {} raised the alarm, of {} of 20 packets and more {}",
+        default[1], default[0], small[1], small[0]
+    );
+    assert!(default[0] <= 1 && f64::from(small[0]) <= 0.01 * f64::from(small[1]), "{default:?} {small:?}");
 }

@@ -4,17 +4,17 @@ use crate::capabilities::Direction;
 use crate::losses::Losses;
 use crate::zeroed;
 use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, ENTROPIES, HashIdentity, Settings, Sketch};
+use flowgauge_core::{ENTROPIES, HashIdentity, Settings, WideBank, WideSketch};
 use serde::{Deserialize, Serialize};
 
 /// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters and registers.
-    pub bank: Box<Bank>,
+    pub bank: Box<WideBank>,
     /// Sketches of entropies, which cores share, up to the last one that is on. In a sample some packets may be in them that are not in
     /// the bank yet.
-    pub sketches: Box<[Sketch]>,
+    pub sketches: Box<[WideSketch]>,
     /// Staggered registers, when they are in use; read them in the slot of the time of the sample.
     pub staggered: Option<Box<Staggered>>,
     /// The packet counter read before the registers.
@@ -39,7 +39,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// A bank as it was at one instant, with empty sketches and nothing beside it.
     #[must_use]
-    pub fn of(bank: Box<Bank>, settings: &Settings, hash: HashIdentity) -> Self {
+    pub fn of(bank: Box<WideBank>, settings: &Settings, hash: HashIdentity) -> Self {
         let packets = bank.counters.packets();
         Snapshot {
             bank,

@@ -29,6 +29,27 @@ pub enum Sources {
     },
 }
 
+/// A flood in some phases: packets from spoofed sources, each another one at random, to one destination.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attack {
+    /// Share of the packets of a phase that belong to the flood, in (0, 1].
+    pub share: f64,
+    /// A phase ends, and the next period begins, at every multiple of this time after the first packet.
+    pub every_ns: u64,
+    /// How long a phase lasts; at most a period.
+    pub lasting_ns: u64,
+}
+
+impl Attack {
+    /// Three packets in ten, in the last ten seconds of every minute.
+    const DEFAULT: Attack = Attack { share: 0.3, every_ns: 60_000_000_000, lasting_ns: 10_000_000_000 };
+
+    /// Whether a phase is on at this time after the first packet, in nanoseconds.
+    fn is_on(&self, at: u64) -> bool {
+        at % self.every_ns >= self.every_ns - self.lasting_ns
+    }
+}
+
 /// Packets that come in bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
@@ -51,6 +72,8 @@ pub struct Profile {
     pub size: usize,
     /// Bursts, if any.
     pub burst: Option<Burst>,
+    /// A flood, if any. With one, all other packets have [destinations](Generator::destination) of their own.
+    pub attack: Option<Attack>,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
     /// An 802.1Q tag.
@@ -60,8 +83,8 @@ pub struct Profile {
 }
 
 /// The option names, for messages.
-const OPTIONS: &str =
-    "rate=PPS|max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=DUTY, period=TIME, and for zipf flows=N, alpha=A";
+const OPTIONS: &str = "rate=PPS|max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=DUTY, period=TIME, for zipf flows=N, alpha=A, \
+     and for attack flows=N, alpha=A, share=SHARE, every=TIME, lasting=TIME";
 const MAX_FRAME: usize = 9018;
 /// Sources of [`Sources::Unique`] per leading octet: the last octet is never zero.
 const UNIQUE_PER_OCTET: u64 = 256 * 256 * 255;
@@ -70,7 +93,7 @@ impl Profile {
     /// A profile with these sources, 100 packets per second of 64 bytes without end.
     #[must_use]
     pub fn new(sources: Sources) -> Self {
-        Profile { sources, rate: Some(100.0), packets: None, size: 64, burst: None, ipv6: false, vlan: None, seed: 1 }
+        Profile { sources, rate: Some(100.0), packets: None, size: 64, burst: None, attack: None, ipv6: false, vlan: None, seed: 1 }
     }
 
     /// When packet `index` is due, in nanoseconds after the first.
@@ -100,14 +123,34 @@ impl FromStr for Profile {
             "sequential" => Sources::Sequential,
             "subnets" => Sources::Subnets,
             "zipf" | "burst" => Sources::Zipf { flows: 100_000, alpha: 1.1 },
+            "attack" => Sources::Zipf { flows: 5_000, alpha: 1.0 },
             _ => return Err(ProfileError::Name(name.to_owned())),
         };
         let mut profile = Profile::new(sources);
         if name == "burst" {
             profile.burst = Some(Burst { period_ns: 1_000_000_000, duty: 0.1 });
         }
+        if name == "attack" {
+            (profile.attack, profile.rate) = (Some(Attack::DEFAULT), Some(10_000.0));
+        }
         for part in parts {
             profile.set(part)?;
+        }
+        if let Some(attack) = profile.attack {
+            if !(attack.share > 0.0 && attack.share <= 1.0) {
+                return Err(ProfileError::value(
+                    "share",
+                    &attack.share.to_string(),
+                    "a share of the packets in (0, 1], such as 0.3",
+                ));
+            }
+            if attack.lasting_ns > attack.every_ns {
+                let lasting = format!("{:?}", Duration::from_nanos(attack.lasting_ns));
+                return Err(ProfileError::value("lasting", &lasting, "a time that is at most that of every=TIME"));
+            }
+            if profile.rate.is_none() {
+                return Err(ProfileError::value("rate", "max", "packets per second: without them there are no times of an attack"));
+            }
         }
         if let Some(burst) = profile.burst
             && (!(burst.duty > 0.0 && burst.duty <= 1.0) || burst.period_ns == 0)
@@ -148,6 +191,15 @@ impl Profile {
                 let period_ns =
                     parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"))?;
                 self.burst = Some(Burst { period_ns, duty: self.burst.map_or(0.1, |burst| burst.duty) });
+            }
+            "share" | "every" | "lasting" => {
+                let Some(attack) = &mut self.attack else { return Err(ProfileError::Option(option.to_owned())) };
+                let time = || parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 500ms or 2s"));
+                match key {
+                    "share" => attack.share = parse_number(key, value)?,
+                    "every" => attack.every_ns = time()?,
+                    _ => attack.lasting_ns = time()?,
+                }
             }
             "flows" | "alpha" => match &mut self.sources {
                 Sources::Zipf { flows, .. } if key == "flows" => *flows = parse_count(key, value)?.max(1),
@@ -206,7 +258,10 @@ impl fmt::Display for Profile {
             Sources::Unique => f.write_str("unique")?,
             Sources::Sequential => f.write_str("sequential")?,
             Sources::Subnets => f.write_str("subnets")?,
-            Sources::Zipf { flows, alpha } => write!(f, "zipf,flows={flows},alpha={alpha}")?,
+            Sources::Zipf { flows, alpha } => {
+                let name = if self.attack.is_some() { "attack" } else { "zipf" };
+                write!(f, "{name},flows={flows},alpha={alpha}")?;
+            }
         }
         match self.rate {
             Some(rate) => write!(f, ",rate={rate}")?,
@@ -217,6 +272,10 @@ impl fmt::Display for Profile {
         }
         if let Some(Burst { period_ns, duty }) = self.burst {
             write!(f, ",burst={duty},period={:?}", Duration::from_nanos(period_ns))?;
+        }
+        if let Some(Attack { share, every_ns, lasting_ns }) = self.attack {
+            let [every, lasting] = [every_ns, lasting_ns].map(Duration::from_nanos);
+            write!(f, ",share={share},every={every:?},lasting={lasting:?}")?;
         }
         if let Some(id) = self.vlan {
             write!(f, ",vlan={id}")?;
@@ -233,7 +292,7 @@ impl fmt::Display for Profile {
 #[non_exhaustive]
 pub enum ProfileError {
     /// No such profile.
-    #[error("there is no traffic profile '{0}'; use unique, sequential, subnets, zipf or burst")]
+    #[error("there is no traffic profile '{0}'; use unique, sequential, subnets, zipf, burst or attack")]
     Name(String),
     /// No such option, or not for this profile.
     #[error("unknown or unfitting option '{0}'; options are {OPTIONS}")]
@@ -262,9 +321,11 @@ pub struct Generator {
     profile: Profile,
     template: Vec<u8>,
     source_offset: usize,
-    /// Offsets of the checksums that cover the source address, with the checksums of a source of zeros.
+    /// Offsets of the checksums that cover the addresses, with the checksums of addresses of zeros where packets differ in them.
     checksums: Vec<(usize, u16)>,
     addresses: Addresses,
+    /// By which destinations that are not under attack are chosen, where there is an attack.
+    destinations: Option<Zipf<f64>>,
 }
 
 #[derive(Clone, Debug)]
@@ -275,6 +336,8 @@ enum Addresses {
 }
 
 const DESTINATION: [u8; 4] = [10, 0, 0, 2];
+/// Destinations of packets that belong to no attack: number and exponent.
+const DESTINATIONS: (f64, f64) = (1_000.0, 1.0);
 const TCP_HEADER: [u8; 20] = [0, 20, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x02, 0x20, 0, 0, 0, 0, 0];
 const TCP: u8 = 6;
 
@@ -292,6 +355,8 @@ impl Generator {
                 Err(_) => Addresses::Permuted { seed: profile.seed },
             },
         };
+        let destinations = profile.attack.and_then(|_| Zipf::new(DESTINATIONS.0, DESTINATIONS.1).ok());
+        let destination = if destinations.is_some() { [0; 4] } else { DESTINATION };
         let mut template = vec![0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f, 0x4f, 0x0b];
         if let Some(id) = profile.vlan {
             template.extend([0x81, 0x00]);
@@ -308,13 +373,13 @@ impl Generator {
             template.extend([TCP, 64]);
             template.extend([0; 16]);
             template.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0]);
-            template.extend(DESTINATION);
+            template.extend(destination);
             (network + 8, network + 8..network + 40)
         } else {
             template.extend([0x45, 0]);
             template.extend((payload_length + 20).to_be_bytes());
             template.extend([0, 1, 0, 0, 64, TCP, 0, 0, 0, 0, 0, 0]);
-            template.extend(DESTINATION);
+            template.extend(destination);
             (network + 12, network + 12..network + 20)
         };
         let transport = template.len();
@@ -328,7 +393,7 @@ impl Generator {
         if !profile.ipv6 {
             checksums.push((network + 10, internet_sum(&template[network..transport])));
         }
-        Generator { profile, template, source_offset, checksums, addresses }
+        Generator { profile, template, source_offset, checksums, addresses, destinations }
     }
 
     /// The profile.
@@ -352,6 +417,11 @@ impl Generator {
     /// The source address of packet `index`, as a number; for IPv6 these are the last 32 bits in 2001:db8::/96.
     #[must_use]
     pub fn source(&self, index: u64) -> u32 {
+        if self.floods(index) {
+            // Any address of unicast but for the first and the last octets that nobody spoofs.
+            let random = mix(mix(self.profile.seed ^ SPOOFED) ^ index);
+            return ((random % 223) as u32 + 1) << 24 | (random >> 40) as u32;
+        }
         match &self.addresses {
             Addresses::Permuted { seed } => unique_source(*seed, index),
             Addresses::Counted { shift } => 0x0a00_0001_u32.wrapping_add((index as u32) << shift),
@@ -360,6 +430,28 @@ impl Generator {
                 let rank: f64 = random.sample(*ranks);
                 unique_source(*seed, rank as u64 - 1)
             }
+        }
+    }
+
+    /// Whether a packet belongs to an attack.
+    #[must_use]
+    pub fn floods(&self, index: u64) -> bool {
+        let Some(attack) = &self.profile.attack else { return false };
+        attack.is_on(self.profile.timestamp(index))
+            && CounterRng(mix(self.profile.seed ^ FLOOD) ^ mix(index)).random_bool(attack.share)
+    }
+
+    /// The destination address of packet `index`, as a number; for IPv6 these are the last 32 bits in 2001:db8::/96. All packets of an
+    /// attack go to the one of profiles without an attack, 10.0.0.2.
+    #[must_use]
+    pub fn destination(&self, index: u64) -> u32 {
+        match self.destinations {
+            Some(ranks) if !self.floods(index) => {
+                let mut random = CounterRng(mix(self.profile.seed ^ DESTINED) ^ mix(index));
+                let rank: f64 = random.sample(ranks);
+                0x0b00_0000 + rank as u32
+            }
+            _ => u32::from_be_bytes(DESTINATION),
         }
     }
 
@@ -374,11 +466,20 @@ impl Generator {
         } else {
             frame[offset..offset + 4].copy_from_slice(&source);
         }
-        let [s0, s1, s2, s3] = source.map(u32::from);
+        let words = |address: [u8; 4]| {
+            let [a0, a1, a2, a3] = address.map(u32::from);
+            (a0 << 8) + a1 + (a2 << 8) + a3
+        };
         let prefix = if self.profile.ipv6 { 0x2001 + 0x0db8 } else { 0 };
-        let source_sum = (s0 << 8) + s1 + (s2 << 8) + s3 + prefix;
+        let mut addresses = words(source) + prefix;
+        if self.destinations.is_some() {
+            let destination = self.destination(index).to_be_bytes();
+            let offset = offset + if self.profile.ipv6 { 28 } else { 4 };
+            frame[offset..offset + 4].copy_from_slice(&destination);
+            addresses += words(destination);
+        }
         for &(offset, rest) in &self.checksums {
-            let sum = source_sum + u32::from(rest);
+            let sum = addresses + u32::from(rest);
             let sum = (sum & 0xffff) + (sum >> 16);
             let sum = (sum & 0xffff) + (sum >> 16);
             frame[offset..offset + 2].copy_from_slice(&(!sum as u16).to_be_bytes());
@@ -433,6 +534,11 @@ fn mix(value: u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
+
+/// What tells the random choices of an attack apart.
+const SPOOFED: u64 = 0x73_706f_6f66;
+const FLOOD: u64 = 0x66_6c6f_6f64;
+const DESTINED: u64 = 0x64_6573_7473;
 
 /// Random numbers for one packet.
 struct CounterRng(u64);
@@ -517,7 +623,16 @@ mod tests {
 
     #[test]
     fn checksums_hold_whatever_the_source() {
-        for profile in ["unique", "sequential,size=1500", "zipf,vlan=7", "unique,ipv6,size=74", "unique,ipv6,vlan=9,size=99"] {
+        let profiles = [
+            "unique",
+            "sequential,size=1500",
+            "zipf,vlan=7",
+            "unique,ipv6,size=74",
+            "unique,ipv6,vlan=9,size=99",
+            "attack,share=0.5,every=1s,lasting=1s",
+            "attack,share=0.5,every=1s,lasting=1s,ipv6,size=90",
+        ];
+        for profile in profiles {
             for index in [0, 1, 77_777] {
                 let frame = frame(profile, index);
                 let network = if profile.contains("vlan") { 18 } else { 14 };
@@ -532,6 +647,27 @@ mod tests {
                 assert_eq!(internet_sum(&input), 0xffff, "{profile} packet {index}");
             }
         }
+    }
+
+    #[test]
+    fn an_attack_comes_in_its_phases_from_many_to_one() {
+        let generator = Generator::new("attack,rate=1000,share=0.2,every=10s,lasting=3s".parse().unwrap());
+        let (mut floods, mut sources) = (0, HashSet::new());
+        for index in 0..40_000 {
+            let phase = index % 10_000 >= 7_000;
+            let flood = generator.floods(index);
+            assert!(phase || !flood, "packet {index} floods too early");
+            assert_eq!(flood, generator.destination(index) == 0x0a00_0002, "packet {index}");
+            if flood {
+                floods += 1;
+                sources.insert(generator.source(index));
+            }
+        }
+        // Of 12,000 packets a fifth; two of them have one of 3.7 billion sources in common with a probability of 1 in 1,300.
+        assert!((2_250..2_550).contains(&floods), "{floods}");
+        assert_eq!(sources.len(), floods);
+        let destinations: HashSet<u32> = (0..5_000).map(|index| generator.destination(index)).collect();
+        assert!(destinations.len() > 500 && destinations.len() <= 1_000, "{}", destinations.len());
     }
 
     #[test]
@@ -551,6 +687,7 @@ mod tests {
             "burst,burst=0.5,period=20ms",
             "subnets,vlan=4094",
             "sequential,ipv6,size=74,rate=2.5k",
+            "attack,share=0.1,every=2s,lasting=500ms,flows=300",
         ] {
             let profile: Profile = text.parse().unwrap();
             assert_eq!(profile.to_string().parse::<Profile>().unwrap(), profile, "{text}");
@@ -568,6 +705,11 @@ mod tests {
             ("burst,burst=2", "(0, 1]"),
             ("unique,period=5", "500ms"),
             ("unique,speed=3", "options are"),
+            ("unique,share=0.3", "unfitting"),
+            ("attack,share=2", "(0, 1]"),
+            ("attack,every=1s,lasting=2s", "at most that of every"),
+            ("attack,rate=max", "packets per second"),
+            ("attack,every=5", "500ms"),
         ] {
             let message = text.parse::<Profile>().unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

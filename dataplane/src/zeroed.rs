@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "the standard library cannot know that these types are valid when zeroed")]
 
 use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, Settings, Shared, Sketch, State, entropy};
+use flowgauge_core::{Bank, Settings, Shared, State, WideBank, WideSketch, entropy};
 use std::cell::UnsafeCell;
 
 /// Types whose values are valid, and empty, when all their bytes are zero.
@@ -24,9 +24,9 @@ pub(crate) unsafe trait Zeroed: Sized {
 }
 
 /// Empty sketches, as many as [`Snapshot`](crate::Snapshot) has with these settings.
-pub(crate) fn sketches(settings: &Settings) -> Box<[Sketch]> {
+pub(crate) fn sketches(settings: &Settings) -> Box<[WideSketch]> {
     let last = settings.entropy.iter().rposition(|entropy| entropy.mode != entropy::Mode::Off);
-    Sketch::boxed_slice(last.map_or(0, |last| last + 1))
+    WideSketch::boxed_slice(last.map_or(0, |last| last + 1))
 }
 
 // SAFETY: structs of integers and arrays of them.
@@ -40,4 +40,6 @@ unsafe impl Zeroed for Shared {}
 // SAFETY: as above.
 unsafe impl Zeroed for Staggered {}
 // SAFETY: as above.
-unsafe impl Zeroed for Sketch {}
+unsafe impl Zeroed for WideSketch {}
+// SAFETY: as above.
+unsafe impl Zeroed for WideBank {}

@@ -4,7 +4,7 @@
 
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::sketch::{self, Shape, SketchKind};
-use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State};
+use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch};
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
 
@@ -80,9 +80,13 @@ fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared
 fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Settings) {
     assert_eq!(snapshot.bank.counters, bank.counters);
     assert_eq!(snapshot.bank.entropy, bank.entropy);
-    assert!(snapshot.bank.frequency == bank.frequency && snapshot.bank.heavy == bank.heavy);
+    let mut frequency = Box::new(WideSketch::new());
+    if let Some(kind) = settings.frequency.mode.sketch() {
+        frequency.merge(&bank.frequency, kind, settings.frequency.shape);
+    }
+    assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == bank.heavy);
     assert!(snapshot.bank.cardinality == bank.cardinality);
-    let mut sketches: Vec<sketch::Sketch> = (0..2).map(|_| sketch::Sketch::new()).collect();
+    let mut sketches: Vec<WideSketch> = (0..2).map(|_| WideSketch::new()).collect();
     shared.merge_into(0, settings, &mut sketches);
     assert!(*snapshot.sketches == *sketches);
 }

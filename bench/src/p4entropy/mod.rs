@@ -15,7 +15,7 @@ use crate::statistics::{Spread, mean};
 use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
-use flowgauge_core::{Entropy, Shape, SharedSketch, Sharing, Sketch, SketchKind, Tabulation};
+use flowgauge_core::{Entropy, Shape, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
 use flowgauge_ctl::estimate::entropy::estimate;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
@@ -168,10 +168,10 @@ impl Job {
             let finding = |method, bits, held| Finding { alpha, seed, kind, shape, method, bits, truth, held };
             let (sketch, mut entropy) = (Box::new(SharedSketch::new()), Entropy::default());
             crcs.iter().for_each(|&crc| entropy.update(&sketch, Sharing::Alone, kind, shape, crc, &tabulation));
-            let mut cells = Box::new(Sketch::new());
-            sketch.merge_into(&mut cells, shape);
+            let mut cells = Box::new(WideSketch::new());
+            sketch.merge_into(&mut cells, kind, shape);
             let (packets, sum) = (crcs.len() as u64, entropy.sum);
-            let floating = estimate(packets, sum, cells.cells(shape), shape, kind);
+            let floating = estimate(packets, sum, &cells, shape, kind);
             let held = (floating.low..=floating.high).contains(&truth);
             let amplified = |bits: u64| bits as f64 / 1024.0;
             findings.extend([

@@ -34,8 +34,9 @@ const SHORTEST: usize = 14;
 /// The same profile gives the same packets every time. Without packets=N there are 132,000 packets, 22 minutes at the default
 /// 100 packets per second, as in the W-HLL thesis.
 ///
-/// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst. Options: rate=PPS, packets=N, size=BYTES,
-/// seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
+/// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination in
+/// the last ten seconds of every minute). Options: rate=PPS, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf,
+/// burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m) and lasting=TIME (10s).
 ///
 /// From an interface packets leave as they are, past queueing disciplines and firewalls, each at its time; the last line says how many,
 /// to the packet. That takes root or CAP_NET_RAW.

@@ -82,8 +82,10 @@ pub(crate) struct Run {
     /// has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an interface with addresses, which
     /// is refused otherwise. It takes root or CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
     ///
-    /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst. Options: rate=PPS or max, packets=N,
-    /// size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf and burst also flows=N and alpha=A.
+    /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination
+    /// in the last ten seconds of every minute). Options: rate=PPS or max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE,
+    /// period=TIME; for zipf, burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m)
+    /// and lasting=TIME (10s).
     ///
     /// DPDK's devices: a PCI address, or one made in software with its options, such as net_af_xdp0,iface=eth1. Each of --workers
     /// polls a receive queue and keeps a core busy. They have no end: --duration or Ctrl-C ends the run.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records, replay, text, total};
+use common::{Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records, replay, run, text, total};
 use flowgauge_dataplane::capture::build::Packet;
 use serde_json::Value;
 
@@ -148,6 +148,51 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
     assert!(warning.contains("entropy of src") && warning.contains("top talkers: 192.0.2.1 (400 packets)"), "{warning}");
     let after = of_kind(&records, "window")[51];
     assert!(after["alarm"]["usual"]["src"]["mean"].as_f64().unwrap() < 6.0, "an attack does not become usual: {after}");
+}
+
+/// Windows that raised the alarm, and all windows.
+fn watched(outcome: &Outcome) -> (Vec<u64>, Vec<Value>) {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let windows: Vec<Value> = of_kind(&parse(&outcome.stdout), "window").into_iter().cloned().collect();
+    let raised = windows.iter().filter(|window| window["alarm"]["raised"] == Value::Bool(true));
+    (raised.map(|window| number(window, "window")).collect(), windows)
+}
+
+#[test]
+fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
+    let scratch = Scratch::new("attack");
+    let file = scratch.path("attack.pcap");
+    let profile = "attack,rate=2k,packets=110k,share=0.2,every=50s,lasting=5s";
+    let generated = run(["generate", profile, "--to", file.to_str().unwrap()]);
+    assert_eq!(generated.code, Some(0), "{}", generated.stderr);
+    let outcome = replay(&file, "--alarm --key heavy=dst --window 1s --read-every never --format json");
+    let (raised, windows) = watched(&outcome);
+    assert_eq!(raised, [45, 46, 47, 48, 49]);
+    assert!(windows[..30].iter().all(|window| window["alarm"]["judged"] == Value::Bool(false)), "it learns from 30 windows");
+    assert_eq!((&windows[29]["alarm"]["reason"], &windows[30]["alarm"]["reason"]), (&Value::from("learning"), &Value::Null));
+    assert!(windows[30..].iter().all(|window| window["alarm"]["judged"] == Value::Bool(true)));
+    let warning = outcome.stderr.lines().find(|line| line.contains("window 45")).unwrap();
+    assert!(warning.contains("top talkers: 10.0.0.2 ("), "{warning}");
+}
+
+#[test]
+fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
+    let scratch = Scratch::new("few");
+    // A packet a second, and then one window of nothing but a flood of 90.
+    let few: Vec<Packet> = (0..50_u64)
+        .map(|number| packet(number * SECOND, 0x0a00_0001, 0x0a00_0002))
+        .chain((0..90).map(|i| packet(50 * SECOND + i, 0x0b00_0000 + i as u32, 0x0a00_0002)))
+        .collect();
+    let file = scratch.write("few.pcap", pcap(&few));
+    let outcome = replay(&file, "--alarm --window 1s --read-every never --format json");
+    let (raised, windows) = watched(&outcome);
+    assert_eq!(raised, [0_u64; 0]);
+    for window in windows {
+        assert_eq!(window["alarm"]["reason"], Value::from("too few packets"), "{window}");
+        assert_eq!((&window["alarm"]["judged"], &window["alarm"]["least_packets"]), (&Value::Bool(false), &Value::from(100)));
+    }
+    let told: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("fewer than 100 packets")).collect();
+    assert!(matches!(told[..], [only] if only.contains("(the last one 1 packet)")), "{}", outcome.stderr);
 }
 
 #[test]

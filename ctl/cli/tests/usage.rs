@@ -94,8 +94,8 @@ fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
     refused("run --port memory:unique --eal --no-huge", "--port dpdk:DEVICE");
     refused("run --eal --no-huge", "--port dpdk:DEVICE");
     refused("run --port pcap:", "pcap:FILE");
-    refused("run --port memory:nope", "unique, sequential, subnets, zipf or burst");
-    refused("run --port memory:", "unique, sequential, subnets, zipf or burst");
+    refused("run --port memory:nope", "unique, sequential, subnets, zipf, burst or attack");
+    refused("run --port memory:", "unique, sequential, subnets, zipf, burst or attack");
     refused("run --port memory:unique,rate=-1", "positive number");
     refused("run --port memory:unique,speed=9", "options are rate=PPS");
     refused("run --backend abacus", "--backend");

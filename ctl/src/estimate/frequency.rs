@@ -3,7 +3,8 @@
 //! Count-Min: Cormode and Muthukrishnan, *An improved data stream summary* (2005). Count Sketch: Charikar, Chen and Farach-Colton, *Finding
 //! frequent items in data streams* (2002).
 
-use flowgauge_core::{Shape, Sketch, SketchKind, Tabulation};
+use flowgauge_core::sketch::Said;
+use flowgauge_core::{Shape, SketchKind, Tabulation, WideSketch};
 
 /// Two-sided 95 % quantile of the normal distribution.
 const Z95: f64 = 1.959_963_984_540_054;
@@ -19,50 +20,98 @@ pub struct Frequency {
     pub high: f64,
     /// How probable it is that the interval holds the truth.
     pub confidence: f64,
+    /// Whether counters of the flow are full, so that the interval reaches up to what all packets leave possible.
+    pub saturated: bool,
 }
 
-/// Packets of the flow with this CRC.
+/// Packets of the flow with this CRC, of a sketch that so many packets were counted in.
 ///
 /// Count-Min is never too low, and too high by more than `e N / columns` of N packets with a probability of `exp(-rows)`. The error of a
 /// row of Count Sketch has the variance `F2 / columns`, F2 being the sum of squares of the other flows' packets, which is the
 /// row's own; that of the median of rows is `pi / 2 rows` of it.
+///
+/// A counter that is full counts no more. What it holds was counted, so that the flow has no less but for the others' share; what came
+/// later may be anything up to the rest of the packets. So a row with a full counter stands for its value at the lower end of the interval,
+/// and for all packets at the upper end. Rows that are not full go on saying what they know: Count-Min takes the smallest of these.
 #[must_use]
-pub fn estimate(sketch: &Sketch, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> Frequency {
-    let value = f64::from(sketch.query(kind, shape, crc, tabulation).max(0));
-    let rows = shape.rows() as f64;
+pub fn estimate(sketch: &WideSketch, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, packets: u64) -> Frequency {
+    let mut rows = Vec::with_capacity(shape.rows());
+    sketch.rows(kind, shape, crc, tabulation, |said| rows.push(said));
     match kind {
-        SketchKind::CountMin => {
-            let packets: f64 = sketch.cells(shape).iter().take(shape.columns()).map(|&cell| f64::from(cell as u32)).sum();
-            let excess = std::f64::consts::E * packets / shape.columns() as f64;
-            Frequency { value, low: (value - excess).max(0.0), high: value, confidence: -(-rows).exp_m1() }
-        }
-        SketchKind::CountSketch => {
-            let squares: f64 = sketch.cells(shape).iter().map(|&cell| f64::from(cell).powi(2)).sum();
-            let others = (squares / rows - value * value).max(0.0);
-            // A median of one or two is their mean.
-            let of_median = (std::f64::consts::FRAC_PI_2).min((rows / 2.0).max(1.0)) / rows;
-            let margin = Z95 * (others / shape.columns() as f64 * of_median).sqrt();
-            Frequency { value, low: (value - margin).max(0.0), high: value + margin, confidence: 0.95 }
-        }
+        SketchKind::CountMin => count_min(sketch, shape, &rows, packets),
+        SketchKind::CountSketch => count_sketch(sketch, shape, &rows, packets),
     }
+}
+
+fn count_min(sketch: &WideSketch, shape: Shape, rows: &[Said], packets: u64) -> Frequency {
+    let counted: i64 = sketch.cells(shape).iter().take(shape.columns()).sum();
+    // Reads that are not atomic may know more packets from the rows than from the counters.
+    let packets = (packets as f64).max(counted as f64);
+    let excess = std::f64::consts::E * packets / shape.columns() as f64;
+    let smallest = |rows: &mut dyn Iterator<Item = &Said>| rows.map(|said| said.value).min();
+    let whole = smallest(&mut rows.iter().filter(|said| !said.full));
+    let value = whole.or_else(|| smallest(&mut rows.iter())).unwrap_or(0).max(0) as f64;
+    let high = if whole.is_some() { value } else { packets.max(value) };
+    let confidence = -(-(shape.rows() as f64)).exp_m1();
+    // Rows that are full may hold more than the smallest that is not.
+    Frequency { value, low: (value - excess).max(0.0), high, confidence, saturated: whole.is_none() }
+}
+
+fn count_sketch(sketch: &WideSketch, shape: Shape, rows: &[Said], packets: u64) -> Frequency {
+    let median = |of: &dyn Fn(&Said) -> i64| {
+        let mut values: Vec<i64> = rows.iter().map(of).collect();
+        SketchKind::CountSketch.answer(&mut values).max(0) as f64
+    };
+    let value = median(&|said| said.value);
+    let all = packets as f64;
+    let full_rows = rows.iter().filter(|said| said.full).count();
+    let squares: f64 = sketch.cells(shape).iter().map(|&cell| (cell as f64).powi(2)).sum();
+    let count = shape.rows() as f64;
+    // Of flows that fill other counters than this one's, no more is known than that they have not more than all packets.
+    let others = if sketch.full(shape) > full_rows { all * all } else { squares / count - value * value };
+    // A median of one or two is their mean.
+    let of_median = (std::f64::consts::FRAC_PI_2).min((count / 2.0).max(1.0)) / count;
+    let margin = Z95 * (others.max(0.0) / shape.columns() as f64 * of_median).sqrt();
+    if full_rows == 0 {
+        return Frequency { value, low: (value - margin).max(0.0), high: value + margin, confidence: 0.95, saturated: false };
+    }
+    // A counter that others filled the other way says nothing about the least.
+    let most = i64::try_from(packets).unwrap_or(i64::MAX);
+    let low = median(&|said| if said.full { said.value.max(0) } else { said.value });
+    let high = median(&|said| if said.full { most } else { said.value });
+    let high = (high + margin).min(all.max(value));
+    Frequency { value, low: (low - margin).clamp(0.0, value), high: high.max(value), confidence: 0.95, saturated: true }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flowgauge_core::Sketch;
     use flowgauge_core::hash::crc32;
+    use flowgauge_core::sketch::{FULL, SLACK};
 
     /// A flow of rank r has some `40,000 / r` packets.
     fn flows() -> impl Iterator<Item = (u32, u32)> {
         (1..=20_000_u32).map(|rank| (crc32(&rank.to_be_bytes()), 40_000 / rank))
     }
 
-    fn filled(kind: SketchKind, shape: Shape, tabulation: &Tabulation) -> Box<Sketch> {
+    fn filled(kind: SketchKind, shape: Shape, tabulation: &Tabulation) -> Box<WideSketch> {
         let mut sketch = Box::new(Sketch::new());
         for (crc, packets) in flows() {
             (0..packets).for_each(|_| sketch.update(kind, shape, crc, tabulation));
         }
-        sketch
+        wide(&sketch, kind, shape)
+    }
+
+    fn wide(sketch: &Sketch, kind: SketchKind, shape: Shape) -> Box<WideSketch> {
+        let mut wide = Box::new(WideSketch::new());
+        wide.merge(sketch, kind, shape);
+        wide
+    }
+
+    /// All packets of [`flows`].
+    fn all_packets() -> u64 {
+        flows().map(|(_, packets)| u64::from(packets)).sum()
     }
 
     /// Share of the flows that the interval holds, over some seeds.
@@ -72,7 +121,7 @@ mod tests {
             let tabulation = Box::new(Tabulation::from_seed(seed));
             let sketch = filled(kind, shape, &tabulation);
             for (crc, packets) in flows() {
-                let estimate = estimate(&sketch, kind, shape, crc, &tabulation);
+                let estimate = estimate(&sketch, kind, shape, crc, &tabulation, all_packets());
                 assert!(0.0 <= estimate.low && estimate.low <= estimate.value && estimate.value <= estimate.high);
                 check(&estimate, f64::from(packets));
                 held += u32::from((estimate.low..=estimate.high).contains(&f64::from(packets)));
@@ -119,7 +168,66 @@ mod tests {
         let tabulation = Box::new(Tabulation::from_seed(1));
         let mut sketch = Box::new(Sketch::new());
         (0..1000).for_each(|_| sketch.update(SketchKind::CountSketch, shape, 7, &tabulation));
-        let alone = estimate(&sketch, SketchKind::CountSketch, shape, 7, &tabulation);
+        let sketch = wide(&sketch, SketchKind::CountSketch, shape);
+        let alone = estimate(&sketch, SketchKind::CountSketch, shape, 7, &tabulation, 1000);
         assert_eq!((alone.low, alone.value, alone.high), (1000.0, 1000.0, 1000.0));
+        assert!(!alone.saturated);
+    }
+
+    /// The cells of a flow that came so often to a core, which goes on from there.
+    fn preset(kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, packets: u32) -> Box<Sketch> {
+        let mut sketch = Box::new(Sketch::new());
+        sketch.update(kind, shape, crc, tabulation);
+        sketch.cells_mut(shape).iter_mut().for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
+        sketch
+    }
+
+    /// 4,294,967,400 packets of one flow do not fit 32 bits.
+    #[test]
+    fn a_flow_of_more_packets_than_a_counter_holds_is_told_as_at_least_so_many() {
+        const PACKETS: u64 = 4_294_967_400;
+        let (shape, tabulation) = (Shape::new(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        for (kind, before) in [(SketchKind::CountMin, u32::MAX - SLACK), (SketchKind::CountSketch, FULL as u32 - 1)] {
+            let mut sketch = preset(kind, shape, 7, &tabulation, before);
+            // What comes after the counters are full changes nothing.
+            (0..1000).for_each(|_| sketch.update(kind, shape, 7, &tabulation));
+            let sketch = wide(&sketch, kind, shape);
+            let told = estimate(&sketch, kind, shape, 7, &tabulation, PACKETS);
+            assert!(told.saturated && told.value == f64::from(before) + 1.0, "{kind:?}: {told:?}");
+            assert!(told.low > 0.9 * f64::from(before) && told.high == PACKETS as f64, "{kind:?}: {told:?}");
+            // Another flow knows what it knew, but that so many others are there.
+            let other = estimate(&sketch, kind, shape, 8, &tabulation, PACKETS);
+            assert!(!other.saturated && other.low == 0.0, "{kind:?}: {other:?}");
+        }
+    }
+
+    #[test]
+    fn cores_and_windows_add_up_beyond_32_bits() {
+        let (shape, tabulation) = (Shape::new(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        for kind in SketchKind::ALL {
+            let one = preset(kind, shape, 7, &tabulation, 2_000_000_000);
+            let mut all = Box::new(WideSketch::new());
+            (0..7).for_each(|_| all.merge(&*one, kind, shape));
+            let mut total = Box::new(WideSketch::new());
+            (0..3).for_each(|_| total.merge(&*all, kind, shape));
+            let told = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
+            assert!(!told.saturated && told.value == 42e9 && told.high == 42e9, "{kind:?}: {told:?}");
+        }
+    }
+
+    /// Of three rows one is full, by other flows: the others go on.
+    #[test]
+    fn a_row_that_others_filled_leaves_the_answer_to_the_rest() {
+        let (shape, tabulation) = (Shape::new(3, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        for kind in SketchKind::ALL {
+            let mut sketch = preset(kind, shape, 7, &tabulation, 1000);
+            let cell = sketch.cells_mut(shape).iter_mut().find(|cell| **cell != 0).unwrap();
+            *cell = if kind == SketchKind::CountMin { -1 } else { i32::MIN };
+            let told = estimate(&wide(&sketch, kind, shape), kind, shape, 7, &tabulation, 5_000_000_000);
+            match kind {
+                SketchKind::CountMin => assert!(!told.saturated && told.value == 1000.0 && told.high == 1000.0, "{told:?}"),
+                SketchKind::CountSketch => assert!(told.low == 0.0 && told.value == 1000.0 && told.high >= 1000.0, "{told:?}"),
+            }
+        }
     }
 }

@@ -86,7 +86,7 @@ impl<W: Write> Sink for Csv<W> {
         let heaviest = heaviest.map_or((String::new(), String::new()), |(kind, flow)| {
             (KeyText { kind, key: &flow.key }.to_string(), flow.count.to_string())
         });
-        let alarm = record.alarm.map(|alarm| alarm.raised.to_string()).unwrap_or_default();
+        let alarm = record.alarm.filter(|alarm| alarm.verdict.judged()).map(|alarm| alarm.raised().to_string()).unwrap_or_default();
         write!(self.writer, ",{},{},{alarm}", heaviest.0, heaviest.1)?;
         let last_window = record.last_window.map(|window| window.to_string()).unwrap_or_default();
         writeln!(self.writer, ",{last_window},{},{}", record.late, record.late_ns)?;

@@ -1,6 +1,7 @@
 //! JSON lines. Keys are part of the interface: add, never rename.
 
 use crate::controller::Sink;
+use crate::estimate::entropy::alarm::Verdict;
 use crate::estimate::heavy::KeyText;
 use crate::record::{Alarm, Cardinality, Entropy, Frequency, Heavy, Kind, Membership, Record, Sketched};
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind};
@@ -108,6 +109,8 @@ struct EntropyLine {
     high: f64,
     normalised: f64,
     in_integers: f64,
+    #[serde(skip_serializing_if = "is_false")]
+    saturated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     truth: Option<f64>,
     #[serde(flatten)]
@@ -119,6 +122,8 @@ struct FrequencyLine {
     key: &'static str,
     #[serde(flatten)]
     sketch: SketchLine,
+    #[serde(skip_serializing_if = "is_zero")]
+    full_counters: usize,
     flows: Vec<FlowLine>,
 }
 
@@ -129,6 +134,8 @@ struct FlowLine {
     low: f64,
     high: f64,
     confidence: f64,
+    #[serde(skip_serializing_if = "is_false")]
+    saturated: bool,
 }
 
 #[derive(Serialize)]
@@ -169,6 +176,10 @@ struct HeavyFlowLine {
 #[derive(Serialize)]
 struct AlarmLine {
     raised: bool,
+    judged: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    least_packets: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     usual: Option<BTreeMap<&'static str, UsualLine>>,
 }
@@ -256,10 +267,18 @@ impl From<&Sketched> for SketchLine {
 
 impl From<&Entropy> for EntropyLine {
     fn from(entropy: &Entropy) -> Self {
-        let crate::estimate::entropy::Entropy { bits, low, high, normalised, in_integers } = entropy.estimate;
+        let crate::estimate::entropy::Entropy { bits, low, high, normalised, in_integers, saturated } = entropy.estimate;
         let (truth, sketch) = (entropy.truth, SketchLine::from(&entropy.sketch));
-        EntropyLine { bits, low, high, normalised, in_integers, truth, sketch }
+        EntropyLine { bits, low, high, normalised, in_integers, saturated, truth, sketch }
     }
+}
+
+fn is_false(is: &bool) -> bool {
+    !is
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn text(kind: KeyKind, key: &FlowKey) -> String {
@@ -270,10 +289,11 @@ impl From<&Frequency> for FrequencyLine {
     fn from(frequency: &Frequency) -> Self {
         let kind = frequency.sketch.key;
         let flows = frequency.flows.iter().map(|(key, estimate)| {
-            let crate::estimate::frequency::Frequency { value, low, high, confidence } = *estimate;
-            FlowLine { flow: text(kind, key), packets: value, low, high, confidence }
+            let crate::estimate::frequency::Frequency { value, low, high, confidence, saturated } = *estimate;
+            FlowLine { flow: text(kind, key), packets: value, low, high, confidence, saturated }
         });
-        FrequencyLine { key: kind.name(), sketch: SketchLine::from(&frequency.sketch), flows: flows.collect() }
+        let full_counters = frequency.full_counters;
+        FrequencyLine { key: kind.name(), sketch: SketchLine::from(&frequency.sketch), full_counters, flows: flows.collect() }
     }
 }
 
@@ -317,6 +337,11 @@ impl From<&Alarm> for AlarmLine {
             let names = [KeyKind::Src, KeyKind::Dst].map(KeyKind::name);
             names.into_iter().zip(usual.map(|usual| UsualLine { mean: usual.mean, deviation: usual.deviation })).collect()
         });
-        AlarmLine { raised: alarm.raised, usual }
+        let reason = match alarm.verdict {
+            Verdict::TooFewPackets => Some("too few packets"),
+            Verdict::Learning => Some("learning"),
+            Verdict::Quiet | Verdict::Raised => None,
+        };
+        AlarmLine { raised: alarm.raised(), judged: alarm.verdict.judged(), reason, least_packets: alarm.least, usual }
     }
 }

@@ -222,7 +222,7 @@ impl<W: Write> Table<W> {
             let late = counted(record.late, "packet");
             push_line(text, &below(&[format!("{late} came too late for their window"), "counted in none".to_owned()]));
         }
-        if let Some(Alarm { raised: true, .. }) = record.alarm {
+        if record.alarm.as_ref().is_some_and(Alarm::raised) {
             let alarm = "ALARM: the entropies of sources and destinations are far off what is usual";
             let alarm = below(&[alarm.to_owned()]);
             let style = AnsiColor::Red.on_default().bold();
@@ -241,7 +241,9 @@ impl<W: Write> Table<W> {
             for (key, packets) in &frequency.flows {
                 let key = KeyText { kind: frequency.sketch.key, key };
                 let [low, high] = [packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
-                push_line(text, &below(&[format!("{key}: {} ({low} … {high})", counted(packets.value.round() as u64, "packet"))]));
+                let mut phrases = vec![format!("{key}: {} ({low} … {high})", counted(packets.value.round() as u64, "packet"))];
+                phrases.extend(packets.saturated.then(|| FULL.to_owned()));
+                push_line(text, &below(&phrases));
             }
         }
         if let Some(membership) = &record.membership {
@@ -409,8 +411,11 @@ fn error(cardinality: &Cardinality) -> Option<String> {
     Some(if percent < 999.0 { format!("{percent:+.2} %") } else { format!("{:.0} x", cardinality.estimate.value / truth) })
 }
 
+/// What is behind an interval that is wide because of what counters can hold.
+const FULL: &str = "counters are full";
+
 fn entropy_phrases(Entropy { sketch, estimate, truth }: &Entropy) -> Vec<String> {
-    let crate::estimate::entropy::Entropy { bits, low, high, normalised, .. } = *estimate;
+    let crate::estimate::entropy::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
     let mut phrases = vec![
         format!("entropy of {}: {bits:.3} bits ({low:.3} … {high:.3})", plural_of(sketch.key)),
         format!("{normalised:.2} of the most"),
@@ -421,6 +426,7 @@ fn entropy_phrases(Entropy { sketch, estimate, truth }: &Entropy) -> Vec<String>
         let error = if percent.is_finite() { format!("{percent:+.2} %") } else { format!("{:+.3} bits", bits - truth) };
         format!("truth {truth:.3} (error {error})")
     }));
+    phrases.extend(saturated.then(|| FULL.to_owned()));
     phrases
 }
 

@@ -1,12 +1,12 @@
 //! What records hold of entropies, frequencies, membership and heavy hitters.
 
-use crate::estimate::entropy::alarm::Usual;
+use crate::estimate::entropy::alarm::{Usual, Verdict};
 use crate::estimate::heavy::{Top, top};
 use crate::estimate::{entropy, frequency, membership};
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::membership::FilterShape;
 use flowgauge_core::sketch::{self, Mode};
-use flowgauge_core::{Bank, FlowKey, HashIdentity, HashMode, KeyKind, Settings, Shape, SketchKind, Tabulation};
+use flowgauge_core::{FlowKey, HashIdentity, HashMode, KeyKind, Settings, Shape, SketchKind, Tabulation, WideBank, WideSketch};
 use flowgauge_dataplane::Snapshot;
 
 /// What to tell of flows.
@@ -71,12 +71,9 @@ impl Entropy {
         let packets = counters.ipv4.wrapping_add(counters.ipv6);
         let truths = snapshot.truth.map(|truth| truth.entropy).unwrap_or_default();
         let parts = settings.entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches).zip(truths);
-        let entropy = |(((settings, of_bank), cells), truth): (
-            ((&sketch::Settings, &flowgauge_core::Entropy), &flowgauge_core::Sketch),
-            _,
-        )| {
+        let entropy = |(((settings, of_bank), cells), truth): (((&sketch::Settings, &flowgauge_core::Entropy), &WideSketch), _)| {
             let sketch = Sketched::new(settings, seed)?;
-            let estimate = entropy::estimate(packets, of_bank.sum, cells.cells(sketch.shape), sketch.shape, sketch.kind);
+            let estimate = entropy::estimate(packets, of_bank.sum, cells, sketch.shape, sketch.kind);
             Some(Entropy { sketch, estimate, truth })
         };
         parts.filter_map(entropy).collect()
@@ -90,16 +87,20 @@ pub struct Frequency {
     pub sketch: Sketched,
     /// Flows and their packets.
     pub flows: Vec<(FlowKey, frequency::Frequency)>,
+    /// Counters of the sketch that are full, so that they count no more.
+    pub full_counters: usize,
 }
 
 impl Frequency {
     /// What a bank holds of the flows that are asked for.
     #[must_use]
-    pub fn of(bank: &Bank, settings: &Settings, report: &Report, tabulation: &Tabulation, seed: u64) -> Option<Self> {
+    pub fn of(bank: &WideBank, settings: &Settings, report: &Report, tabulation: &Tabulation, seed: u64) -> Option<Self> {
         let sketch = Sketched::new(&settings.frequency, seed)?;
-        let packets = |key: &FlowKey| frequency::estimate(&bank.frequency, sketch.kind, sketch.shape, crc(key), tabulation);
+        let Sketched { kind, shape, .. } = sketch;
+        let counted = bank.counters.ipv4.wrapping_add(bank.counters.ipv6);
+        let packets = |key: &FlowKey| frequency::estimate(&bank.frequency, kind, shape, crc(key), tabulation, counted);
         let flows = asked(report, sketch.key).map(|key| (*key, packets(key))).collect();
-        Some(Frequency { sketch, flows })
+        Some(Frequency { sketch, flows, full_counters: bank.frequency.full(shape) })
     }
 }
 
@@ -121,7 +122,7 @@ pub struct Membership {
 impl Membership {
     /// What a bank remembers of the flows that are asked for.
     #[must_use]
-    pub fn of(bank: &Bank, settings: &Settings, report: &Report, tabulation: &Tabulation, seed: u64) -> Option<Self> {
+    pub fn of(bank: &WideBank, settings: &Settings, report: &Report, tabulation: &Tabulation, seed: u64) -> Option<Self> {
         let flowgauge_core::membership::Settings { on, key, shape } = settings.membership;
         let seen = |key: &FlowKey| bank.membership.contains(shape, crc(key), tabulation);
         on.then(|| Membership {
@@ -152,7 +153,7 @@ pub struct Heavy {
 impl Heavy {
     /// The heaviest flows of a bank.
     #[must_use]
-    pub fn of(bank: &Bank, settings: &Settings, report: &Report) -> Option<Self> {
+    pub fn of(bank: &WideBank, settings: &Settings, report: &Report) -> Option<Self> {
         let settings = &settings.heavy;
         let flowgauge_core::heavy::Settings { algorithm, key, unit, .. } = *settings;
         let top = || top(&bank.heavy, settings, report.top);
@@ -163,10 +164,12 @@ impl Heavy {
 /// What the entropies of sources and destinations say about an attack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alarm {
-    /// Whether this window is far off what is usual.
-    pub raised: bool,
+    /// Whether this window is far off what is usual, and whether it was judged at all.
+    pub verdict: Verdict,
     /// The entropies of sources and of destinations before this window.
     pub usual: Option<[Usual; 2]>,
+    /// Packets that a window must have to be judged.
+    pub least: u64,
 }
 
 impl Alarm {
@@ -175,8 +178,14 @@ impl Alarm {
     pub fn of(watch: &mut entropy::alarm::Alarm, packets: u64, entropies: &[Entropy]) -> Option<Self> {
         let of = |key| entropies.iter().find(|entropy| entropy.sketch.key == key).map(|entropy| entropy.estimate.bits);
         let (sources, destinations) = (of(KeyKind::Src)?, of(KeyKind::Dst)?);
-        let usual = watch.usual();
-        Some(Alarm { raised: watch.raised(packets, sources, destinations), usual })
+        let (usual, least) = (watch.usual(), watch.options().least);
+        Some(Alarm { verdict: watch.judge(packets, sources, destinations), usual, least })
+    }
+
+    /// Whether this window is far off what is usual.
+    #[must_use]
+    pub fn raised(&self) -> bool {
+        self.verdict == Verdict::Raised
     }
 }
 

@@ -30,12 +30,11 @@ mod host {
             self.0.fetch_add(term, Ordering::Relaxed)
         }
 
-        /// As [`add`](Self::add), when nobody else adds: plain loads and stores will do.
+        /// As [`add`](Self::add), when nobody else adds since it was `seen`: a plain store will do.
         #[inline(always)]
-        pub fn add_alone(&self, term: i32) -> i32 {
-            let before = self.load();
-            self.store(before.wrapping_add(term));
-            before
+        pub fn store_alone(&self, seen: i32, term: i32) -> i32 {
+            self.store(seen.wrapping_add(term));
+            seen
         }
 
         /// What it is.
@@ -62,7 +61,7 @@ mod bpf {
     #[repr(transparent)]
     pub struct SharedCounter(UnsafeCell<i32>);
 
-    // SAFETY: it is only ever touched by atomic operations.
+    // SAFETY: it is only ever touched by atomic additions and by loads of the whole word.
     unsafe impl Sync for SharedCounter {}
 
     impl SharedCounter {
@@ -82,8 +81,15 @@ mod bpf {
 
         /// As [`add`](Self::add): on this target somebody always does.
         #[inline(always)]
-        pub fn add_alone(&self, term: i32) -> i32 {
+        pub fn store_alone(&self, _seen: i32, term: i32) -> i32 {
             self.add(term)
+        }
+
+        /// What it is.
+        #[inline(always)]
+        pub fn load(&self) -> i32 {
+            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole while others add.
+            unsafe { self.0.get().read_volatile() }
         }
     }
 }

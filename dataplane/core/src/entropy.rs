@@ -62,16 +62,16 @@ impl Entropy {
             let (before, last) = (before.max(1) as u32, before.wrapping_add(i64::from(packets)).max(1) as u32);
             let logarithms = SUMS_PER_PACKET.up_to(last).wrapping_sub(SUMS_PER_PACKET.up_to(before));
             let derivatives = u64::from(last.wrapping_sub(before)).wrapping_mul(u64::from(DERIVATIVE_OF_LOG));
-            self.sum = self.sum.wrapping_add(logarithms).wrapping_add(derivatives);
+            self.sum = self.sum.saturating_add(logarithms).saturating_add(derivatives);
         } else if count > 1 {
             let term = PER_PACKET.log2(u64::from(count.unsigned_abs())).wrapping_add(DERIVATIVE_OF_LOG);
-            self.sum = self.sum.wrapping_add(u64::from(term));
+            self.sum = self.sum.saturating_add(u64::from(term));
         }
     }
 
     /// Adds another core's sum.
     pub fn merge(&mut self, other: &Entropy) {
-        self.sum = self.sum.wrapping_add(other.sum);
+        self.sum = self.sum.saturating_add(other.sum);
     }
 }
 

@@ -47,5 +47,9 @@ pub use heavy::Heavy;
 pub use key::{FlowKey, KeyKind};
 pub use link::Link;
 pub use membership::Membership;
+#[cfg(not(target_arch = "bpf"))]
+pub use sketch::WideSketch;
 pub use sketch::{Shape, SharedSketch, Sharing, Sketch, SketchKind};
+#[cfg(not(target_arch = "bpf"))]
+pub use state::WideBank;
 pub use state::{Active, BANKS, Bank, Context, Core, Observation, SETTINGS_WORDS, Settings, Shared, State};

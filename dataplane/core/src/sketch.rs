@@ -3,6 +3,10 @@
 //! A key has one counter in every row. Count-Min adds one to each, and the smallest is never too small. Count Sketch adds or subtracts
 //! one, by a sign of its own for every row, so that what other keys add cancels out on the average, and takes the median. Row hashes have
 //! 16 bits: the column is in the upper ones, the sign is the lowest, which no column uses.
+//!
+//! Counters never wrap. One that comes near the end of its 32 bits stays where it is, whatever comes, so that its readers know it
+//! ([`SketchKind::is_full`]). The end is near within [`SLACK`]: cores that add at the same time have looked before one of them filled the
+//! counter, and each may still add the packets of a frame. What cores, interfaces and windows have counted is added up in 64 bits ([`WideSketch`]).
 
 use crate::counter::SharedCounter;
 use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK, Tabulation};
@@ -37,7 +41,31 @@ impl SketchKind {
             SketchKind::CountMin => "count-min",
         }
     }
+
+    /// Whether a counter has come so near the end of its range that it counts no more.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_full(self, cell: i32) -> bool {
+        let (offset, span) = self.range();
+        cell.wrapping_add(offset) as u32 > span
+    }
+
+    /// A counter counts while it and the first number together are, unsigned, at most the second.
+    #[inline(always)]
+    const fn range(self) -> (i32, u32) {
+        match self {
+            SketchKind::CountSketch => (FULL.wrapping_sub(1), (FULL as u32).wrapping_sub(1) << 1),
+            SketchKind::CountMin => (0, u32::MAX.wrapping_sub(SLACK)),
+        }
+    }
 }
+
+/// How near the end of its range a counter is full: more than all cores together add between looking at it and adding.
+pub const SLACK: u32 = 1 << 26;
+
+/// What a counter of a Count Sketch holds at least, or the negative of it at most, if it is full. Those of Count-Min are unsigned and full at
+/// 2^31 more.
+pub const FULL: i32 = i32::MAX.wrapping_sub(SLACK as i32).wrapping_add(1);
 
 /// Whether a measurement that takes a sketch is on, and with which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,17 +218,27 @@ impl Sketch {
     #[inline(always)]
     pub fn update_by(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
         match shape.usual() {
-            Some(shape) => self.update_rows(kind, shape, crc, tabulation, times),
-            None => self.update_rows(kind, shape, crc, tabulation, times),
+            Some(shape) => self.update_rows::<true>(kind, shape, crc, tabulation, times),
+            None => self.update_rows::<true>(kind, shape, crc, tabulation, times),
+        }
+    }
+
+    /// As [`update_by`](Self::update_by), where all packets together are [too few](Sharing::AloneWithFew) to fill a counter.
+    #[inline(always)]
+    pub(crate) fn update_few(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
+        match shape.usual() {
+            Some(shape) => self.update_rows::<false>(kind, shape, crc, tabulation, times),
+            None => self.update_rows::<false>(kind, shape, crc, tabulation, times),
         }
     }
 
     #[inline(always)]
-    fn update_rows(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
+    fn update_rows<const LOOK: bool>(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &mut self.cells[cell & (MAX_CELLS - 1)];
-            *cell = cell.wrapping_add(sign.wrapping_mul(times as i32));
+            let term = sign.wrapping_mul(times as i32);
+            *cell = cell.wrapping_add(if LOOK { room_for(kind, *cell, term) } else { term });
         });
     }
 
@@ -227,16 +265,152 @@ impl Sketch {
         used
     }
 
-    /// The sketch of two streams together: counters add up.
-    pub fn merge(&mut self, other: &Sketch, shape: Shape) {
-        for (mine, theirs) in self.cells_mut(shape).iter_mut().zip(other.cells(shape)) {
-            *mine = mine.wrapping_add(*theirs);
+    /// Sets the counters in use to zero.
+    pub fn clear(&mut self, shape: Shape) {
+        self.cells_mut(shape).fill(0);
+    }
+}
+
+/// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They cannot wrap: it would take 2^32 full
+/// counters.
+#[cfg(not(target_arch = "bpf"))]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct WideSketch {
+    cells: [i64; MAX_CELLS],
+    /// A bit for every counter, set if one that it was added up from is full.
+    full: [u64; MAX_CELLS >> 6],
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl Default for WideSketch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A row's word on a key.
+#[cfg(not(target_arch = "bpf"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// How often the key was counted, as far as this row can say.
+    pub value: i64,
+    /// Whether the row's counter is full: what came later is not in it.
+    pub full: bool,
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl WideSketch {
+    /// Zeros.
+    #[must_use]
+    pub const fn new() -> Self {
+        WideSketch { cells: [0; MAX_CELLS], full: [0; MAX_CELLS >> 6] }
+    }
+
+    /// Adds a counter of a core or a device.
+    pub fn add(&mut self, kind: SketchKind, index: usize, cell: i32) {
+        if let Some(sum) = self.cells.get_mut(index) {
+            *sum = sum.wrapping_add(match kind {
+                SketchKind::CountSketch => i64::from(cell),
+                SketchKind::CountMin => i64::from(cell as u32),
+            });
         }
+        if let Some(word) = self.full.get_mut(index >> 6).filter(|_| kind.is_full(cell)) {
+            *word |= 1_u64.wrapping_shl(index as u32);
+        }
+    }
+
+    /// The sketch of two streams together: counters add up, and a counter that is full in one is full in the sum.
+    pub fn merge(&mut self, other: &impl Counts, kind: SketchKind, shape: Shape) {
+        other.merge_into(self, kind, shape);
+    }
+
+    /// The counters in use, row by row.
+    #[must_use]
+    pub fn cells(&self, shape: Shape) -> &[i64] {
+        self.cells.get(..shape.cells()).unwrap_or(&self.cells)
+    }
+
+    /// Whether what came to a counter of this index was more than it can hold.
+    #[must_use]
+    pub fn is_full(&self, index: usize) -> bool {
+        self.full.get(index >> 6).is_some_and(|word| word.wrapping_shr(index as u32) & 1 == 1)
+    }
+
+    /// How many of the counters in use are full.
+    #[must_use]
+    pub fn full(&self, shape: Shape) -> usize {
+        (0..shape.cells()).filter(|&index| self.is_full(index)).count()
+    }
+
+    /// What the rows say of a key.
+    pub fn rows(&self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(Said)) {
+        for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
+            let value = self.cells.get(cell).copied().unwrap_or(0).wrapping_mul(i64::from(sign));
+            visit(Said { value, full: self.is_full(cell) });
+        });
+    }
+
+    /// How often a key was counted, as far as the sketch can say.
+    #[must_use]
+    pub fn query(&self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i64 {
+        let (mut values, mut rows) = ([i64::MAX; MAX_ROWS], 0);
+        self.rows(kind, shape, crc, tabulation, |said| {
+            if let Some(value) = values.get_mut(rows) {
+                *value = said.value;
+                rows = rows.wrapping_add(1);
+            }
+        });
+        let (values, _) = values.split_at_mut(rows);
+        kind.answer(values)
     }
 
     /// Sets the counters in use to zero.
     pub fn clear(&mut self, shape: Shape) {
-        self.cells_mut(shape).fill(0);
+        self.cells.iter_mut().take(shape.cells()).for_each(|cell| *cell = 0);
+        self.full.fill(0);
+    }
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl SketchKind {
+    /// What the rows say together: the smallest, or the median; of an even number of rows the mean of the two in the middle, rounded up.
+    /// Sorts them.
+    #[must_use]
+    pub fn answer(self, rows: &mut [i64]) -> i64 {
+        rows.sort_unstable();
+        let value = |index: usize| rows.get(index).copied().unwrap_or(0);
+        match self {
+            SketchKind::CountMin => value(0),
+            SketchKind::CountSketch => {
+                let (low, high) = (value(rows.len().saturating_sub(1) >> 1), value(rows.len() >> 1));
+                low.wrapping_add(high).wrapping_add(1) >> 1
+            }
+        }
+    }
+}
+
+/// Counters that can be added up.
+#[cfg(not(target_arch = "bpf"))]
+pub trait Counts {
+    /// Adds the counters in use to those of another sketch.
+    fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Shape);
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl Counts for Sketch {
+    fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Shape) {
+        self.cells(shape).iter().enumerate().for_each(|(index, &cell)| sketch.add(kind, index, cell));
+    }
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl Counts for WideSketch {
+    fn merge_into(&self, sketch: &mut WideSketch, _: SketchKind, shape: Shape) {
+        for (mine, theirs) in sketch.cells.iter_mut().zip(self.cells(shape)) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+        sketch.full.iter_mut().zip(&self.full).for_each(|(mine, theirs)| *mine |= theirs);
     }
 }
 
@@ -257,8 +431,26 @@ impl Default for SharedSketch {
 pub enum Sharing {
     /// Nobody else does: plain loads and stores will do.
     Alone,
+    /// Nobody else does, and all packets together are [too few](Sharing::of) to fill a counter: nobody has to look.
+    AloneWithFew,
     /// Others do.
     Shared,
+}
+
+impl Sharing {
+    /// The same; unknown to the kernel's programs, whose verifier would look at each way.
+    #[inline(always)]
+    fn known(self) -> Option<Self> {
+        (!cfg!(target_arch = "bpf")).then_some(self)
+    }
+
+    /// The same for a bank that so many packets were counted in, this one among them.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn of(self, packets: u64) -> Self {
+        // The kernel's verifier would look at each way.
+        if self == Sharing::Alone && packets < FULL as u64 && !cfg!(target_arch = "bpf") { Sharing::AloneWithFew } else { self }
+    }
 }
 
 impl SharedSketch {
@@ -286,9 +478,13 @@ impl SharedSketch {
         tabulation: &Tabulation,
         times: u32,
     ) -> i32 {
-        match shape.usual() {
-            Some(shape) => self.update_rows(sharing, kind, shape, crc, tabulation, times),
-            None => self.update_rows(sharing, kind, shape, crc, tabulation, times),
+        match (shape.usual(), sharing.known()) {
+            // Without others in the counters the usual case has its own code.
+            (Some(shape), Some(Sharing::AloneWithFew)) => {
+                self.update_rows(Sharing::AloneWithFew, kind, shape, crc, tabulation, times)
+            }
+            (Some(shape), _) => self.update_rows(sharing, kind, shape, crc, tabulation, times),
+            (None, _) => self.update_rows(sharing, kind, shape, crc, tabulation, times),
         }
     }
 
@@ -298,10 +494,12 @@ impl SharedSketch {
         for_each_row(kind, shape, crc, tabulation, |row, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &self.cells[cell & (MAX_CELLS - 1)];
+            let seen = cell.load();
             let term = sign.wrapping_mul(times as i32);
             let before = match sharing {
-                Sharing::Alone => cell.add_alone(term),
-                Sharing::Shared => cell.add(term),
+                Sharing::AloneWithFew => cell.store_alone(seen, term),
+                Sharing::Alone => cell.store_alone(seen, room_for(kind, seen, term)),
+                Sharing::Shared => cell.add(room_for(kind, seen, term)),
             };
             values.set(row, before.wrapping_add(sign).wrapping_mul(sign));
         });
@@ -310,9 +508,17 @@ impl SharedSketch {
 
     /// Adds the counters in use to those of another sketch.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn merge_into(&self, sketch: &mut Sketch, shape: Shape) {
-        for (sum, cell) in sketch.cells_mut(shape).iter_mut().zip(&self.cells) {
-            *sum = sum.wrapping_add(cell.load());
+    pub fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Shape) {
+        for (index, cell) in self.cells.iter().take(shape.cells()).enumerate() {
+            sketch.add(kind, index, cell.load());
+        }
+    }
+
+    /// Sets a counter, to begin a test where it takes a device days to come.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn set(&self, index: usize, value: i32) {
+        if let Some(cell) = self.cells.get(index) {
+            cell.store(value);
         }
     }
 
@@ -320,6 +526,21 @@ impl SharedSketch {
     #[cfg(not(target_arch = "bpf"))]
     pub fn clear(&self, shape: Shape) {
         self.cells.iter().take(shape.cells()).for_each(|cell| cell.store(0));
+    }
+}
+
+/// What is added to a counter: the term, or nothing if the counter is full.
+#[inline(always)]
+fn room_for(kind: SketchKind, cell: i32, term: i32) -> i32 {
+    if cfg!(target_arch = "bpf") {
+        // Without a branch, so that the verifier has one path to follow: all ones if the counter is beyond its range.
+        let (offset, span) = kind.range();
+        let beyond = i64::from(span).wrapping_sub(i64::from(cell.wrapping_add(offset) as u32)) >> 63;
+        term & !(beyond as i32)
+    } else if kind.is_full(cell) {
+        0
+    } else {
+        term
     }
 }
 

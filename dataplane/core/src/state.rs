@@ -13,7 +13,7 @@ use crate::link::Link;
 use crate::membership::{self, Membership};
 use crate::parse::{Packet, network};
 #[cfg(not(target_arch = "bpf"))]
-use crate::sketch::Sketch;
+use crate::sketch::{Counts, WideSketch};
 use crate::sketch::{SharedSketch, Sharing};
 use core::mem::offset_of;
 use core::ops::Range;
@@ -90,10 +90,10 @@ impl Settings {
     }
 }
 
-/// Everything counted between two rotations.
+/// Everything counted between two rotations: by a core, or by several together in a [`WideBank`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Bank {
+pub struct Bank<F = Frequency> {
     /// Packets and bytes.
     pub counters: Counters,
     /// Sums of entropies; their sketches are [shared](Shared).
@@ -101,11 +101,49 @@ pub struct Bank {
     /// Distinct flows.
     pub cardinality: Cardinality,
     /// Packets of any flow.
-    pub frequency: Frequency,
+    pub frequency: F,
     /// Which flows were seen.
     pub membership: Membership,
     /// The flows with the most packets or bytes.
     pub heavy: Heavy,
+}
+
+/// What cores, interfaces and windows have counted together. Its other counters have 64 bits in every bank.
+#[cfg(not(target_arch = "bpf"))]
+pub type WideBank = Bank<WideSketch>;
+
+#[cfg(not(target_arch = "bpf"))]
+impl WideBank {
+    /// Nothing counted.
+    #[must_use]
+    pub const fn empty() -> Self {
+        let Bank { counters, entropy, cardinality, frequency: _, membership, heavy } = Bank::new();
+        Bank { counters, entropy, cardinality, frequency: WideSketch::new(), membership, heavy }
+    }
+
+    /// Adds what another core counted in the same window, or what was counted elsewhere or in another window.
+    pub fn merge<F: Counts>(&mut self, other: &Bank<F>, settings: &Settings) {
+        self.counters.merge(&other.counters);
+        self.entropy.iter_mut().zip(&other.entropy).for_each(|(mine, theirs)| mine.merge(theirs));
+        if settings.cardinality.mode == Mode::Windowed {
+            self.cardinality.merge(&other.cardinality, settings.cardinality.precision);
+        }
+        if let Some(kind) = settings.frequency.mode.sketch() {
+            self.frequency.merge(&other.frequency, kind, settings.frequency.shape);
+        }
+        if settings.membership.on {
+            self.membership.merge(&other.membership, settings.membership.shape);
+        }
+        self.heavy.merge(&other.heavy, &settings.heavy);
+    }
+
+    /// Makes it empty again.
+    pub fn clear(&mut self, settings: &Settings) {
+        self.clear_all_but_frequency(settings);
+        if settings.frequency.mode != frequency::Mode::Off {
+            self.frequency.clear(settings.frequency.shape);
+        }
+    }
 }
 
 impl Bank {
@@ -120,22 +158,6 @@ impl Bank {
             membership: Membership::new(),
             heavy: Heavy::new(),
         }
-    }
-
-    /// Adds what another core counted in the same window.
-    pub fn merge(&mut self, other: &Bank, settings: &Settings) {
-        self.counters.merge(&other.counters);
-        self.entropy.iter_mut().zip(&other.entropy).for_each(|(mine, theirs)| mine.merge(theirs));
-        if settings.cardinality.mode == Mode::Windowed {
-            self.cardinality.merge(&other.cardinality, settings.cardinality.precision);
-        }
-        if settings.frequency.mode != frequency::Mode::Off {
-            self.frequency.merge(&other.frequency, settings.frequency.shape);
-        }
-        if settings.membership.on {
-            self.membership.merge(&other.membership, settings.membership.shape);
-        }
-        self.heavy.merge(&other.heavy, &settings.heavy);
     }
 
     /// The parts of a bank that are in use, as ranges of its bytes, all of them whole words of 64 bits.
@@ -156,13 +178,19 @@ impl Bank {
 
     /// Makes the bank empty again.
     pub fn clear(&mut self, settings: &Settings) {
+        self.clear_all_but_frequency(settings);
+        if settings.frequency.mode != frequency::Mode::Off {
+            self.frequency.clear(settings.frequency.shape);
+        }
+    }
+}
+
+impl<F> Bank<F> {
+    fn clear_all_but_frequency(&mut self, settings: &Settings) {
         self.counters = Counters::default();
         self.entropy = [Entropy::default(); ENTROPIES];
         if settings.cardinality.mode == Mode::Windowed {
             self.cardinality.clear(settings.cardinality.precision);
-        }
-        if settings.frequency.mode != frequency::Mode::Off {
-            self.frequency.clear(settings.frequency.shape);
         }
         if settings.membership.on {
             self.membership.clear(settings.membership.shape);
@@ -190,10 +218,10 @@ impl Shared {
 
     /// Adds the sketches of a bank to others.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn merge_into(&self, bank: usize, settings: &Settings, sketches: &mut [Sketch]) {
+    pub fn merge_into(&self, bank: usize, settings: &Settings, sketches: &mut [WideSketch]) {
         for ((shared, entropy), sketch) in self.bank(bank).zip(&settings.entropy).zip(sketches) {
-            if entropy.mode != entropy::Mode::Off {
-                shared.merge_into(sketch, entropy.shape);
+            if let Some(kind) = entropy.mode.sketch() {
+                shared.merge_into(sketch, kind, entropy.shape);
             }
         }
     }
@@ -307,6 +335,9 @@ impl Active<'_> {
     #[inline(always)]
     pub fn measure(&mut self, context: &Context<'_>, packets: &[Observation<impl Packets>]) {
         let Context { settings, tabulation, sharing } = context;
+        // No counter holds more than all packets of its bank, where one core counts.
+        let counted = self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6);
+        let (sharing, own) = (sharing.of(counted), Sharing::Alone.of(counted));
         // By value: a reference to what may be constants would keep the compiler from seeing them.
         let Settings { cardinality, entropy, frequency, membership, heavy } = *settings;
         let hash = |crc| match cardinality.hash {
@@ -331,20 +362,27 @@ impl Active<'_> {
             if let Some(kind) = first.mode.sketch() {
                 for packet in packets {
                     let (crc, number) = (packet.by(first.key), packet.number());
-                    first_sum.update_by(first_sketch, *sharing, kind, first.shape, crc, tabulation, number);
+                    first_sum.update_by(first_sketch, sharing, kind, first.shape, crc, tabulation, number);
                 }
             }
             if let Some(kind) = second.mode.sketch() {
                 for packet in packets {
                     let (crc, number) = (packet.by(second.key), packet.number());
-                    second_sum.update_by(second_sketch, *sharing, kind, second.shape, crc, tabulation, number);
+                    second_sum.update_by(second_sketch, sharing, kind, second.shape, crc, tabulation, number);
                 }
             }
         }
         if let Some(kind) = frequency.mode.sketch() {
-            for packet in packets {
-                let (crc, number) = (packet.by(frequency.key), packet.number());
-                self.bank.frequency.update_by(kind, frequency.shape, crc, tabulation, number);
+            if own == Sharing::AloneWithFew {
+                for packet in packets {
+                    let (crc, number) = (packet.by(frequency.key), packet.number());
+                    self.bank.frequency.update_few(kind, frequency.shape, crc, tabulation, number);
+                }
+            } else {
+                for packet in packets {
+                    let (crc, number) = (packet.by(frequency.key), packet.number());
+                    self.bank.frequency.update_by(kind, frequency.shape, crc, tabulation, number);
+                }
             }
         }
         if membership.on {

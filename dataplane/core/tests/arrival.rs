@@ -71,7 +71,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         assert!(whole.frequency == single.frequency, "{settings:?}");
         assert!(whole.heavy == single.heavy, "{settings:?}");
         let sketches = |shared: &Shared| {
-            let mut sketches: Vec<sketch::Sketch> = (0..2).map(|_| sketch::Sketch::new()).collect();
+            let mut sketches: Vec<sketch::WideSketch> = (0..2).map(|_| sketch::WideSketch::new()).collect();
             shared.merge_into(0, &settings, &mut sketches);
             sketches
         };

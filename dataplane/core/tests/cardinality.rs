@@ -117,6 +117,26 @@ proptest! {
     }
 }
 
+/// Slots of a millisecond wrap every 50 days.
+#[test]
+fn staggered_registers_go_on_when_the_number_of_slots_wraps() {
+    for p in 4..=16 {
+        let p = Precision::new(p).unwrap();
+        let (m, mut registers, mut merged) = (p.registers() as u32, Box::new(Staggered::new()), Box::new(Staggered::new()));
+        // Three rounds before and after; every register is raised in every round of its own.
+        for step in 0..6 * m {
+            let slot = (step).wrapping_sub(3 * m);
+            let index = slot % m;
+            registers.update(index << (32 - p.bits()) | 1, p, slot);
+            if step > 0 && step % m == 0 {
+                assert!(registers.levels(p, slot).all(|level| level == p.max_level() - 1), "{p:?} in slot {slot:#x}");
+                merged.merge(&registers, p);
+                assert!(merged.levels(p, slot).eq(registers.levels(p, slot)), "{p:?} in slot {slot:#x}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_cores_state_is_under_two_mebibytes_and_has_no_padding() {
     let sums = flowgauge_core::ENTROPIES * size_of::<flowgauge_core::Entropy>();

@@ -1,8 +1,10 @@
 //! Count Sketch and Count-Min against slow models.
 
 use flowgauge_core::hash::MAX_ROWS;
-use flowgauge_core::sketch::{MAX_CELLS, MAX_COLUMN_BITS, Shape, SharedSketch, Sharing, Sketch, SketchKind};
-use flowgauge_core::{Tabulation, hash};
+use flowgauge_core::sketch::{
+    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, Shape, SharedSketch, Sharing, Sketch, SketchKind, WideSketch,
+};
+use flowgauge_core::{Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, hash};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -20,6 +22,12 @@ fn shapes() -> impl Iterator<Item = Shape> {
 /// Sketches are too large for a test's stack.
 fn sketch() -> Box<Sketch> {
     Box::new(Sketch::new())
+}
+
+fn wide(sketch: &Sketch, kind: SketchKind, shape: Shape) -> Box<WideSketch> {
+    let mut wide = Box::new(WideSketch::new());
+    wide.merge(sketch, kind, shape);
+    wide
 }
 
 fn shared() -> Box<SharedSketch> {
@@ -130,27 +138,149 @@ fn every_shape_counts_as_its_model() {
                 );
             }
             assert_eq!(sketch.cells(shape), model.cells());
-            let mut copy = Box::new(Sketch::new());
-            shared.merge_into(&mut copy, shape);
-            assert!(copy == sketch, "{kind:?}, {shape:?}");
+            let mut copy = Box::new(WideSketch::new());
+            shared.merge_into(&mut copy, kind, shape);
+            assert!(copy == wide(&sketch, kind, shape), "{kind:?}, {shape:?}");
+            for step in 0..300 {
+                assert_eq!(copy.query(kind, shape, step, tabulation()), model.query(step), "{kind:?}, {shape:?}");
+            }
             shared.clear(shape);
             sketch.clear(shape);
-            shared.merge_into(&mut sketch, shape);
-            assert!(*sketch == Sketch::new());
+            copy.clear(shape);
+            shared.merge_into(&mut copy, kind, shape);
+            assert!(*sketch == Sketch::new() && *copy == WideSketch::new());
         }
     }
 }
 
+/// The last values that count, and the first that do not, as bits.
+fn ends(kind: SketchKind) -> [[i32; 2]; 2] {
+    match kind {
+        SketchKind::CountSketch => [[FULL - 1, FULL], [1 - FULL, -FULL]],
+        SketchKind::CountMin => [[(u32::MAX - SLACK) as i32, (u32::MAX - SLACK + 1) as i32]; 2],
+    }
+}
+
+/// Whatever a counter may hold, of a core's own sketch and of a shared one, alone and not.
 #[test]
-fn counters_of_count_sketch_wrap_around() {
+fn counters_near_their_ends_stay_where_they_are() {
     let shape = Shape::new(1, 16).unwrap();
-    for crc in 0..64 {
-        let (column, sign) = place(crc, 0, 4, tabulation());
+    for kind in SketchKind::ALL {
+        let [[up, full_up], [down, full_down]] = ends(kind);
+        assert!(!kind.is_full(0) && !kind.is_full(up) && !kind.is_full(down));
+        assert!(kind.is_full(full_up) && kind.is_full(full_down));
+        let anything = [0, 1, -1, up, full_up, down, full_down, i32::MAX, i32::MIN, i32::MIN + 1];
+        for (crc, before) in (0..64).flat_map(|crc| anything.map(|before| (crc, before))) {
+            let (column, sign) = place(crc, 0, 4, tabulation());
+            let term = if kind == SketchKind::CountMin { 1 } else { sign as i32 };
+            let after = if kind.is_full(before) { before } else { before.wrapping_add(term) };
+            let mut own = sketch();
+            own.cells_mut(shape)[column as usize] = before;
+            own.update(kind, shape, crc, tabulation());
+            assert_eq!(own.cells(shape)[column as usize], after, "{kind:?} {before} {term}");
+            for sharing in [Sharing::Alone, Sharing::Shared] {
+                let shared = shared();
+                shared.set(column as usize, before);
+                shared.update_and_query(sharing, kind, shape, crc, tabulation());
+                let mut read = Box::new(WideSketch::new());
+                shared.merge_into(&mut read, kind, shape);
+                assert!(read == wide(&own, kind, shape), "{kind:?} {sharing:?} {before} {term}");
+                assert_eq!(read.is_full(column as usize), kind.is_full(after));
+                assert_eq!(read.full(shape), usize::from(kind.is_full(after)));
+            }
+        }
+    }
+}
+
+/// A counter that has been full is so for good, though packets of the other sign come.
+#[test]
+fn a_full_counter_does_not_become_another_number() {
+    let shape = Shape::new(1, 16).unwrap();
+    let key = |wanted: i64| (0..).find(|&crc| place(crc, 0, 4, tabulation()) == (3, wanted)).unwrap();
+    let (plus, minus) = (key(1), key(-1));
+    let mut sketch = sketch();
+    sketch.cells_mut(shape)[3] = FULL - 2;
+    (0..3).for_each(|_| sketch.update(SketchKind::CountSketch, shape, plus, tabulation()));
+    (0..1000).for_each(|_| sketch.update(SketchKind::CountSketch, shape, minus, tabulation()));
+    assert_eq!(sketch.cells(shape)[3], FULL);
+    let wide = wide(&sketch, SketchKind::CountSketch, shape);
+    assert!(wide.is_full(3) && wide.query(SketchKind::CountSketch, shape, plus, tabulation()) == i64::from(FULL));
+}
+
+/// Several cores add at the same time, and none has seen that the others have filled the counter.
+#[test]
+fn cores_that_fill_a_counter_together_do_not_wrap_it() {
+    let shape = Shape::new(1, 16).unwrap();
+    for kind in SketchKind::ALL {
+        let [[up, _], _] = ends(kind);
+        let crc = (0..).find(|&crc| place(crc, 0, 4, tabulation()).1 == 1).unwrap();
+        let (column, _) = place(crc, 0, 4, tabulation());
+        let shared = shared();
+        shared.set(column as usize, up - 500);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    (0..10_000).for_each(|_| _ = shared.update_and_query(Sharing::Shared, kind, shape, crc, tabulation()))
+                });
+            }
+        });
+        let mut read = Box::new(WideSketch::new());
+        shared.merge_into(&mut read, kind, shape);
+        let cell = read.cells(shape)[column as usize];
+        let least = if kind == SketchKind::CountMin { i64::from(up as u32) } else { i64::from(up) };
+        assert!(read.is_full(column as usize) && (least + 1..=least + 4).contains(&cell), "{kind:?}: {cell}");
+    }
+}
+
+/// A bank knows from its packets whether a counter can be full, and looks from then on.
+#[test]
+fn a_bank_of_many_packets_looks_at_its_counters() {
+    let on = |kind: SketchKind| flowgauge_core::sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Shape::DEFAULT };
+    let mut frame = [0; 60];
+    frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6]);
+    for (kind, sharing) in
+        SketchKind::ALL.into_iter().flat_map(|kind| [Sharing::Alone, Sharing::Shared].map(|sharing| (kind, sharing)))
+    {
+        let [[up, full], [down, full_down]] = ends(kind);
+        let mut settings = Settings::DEFAULT;
+        (settings.entropy[0], settings.frequency) = (on(kind), on(kind));
+        let context = Context { settings, tabulation: tabulation(), sharing };
+        let (mut state, shared) = (vec![State::new()], Box::new(Shared::new()));
+        state[0].active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
+        // As if all packets so far had been of this flow.
+        let bank = &mut state[0].banks[0];
+        bank.counters.ipv4 = u64::from(up as u32);
+        for (index, cell) in bank.frequency.cells_mut(Shape::DEFAULT).iter_mut().enumerate() {
+            *cell = match *cell {
+                0 => 0,
+                -1 => down,
+                _ => up,
+            };
+            shared.banks[0][0].set(index, *cell);
+        }
+        for _ in 0..10 {
+            state[0].active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
+        }
+        let mut cells = Box::new(WideSketch::new());
+        shared.banks[0][0].merge_into(&mut cells, kind, Shape::DEFAULT);
+        let frequency = &state[0].banks[0].frequency;
+        assert!(cells == wide(frequency, kind, Shape::DEFAULT), "{kind:?} {sharing:?}");
+        assert!(frequency.cells(Shape::DEFAULT).iter().all(|cell| [0, full, full_down].contains(cell)), "{kind:?} {sharing:?}");
+        assert_eq!(cells.full(Shape::DEFAULT), 4, "{kind:?} {sharing:?}");
+    }
+}
+
+#[test]
+fn sums_of_many_full_counters_do_not_wrap() {
+    let shape = Shape::new(1, 16).unwrap();
+    for kind in SketchKind::ALL {
+        let [[_, full], _] = ends(kind);
         let mut sketch = sketch();
-        let edge = if sign == 1 { i32::MAX } else { i32::MIN };
-        sketch.cells_mut(shape)[column as usize] = edge;
-        sketch.update(SketchKind::CountSketch, shape, crc, tabulation());
-        assert_eq!(sketch.cells(shape)[column as usize], edge.wrapping_add(sign as i32));
+        sketch.cells_mut(shape).fill(full);
+        let (one, mut all) = (wide(&sketch, kind, shape), Box::new(WideSketch::new()));
+        (0..1_000).for_each(|_| all.merge(&*one, kind, shape));
+        assert_eq!(all.cells(shape)[5], 1_000 * one.cells(shape)[5]);
+        assert!(one.cells(shape)[5] > 2_000_000_000 && all.full(shape) == 16);
     }
 }
 
@@ -258,10 +388,10 @@ proptest! {
 
     #[test]
     fn merge_is_the_sketch_of_all_keys(kind in kind(), shape in shape(), a in keys(), b in keys()) {
-        let mut merged = filled(kind, shape, &a);
-        merged.merge(&filled(kind, shape, &b), shape);
-        prop_assert!(merged == filled(kind, shape, &[a, b].concat()));
+        let mut merged = wide(&filled(kind, shape, &a), kind, shape);
+        merged.merge(&*filled(kind, shape, &b), kind, shape);
+        prop_assert!(merged == wide(&filled(kind, shape, &[a, b].concat()), kind, shape));
         merged.clear(shape);
-        prop_assert!(*merged == Sketch::new());
+        prop_assert!(*merged == WideSketch::new());
     }
 }

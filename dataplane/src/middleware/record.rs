@@ -48,9 +48,9 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         let entropies = entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches);
         let entropies = entropies.filter(|((entropy, _), _)| entropy.mode != Mode::Off);
         let entropies = entropies.map(|((entropy, of_bank), sketch)| {
-            json!({ "key": entropy.key.name(), "sum": of_bank.sum, "cells": hex(sketch.cells(entropy.shape), 8) })
+            json!({ "key": entropy.key.name(), "sum": of_bank.sum, "cells": hex(sketch.cells(entropy.shape), 16) })
         });
-        let frequencies = (frequency.mode != Mode::Off).then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 8));
+        let frequencies = (frequency.mode != Mode::Off).then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 16));
         let filter = membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
         let table = (heavy.algorithm != Algorithm::Off).then(|| {
             let slots = snapshot.bank.heavy.slot_entries(heavy).map(|Entry { signature, key, count, inherited }| {

@@ -11,7 +11,7 @@
 use super::cpu;
 use crate::zeroed::Zeroed;
 use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{Active, BANKS, Bank, Settings, State};
+use flowgauge_core::{Active, BANKS, Bank, Settings, State, WideBank};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,7 @@ unsafe impl Sync for Shared {}
 
 /// What a worker copies for the controller.
 pub(super) struct Sample {
-    pub(super) bank: Box<Bank>,
+    pub(super) bank: Box<WideBank>,
     pub(super) staggered: Option<Box<Staggered>>,
     pub(super) truth: Option<u64>,
 }
@@ -58,7 +58,7 @@ pub(super) fn handoff(settings: Settings, sketches: Arc<flowgauge_core::Shared>)
         reply: AtomicU64::new(0),
         cpu_ns: AtomicU64::new(0),
         cpu: AtomicUsize::new(0),
-        sample: Mutex::new(Sample { bank: Bank::boxed(), staggered: staggered.then(Staggered::boxed), truth: None }),
+        sample: Mutex::new(Sample { bank: WideBank::boxed(), staggered: staggered.then(Staggered::boxed), truth: None }),
         sketches,
         settings,
     });
@@ -107,7 +107,7 @@ impl Writer {
             sample.truth = truth(self.bank());
             sample.bank.clear(&shared.settings);
             let Active { bank, staggered, .. } = self.active();
-            sample.bank.merge(bank, &shared.settings);
+            sample.bank.merge(&*bank, &shared.settings);
             if let Some(copy) = &mut sample.staggered {
                 copy.clear(shared.settings.cardinality.precision);
                 copy.merge(staggered, shared.settings.cardinality.precision);

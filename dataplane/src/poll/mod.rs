@@ -29,7 +29,7 @@ use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{Bank, HashIdentity, Settings, Sharing, Tabulation};
+use flowgauge_core::{HashIdentity, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, Writer, handoff};
 use meter::{Account, Metered};
 use port::{Port, Ports, Source, Waker};
@@ -221,7 +221,7 @@ impl Poll {
     fn snapshot(
         &self,
         hash: HashIdentity,
-        bank: Box<Bank>,
+        bank: Box<WideBank>,
         index: usize,
         staggered: Option<Box<Staggered>>,
         window: Option<u64>,
@@ -292,14 +292,14 @@ impl Dataplane for Poll {
         self.readers.iter_mut().for_each(Reader::request_sample);
         self.wait("sample")?;
         let settings = &self.options.settings;
-        let mut bank = Bank::boxed();
+        let mut bank = WideBank::boxed();
         let mut staggered = (settings.cardinality.mode == Mode::Staggered).then(Staggered::boxed);
         let mut truth = None;
         let now = unix_time();
         for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
             let sample = reader.sample();
             account.sampled(sample.bank.counters.packets(), reader, now);
-            bank.merge(&sample.bank, settings);
+            bank.merge(&*sample.bank, settings);
             if let (Some(merged), Some(theirs)) = (&mut staggered, &sample.staggered) {
                 merged.merge(theirs, settings.cardinality.precision);
             }
@@ -318,7 +318,7 @@ impl Dataplane for Poll {
         }
         self.wait("rotate")?;
         let settings = &self.options.settings;
-        let mut bank = Bank::boxed();
+        let mut bank = WideBank::boxed();
         let now = unix_time();
         for (index, (reader, account)) in self.readers.iter_mut().zip(&mut self.accounts).enumerate() {
             let Some(closed) = reader.closed() else {
@@ -326,7 +326,7 @@ impl Dataplane for Poll {
                 return Err(Error::Timeout { operation, target, worker: index, waited: self.options.deadline });
             };
             let packets = closed.counters.packets();
-            bank.merge(closed, settings);
+            bank.merge(&*closed, settings);
             closed.clear(settings);
             account.rotated(packets, reader, now);
         }

@@ -10,7 +10,7 @@ use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{Algorithm, PRECISION_STAGES};
-use flowgauge_core::{BANKS, Bank, Counters, KeyKind, Settings, Sketch, sketch};
+use flowgauge_core::{BANKS, Counters, KeyKind, Settings, WideBank, WideSketch, sketch};
 
 /// An array of both banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ enum Part {
 
 /// What was read of a bank.
 pub(super) struct Reading {
-    pub(super) bank: Box<Bank>,
-    pub(super) sketches: Box<[Sketch]>,
+    pub(super) bank: Box<WideBank>,
+    pub(super) sketches: Box<[WideSketch]>,
     /// Of each array the elements that hold something in any pipe.
     pub(super) raised: Vec<Vec<usize>>,
     /// Heavy hitters whose slots changed hands while they were read: these are left out.
@@ -58,7 +58,7 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(settings: &Settings) -> Self {
-        Reading { bank: Bank::boxed(), sketches: zeroed::sketches(settings), raised: Vec::new(), changed: 0, pipes: Vec::new() }
+        Reading { bank: WideBank::boxed(), sketches: zeroed::sketches(settings), raised: Vec::new(), changed: 0, pipes: Vec::new() }
     }
 
     /// Makes one table of the pipes' heavy hitters. How many packets it is of, the counters say, which are wider.
@@ -67,7 +67,7 @@ impl Reading {
             if number == 0 {
                 self.changed += pipe.fill(&settings.heavy, &mut self.bank.heavy);
             } else {
-                let mut other = Bank::boxed();
+                let mut other = WideBank::boxed();
                 self.changed += pipe.fill(&settings.heavy, &mut other.heavy);
                 self.bank.heavy.merge(&other.heavy, &settings.heavy);
             }
@@ -80,9 +80,9 @@ impl Reading {
 
     /// Adds what one pipe holds in an element.
     fn merge(&mut self, part: Part, settings: &Settings, pipe: usize, index: usize, [value, upper]: [u64; 2]) {
-        let add = |cells: &mut [i32], shape: sketch::Shape, row: usize| {
-            if let Some(cell) = cells.get_mut(row << shape.column_bits() | index) {
-                *cell = cell.wrapping_add(value as u32 as i32);
+        let add = |sketch: &mut WideSketch, settings: &sketch::Settings, row: usize| {
+            if let Some(kind) = settings.mode.sketch() {
+                sketch.add(kind, row << settings.shape.column_bits() | index, value as u32 as i32);
             }
         };
         let Settings { cardinality, entropy: [entropy, ..], frequency, membership, .. } = settings;
@@ -94,14 +94,14 @@ impl Reading {
             }
             Part::Entropy(row) => {
                 if let [sketch, ..] = &mut *self.sketches {
-                    add(sketch.cells_mut(entropy.shape), entropy.shape, row);
+                    add(sketch, entropy, row);
                 }
             }
             Part::Sum => {
                 let [entropy, ..] = &mut self.bank.entropy;
-                entropy.sum = entropy.sum.wrapping_add(upper << 32 | value);
+                entropy.sum = entropy.sum.saturating_add(upper << 32 | value);
             }
-            Part::Frequency(row) => add(self.bank.frequency.cells_mut(frequency.shape), frequency.shape, row),
+            Part::Frequency(row) => add(&mut self.bank.frequency, frequency, row),
             Part::Filter(row) => {
                 let place = row << membership.shape.row_bits() | index << 5;
                 if let Some(word) = self.bank.membership.words_mut(membership.shape).get_mut(place >> 6) {

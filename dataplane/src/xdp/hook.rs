@@ -20,7 +20,7 @@ use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use aya::{Ebpf, EbpfError};
 use flowgauge_core::cardinality::{self, Staggered};
-use flowgauge_core::{Bank, Link as Layer, Settings};
+use flowgauge_core::{Bank, Link as Layer, Settings, WideBank};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -90,7 +90,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         pins: None,
         programs: None,
         memory,
-        scratch: Bank::boxed(),
+        scratch: <Bank>::boxed(),
     };
     Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
 }
@@ -132,7 +132,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         pins,
         programs: Some(programs),
         memory,
-        scratch: Bank::boxed(),
+        scratch: <Bank>::boxed(),
     };
     if let Some(mut pins) = pins {
         if pins.is_counting() {
@@ -515,7 +515,7 @@ impl Hook {
     /// The active bank as it stands.
     pub(super) fn sample(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
         let packets_before = self.packets();
-        let (mut bank, active) = (Bank::boxed(), self.active());
+        let (mut bank, active) = (WideBank::boxed(), self.active());
         for cpu in 0..self.memory.cores.count() {
             self.memory.cores.merge_active(cpu, active, settings, &mut bank, &mut self.scratch);
         }
@@ -537,8 +537,8 @@ impl Hook {
     /// The bank that is not active. No CPU may be counting in it.
     pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
         let idle = self.active() ^ 1;
-        let mut bank = Bank::boxed();
-        self.memory.cores.closed(idle).for_each(|part| bank.merge(part, settings));
+        let mut bank = WideBank::boxed();
+        self.memory.cores.closed(idle).for_each(|part| bank.merge(&*part, settings));
         let complete = self.note.gaps >> idle & 1 == 0;
         let mut snapshot = Snapshot { complete, ..Snapshot::of(bank, settings, tables.hash) };
         self.memory.sketches.shared().merge_into(idle, settings, &mut snapshot.sketches);

@@ -3,7 +3,7 @@
 
 use aya::maps::MapData;
 use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, Core, Counters, Precision, Settings, Shared};
+use flowgauge_core::{Bank, Core, Counters, Precision, Settings, Shared, WideBank};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
@@ -110,11 +110,11 @@ impl Cores {
 
     /// Merges the bank that a CPU is counting in into `bank`. Each word is whole, but packets may be counted between two words:
     /// callers compare the counters before and after. `scratch` is overwritten.
-    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut Bank, scratch: &mut Bank) {
+    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut WideBank, scratch: &mut Bank) {
         // SAFETY: only the address is computed.
         let from = unsafe { &raw const (*self.core(cpu)).state.banks[active] };
         let to = (&raw mut *scratch).cast::<u64>();
-        for range in Bank::used(settings) {
+        for range in <Bank>::used(settings) {
             let (first, words) = (range.start / 8, range.len() / 8);
             // SAFETY: within a bank, and aligned, as a bank and its parts are.
             let theirs = unsafe { volatile_words(from.cast::<u64>().add(first), words) };

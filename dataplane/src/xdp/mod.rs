@@ -39,7 +39,7 @@ use crate::zeroed::{self, Zeroed};
 use crate::{Dataplane, Event};
 use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Bank, Link, Settings};
+use flowgauge_core::{Link, Settings, WideBank};
 use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
@@ -423,14 +423,16 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     {
         return only;
     }
-    let (mut bank, mut sketches) = (Bank::boxed(), zeroed::sketches(settings));
+    let (mut bank, mut sketches) = (WideBank::boxed(), zeroed::sketches(settings));
     let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Staggered::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     let complete = snapshots.iter().all(|snapshot| snapshot.complete);
     for snapshot in &snapshots {
-        bank.merge(&snapshot.bank, settings);
+        bank.merge(&*snapshot.bank, settings);
         for ((sketch, theirs), entropy) in sketches.iter_mut().zip(&*snapshot.sketches).zip(&settings.entropy) {
-            sketch.merge(theirs, entropy.shape);
+            if let Some(kind) = entropy.mode.sketch() {
+                sketch.merge(theirs, kind, entropy.shape);
+            }
         }
         if let (Some(all), Some(one)) = (&mut staggered, &snapshot.staggered) {
             all.merge(one, settings.cardinality.precision);

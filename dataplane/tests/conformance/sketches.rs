@@ -26,8 +26,8 @@ fn logarithm(count: i64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sketches {
     pub sums: [u64; ENTROPIES],
-    pub entropy: [Vec<i32>; ENTROPIES],
-    pub frequency: Vec<i32>,
+    pub entropy: [Vec<i64>; ENTROPIES],
+    pub frequency: Vec<i64>,
     pub membership: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Sketches {
 
     /// As if both were counted together, but for the sums, which depend on who saw which packet.
     pub fn merge(&mut self, other: &Sketches) {
-        let add = |mine: &mut Vec<i32>, theirs: &[i32]| mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
+        let add = |mine: &mut Vec<i64>, theirs: &[i64]| mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         self.sums.iter_mut().zip(other.sums).for_each(|(mine, theirs)| *mine += theirs);
         self.entropy.iter_mut().zip(&other.entropy).for_each(|(mine, theirs)| add(mine, theirs));
         add(&mut self.frequency, &other.frequency);
@@ -88,7 +88,7 @@ impl Sketches {
 }
 
 /// Counts a key once; gives how often it was counted, by the sketch.
-fn count(cells: &mut [i32], settings: &flowgauge_core::sketch::Settings, hashes: &[u16]) -> i64 {
+fn count(cells: &mut [i64], settings: &flowgauge_core::sketch::Settings, hashes: &[u16]) -> i64 {
     let (rows, columns) = (settings.shape.rows(), settings.shape.columns());
     let kind = settings.mode.sketch().unwrap();
     let mut counts: Vec<i64> = (0..rows)
@@ -97,7 +97,7 @@ fn count(cells: &mut [i32], settings: &flowgauge_core::sketch::Settings, hashes:
             let cell = &mut cells[row * columns + column];
             let sign = if kind == SketchKind::CountSketch && hashes[row] % 2 == 1 { -1 } else { 1 };
             *cell += sign;
-            i64::from(*cell * sign)
+            *cell * sign
         })
         .collect();
     counts.sort_unstable();

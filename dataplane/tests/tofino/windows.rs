@@ -185,7 +185,7 @@ fn sketches_and_filters_are_merged_over_pipes_and_cleared() {
         assert_eq!(snapshot.sketches[0].cells(settings.entropy[0].shape), sketch);
         assert_eq!(snapshot.bank.entropy[0].sum, (5 << 32) + 1);
         let mut cells = [0; 48];
-        (cells[16], cells[36]) = (7, i32::MIN);
+        (cells[16], cells[36]) = (7, 1 << 31);
         assert_eq!(snapshot.bank.frequency.cells(settings.frequency.shape), cells);
         assert_eq!(snapshot.bank.membership.words(settings.membership.shape), [1 << 31 | 1, 0, 6 << 32]);
         assert_eq!(talkers(&snapshot), [(FlowKey::new(&TALKER), 5, 2)]);

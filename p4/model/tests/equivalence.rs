@@ -14,6 +14,7 @@ use flowgauge_core::cardinality::{self, Settings as Cardinality};
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership::{self, FilterShape};
+use flowgauge_core::sketch::{FULL, SLACK};
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
@@ -63,9 +64,16 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
         state[0].active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
     }
     let mut window = Window::new();
-    window.bank[0] = state[0].banks[0];
-    shared.banks[0][0].merge_into(&mut window.sketch, settings.entropy[0].shape);
+    read(settings, &state[0], &shared, &mut window);
     window
+}
+
+/// Adds the first bank of a core to a window.
+fn read(settings: &Settings, state: &State, shared: &Shared, window: &mut Window) {
+    window.bank[0].merge(&state.banks[0], settings);
+    if let Some(kind) = settings.entropy[0].mode.sketch() {
+        shared.banks[0][0].merge_into(&mut window.sketch, kind, settings.entropy[0].shape);
+    }
 }
 
 fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &str) {
@@ -75,8 +83,7 @@ fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &st
     assert_eq!(found.counters, expected.counters, "{what}");
     let precision = settings.cardinality.precision;
     assert!(found.cardinality.levels(precision) == expected.cardinality.levels(precision), "registers differ: {what}");
-    let shape = settings.entropy[0].shape;
-    assert!(sketch.cells(shape) == expected_sketch.cells(shape), "the entropy's counters differ: {what}");
+    assert!(sketch == expected_sketch, "the entropy's counters differ: {what}");
     assert_eq!(found.entropy[0].sum, expected.entropy[0].sum, "the entropy's sum: {what}");
     let shape = settings.frequency.shape;
     assert!(found.frequency.cells(shape) == expected.frequency.cells(shape), "the frequency's counters differ: {what}");
@@ -294,7 +301,50 @@ fn sums_carry_into_their_upper_half() {
         one.set_sum(0, before);
         one.inject(&frame.bytes);
         // The other pipe keeps what it was set to.
-        assert_eq!(one.window(0).bank[0].entropy[0].sum, before.wrapping_add(term).wrapping_add(before), "{before:#x}");
+        assert_eq!(one.window(0).bank[0].entropy[0].sum, before.saturating_add(term).saturating_add(before), "{before:#x}");
+    }
+}
+
+/// A switch and a core whose counters begin at the same value, near the end of their range or beyond it.
+#[test]
+fn counters_near_their_ends_stay_where_they_are() {
+    let signed = [FULL - 2, FULL - 1, FULL, FULL + 1, i32::MAX - 5].into_iter().flat_map(|value| [value, -value]);
+    let unsigned = [2, 1, 0]
+        .map(|below| (u32::MAX - SLACK - below) as i32)
+        .into_iter()
+        .chain([u32::MAX - SLACK + 1, u32::MAX - 9].map(|end| end as i32));
+    let kinds = [(SketchKind::CountSketch, signed.collect::<Vec<i32>>()), (SketchKind::CountMin, unsigned.collect())];
+    let frames: Vec<OwnedFrame> = (1..=9_u32).map(|source| frames::from_source(source.to_be_bytes())).collect();
+    for (kind, values) in kinds {
+        let settings = entropy(kind, KeyKind::Src, 4);
+        let tables = Tables::new(&settings, SEED);
+        let context = Context { settings, tabulation: &tables.tabulation, sharing: Sharing::Shared };
+        let mut full = 0;
+        for value in values {
+            let mut switch = Switch::new(&settings, SEED);
+            (0..ROWS).for_each(|row| switch.fill_row(row, value));
+            static EMPTY: State = State::new();
+            let (mut state, shared, other) = (boxed(&EMPTY), Box::new(Shared::new()), Box::new(Shared::new()));
+            for index in 0..settings.entropy[0].shape.cells() {
+                [&shared, &other].iter().for_each(|shared| shared.banks[0][0].set(index, value));
+            }
+            for frame in frames.iter().chain(&frames) {
+                switch.inject(&frame.bytes);
+                state[0].active(&shared, 0).record(
+                    &context,
+                    Link::Ethernet,
+                    &frame.bytes[..],
+                    Arrival::new(frame.bytes.len() as u32, 0),
+                );
+            }
+            let mut expected = Window::new();
+            read(&settings, &state[0], &shared, &mut expected);
+            // The other pipe had nothing to count.
+            other.banks[0][0].merge_into(&mut expected.sketch, kind, settings.entropy[0].shape);
+            assert_same(&settings, &switch.window(0), &expected, &format!("{kind:?} from {value}"));
+            full += expected.sketch.full(settings.entropy[0].shape);
+        }
+        assert!(full > 48, "{full}");
     }
 }
 
@@ -312,7 +362,7 @@ fn pipes_add_up() {
     second.iter().for_each(|frame| drop(switch.model.inject(128, frame).unwrap()));
     let (mut sum, second) = (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
     sum.bank[0].merge(&second.bank[0], &settings);
-    sum.sketch.merge(&second.sketch, settings.entropy[0].shape);
+    sum.sketch.merge(&*second.sketch, SketchKind::CountSketch, settings.entropy[0].shape);
     assert_same(&settings, &switch.window(0), &sum, "two pipes");
 }
 

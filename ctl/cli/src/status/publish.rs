@@ -188,7 +188,7 @@ impl From<&Record> for Latest {
                 low: cardinality.estimate.low,
                 high: cardinality.estimate.high,
             }),
-            alarm: record.alarm.as_ref().map(|alarm| alarm.raised),
+            alarm: record.alarm.as_ref().filter(|alarm| alarm.verdict.judged()).map(|alarm| alarm.raised()),
         }
     }
 }

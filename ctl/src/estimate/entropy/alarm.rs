@@ -1,14 +1,20 @@
 //! A distributed denial of service in the entropies of sources and destinations.
 //!
-//! Many sources send to one destination: the entropy of sources rises, or that of destinations falls. Both are compared with their
-//! exponentially weighted moving average and mean deviation (Lapolli, Marques and Gaspary, *Offloading real-time DDoS attack detection to
-//! programmable data planes*, 2019).
+//! Many sources send to one destination: the entropy of sources rises next to that of destinations. Lapolli, Marques and Gaspary
+//! (*Offloading real-time DDoS attack detection to programmable data planes*, 2019) compare each entropy with its exponentially weighted moving
+//! average and mean deviation, and raise the alarm if that of sources is too high or that of destinations too low.
 //!
-//! As published the rule has a false alarm in about every thirty windows of steady traffic: 3.5 mean deviations are 2.8 standard
-//! deviations, and a deviation averaged over some 25 windows is often too small by chance. So here a deviation is believed to be at least
-//! what so many packets bring about by themselves; see [`Options::scatter`].
+//! That rule is for windows of a fixed number of packets of steady traffic. Windows of a fixed time differ in their packets, and both
+//! entropies rise with the logarithm of the packets; a download, or a pause of all other traffic, lowers that of destinations. So here one
+//! number is compared, the *spread*: how much higher the entropy of sources is than that of destinations, as a share of the logarithm of
+//! the packets. What changes both entropies alike does not change it, and the number of packets hardly. A flood that is a share p of S
+//! packets, each from a source of its own to one destination, adds about `p (1 + log2 p / log2 S)` less p times the usual spread.
 //!
-//! Windows that are alarms teach nothing, as in the source. So a change that stays is an alarm for as long as it stays.
+//! A mean deviation that is averaged over some 25 windows is often too small by chance. So a deviation is believed to be at least what so many
+//! packets bring about by themselves; see [`Options::scatter`]. A flood of a tenth of the packets exceeds 3.5 of these from about 500
+//! packets on, one of a quarter from about 70 on. Windows of fewer than [`Options::least`] packets are not judged, and teach nothing.
+//!
+//! Windows that are alarms teach nothing either, as in the source. So a change that stays is an alarm for as long as it stays.
 
 /// How fast averages follow, and how far off is too far.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,17 +23,20 @@ pub struct Options {
     pub alpha: f64,
     /// Mean deviations off the average that are too many.
     pub k: f64,
-    /// The least deviation that is believed, as a multiple of `log2 S / sqrt(12 S)`: the standard deviation of the entropy of S packets
-    /// drawn from flows whose shares are spread evenly over all magnitudes, as those of Zipf's law are. 0 for the published rule.
+    /// The least deviation of the spread that is believed, as a multiple of `1 / sqrt(6 S)`. The entropy of S packets drawn from flows
+    /// whose shares are spread evenly over all magnitudes, as those of Zipf's law are, has the standard deviation `log2 S / sqrt(12 S)`; the
+    /// difference of two has the root of 2 times as much. 0 for no least deviation.
     pub scatter: f64,
-    /// Windows to learn from before the first alarm.
+    /// Windows to learn from before the first is judged.
     pub training: u32,
+    /// Packets that a window must have to be judged.
+    pub least: u64,
 }
 
 impl Default for Options {
     /// Lapolli's weight and multiple.
     fn default() -> Self {
-        Options { alpha: 0.078_125, k: 3.5, scatter: 1.5, training: 30 }
+        Options { alpha: 0.078_125, k: 3.5, scatter: 1.0, training: 30, least: 100 }
     }
 }
 
@@ -40,13 +49,41 @@ pub struct Usual {
     pub deviation: f64,
 }
 
+impl Usual {
+    fn learn(&mut self, alpha: f64, now: f64) {
+        self.mean += alpha * (now - self.mean);
+        self.deviation += alpha * ((now - self.mean).abs() - self.deviation);
+    }
+}
+
+/// What is said about a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: it has fewer packets than the least.
+    TooFewPackets,
+    /// Nothing yet: what is usual is being learned.
+    Learning,
+    /// As usual.
+    Quiet,
+    /// An attack.
+    Raised,
+}
+
+impl Verdict {
+    /// Whether the window was compared with what is usual.
+    #[must_use]
+    pub fn judged(self) -> bool {
+        matches!(self, Verdict::Quiet | Verdict::Raised)
+    }
+}
+
 /// Watches two entropies, window after window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
     options: Options,
     windows: u32,
-    /// Of sources and destinations, from the first window on.
-    usual: Option<[Usual; 2]>,
+    /// Of sources and destinations, and of the spread, from the first window on.
+    usual: Option<[Usual; 3]>,
 }
 
 impl Alarm {
@@ -56,36 +93,41 @@ impl Alarm {
         Alarm { options, windows: 0, usual: None }
     }
 
+    /// How it watches.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// What the entropies of sources and of destinations usually are.
     #[must_use]
     pub fn usual(&self) -> Option<[Usual; 2]> {
-        self.usual
+        self.usual.map(|[sources, destinations, _]| [sources, destinations])
     }
 
-    /// Whether a window of so many packets with these entropies, in bits, is an alarm. Windows that are do not change what is usual.
-    pub fn raised(&mut self, packets: u64, sources: f64, destinations: f64) -> bool {
-        if packets < 2 {
-            return false;
+    /// Looks at a window of so many packets with these entropies, in bits. Windows that are alarms do not change what is usual.
+    pub fn judge(&mut self, packets: u64, sources: f64, destinations: f64) -> Verdict {
+        let Options { alpha, k, scatter, training, least } = self.options;
+        // The logarithm of one packet is nothing to take a share of.
+        if packets < least.max(2) {
+            return Verdict::TooFewPackets;
         }
-        let now = [sources, destinations];
+        let packets = packets as f64;
+        let now = [sources, destinations, (sources - destinations) / packets.log2()];
         let Some(usual) = &mut self.usual else {
             self.usual = Some(now.map(|mean| Usual { mean, deviation: 0.0 }));
             self.windows = 1;
-            return false;
+            return Verdict::Learning;
         };
-        let Options { alpha, k, scatter, training } = self.options;
-        let packets = packets as f64;
-        let least = scatter * packets.log2() / (12.0 * packets).sqrt();
-        let margin = usual.map(|usual| k * usual.deviation.max(least));
-        let raised = sources > usual[0].mean + margin[0] || destinations < usual[1].mean - margin[1];
-        if raised && self.windows >= training {
-            return true;
+        let [_, _, spread] = now;
+        let [_, _, usually] = *usual;
+        let margin = k * usually.deviation.max(scatter / (6.0 * packets).sqrt());
+        let learned = self.windows >= training;
+        if learned && spread > usually.mean + margin {
+            return Verdict::Raised;
         }
-        for (usual, now) in usual.iter_mut().zip(now) {
-            usual.mean += alpha * (now - usual.mean);
-            usual.deviation += alpha * ((now - usual.mean).abs() - usual.deviation);
-        }
+        usual.iter_mut().zip(now).for_each(|(usual, now)| usual.learn(alpha, now));
         self.windows = self.windows.saturating_add(1);
-        false
+        if learned { Verdict::Quiet } else { Verdict::Learning }
     }
 }

@@ -8,7 +8,7 @@
 
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::{Shape, Sketch, SketchKind, Tabulation};
+use flowgauge_core::{Shape, SketchKind, Tabulation, WideSketch};
 
 /// Sizes of flows that are told apart, each so many times the one before.
 const RATIO: f64 = 1.5;
@@ -31,7 +31,7 @@ pub(super) struct Window<'a> {
     pub(super) packets: f64,
     /// What a packet added to the sum on the average, in bits.
     pub(super) mean: f64,
-    pub(super) cells: &'a [i32],
+    pub(super) sketch: &'a WideSketch,
     pub(super) shape: Shape,
     pub(super) kind: SketchKind,
 }
@@ -64,9 +64,13 @@ impl Window<'_> {
         })
     }
 
+    fn cells(&self) -> &[i64] {
+        self.sketch.cells(self.shape)
+    }
+
     /// The median of what cells hold, which a few large flows do not move, about where they are without noise.
     fn spread(&self) -> f64 {
-        let mut cells: Vec<f64> = self.cells.iter().map(|&cell| f64::from(cell)).collect();
+        let mut cells: Vec<f64> = self.cells().iter().map(|&cell| cell as f64).collect();
         let centre = match self.kind {
             SketchKind::CountSketch => 0.0,
             SketchKind::CountMin => middle(&mut cells),
@@ -77,9 +81,9 @@ impl Window<'_> {
 
     /// `E[(1 - cos t F) / F]` from the cells, and its standard error.
     fn moment(&self, frequency: f64) -> Option<(f64, f64)> {
-        let angles = self.cells.iter().map(|&cell| f64::from(cell) * frequency);
+        let angles = self.cells().iter().map(|&cell| cell as f64 * frequency);
         let (cosines, sines) = angles.fold((0.0, 0.0), |(x, y), angle| (x + angle.cos(), y + angle.sin()));
-        let cells = self.cells.len() as f64;
+        let cells = self.cells().len() as f64;
         let length = cosines.hypot(sines) / cells;
         let unit = self.shape.columns() as f64 / self.packets;
         // The variance of a cosine at a random angle is a half.
@@ -88,11 +92,9 @@ impl Window<'_> {
 
     /// What keys that never came are said to have, in order.
     fn answers(&self) -> Vec<f64> {
-        let mut sketch = Box::new(Sketch::new());
-        sketch.cells_mut(self.shape).iter_mut().zip(self.cells).for_each(|(to, from)| *to = *from);
         // Any tables will do: they choose cells and signs at random.
         let tabulation = Box::new(Tabulation::from_seed(0));
-        let ask = |key: u32| f64::from(sketch.query(self.kind, self.shape, key.wrapping_mul(0x9e37_79b9), &tabulation));
+        let ask = |key: u32| self.sketch.query(self.kind, self.shape, key.wrapping_mul(0x9e37_79b9), &tabulation) as f64;
         let mut answers: Vec<f64> = (0..KEYS).map(ask).collect();
         answers.sort_unstable_by(f64::total_cmp);
         let every = answers.len() / ANSWERS;

@@ -9,7 +9,8 @@ mod tests;
 
 use flowgauge_core::entropy::of_window;
 use flowgauge_core::logarithm::AMPLIFICATION_BITS;
-use flowgauge_core::{Shape, SketchKind};
+use flowgauge_core::sketch::FULL;
+use flowgauge_core::{Shape, SketchKind, WideSketch};
 use interval::Window;
 
 /// How packets are spread over flows; `0 <= low <= bits <= high <= log2(packets)`.
@@ -26,35 +27,45 @@ pub struct Entropy {
     pub normalised: f64,
     /// The entropy in bits as a switch computes it, in integers; off by some hundredths of a bit.
     pub in_integers: f64,
+    /// Whether counts of flows have come to the end of what counters can hold, so that the entropy may be lower: the interval allows for it.
+    pub saturated: bool,
 }
 
 impl Entropy {
     /// Of no packets, or of one.
-    pub const ZERO: Self = Self { bits: 0.0, low: 0.0, high: 0.0, normalised: 0.0, in_integers: 0.0 };
+    pub const ZERO: Self = Self { bits: 0.0, low: 0.0, high: 0.0, normalised: 0.0, in_integers: 0.0, saturated: false };
 }
 
-/// The entropy of a window of so many packets, of which `sum` is the sum of [`flowgauge_core::Entropy`], and `cells` are the counters of the
-/// sketch at the window's end, row by row.
+/// The entropy of a window of so many packets, of which `sum` is the sum of [`flowgauge_core::Entropy`], and `sketch` is the sketch at the
+/// window's end.
 ///
 /// The interval is that of all traffic which would leave these cells and this sum. It is narrow where flows have more packets than the
 /// sketch is noisy, and wide where they have fewer: then the sum says how many packets such flows have together, but neither their
 /// sizes nor their number. Seeded simulation finds the truth in it in over 95 % of windows.
+///
+/// Where counters are full, packets of large flows added the logarithm of a count that had stopped rising. It rises to that of all
+/// packets at most, and the lower end is lower by as much.
 #[must_use]
-pub fn estimate(packets: u64, sum: u64, cells: &[i32], shape: Shape, kind: SketchKind) -> Entropy {
+pub fn estimate(packets: u64, sum: u64, sketch: &WideSketch, shape: Shape, kind: SketchKind) -> Entropy {
     if packets < 2 {
         return Entropy::ZERO;
     }
     let most = (packets as f64).log2();
     let mean = amplified(sum) / packets as f64;
     let bits = (most - mean).clamp(0.0, most);
-    let logarithms = Window { packets: packets as f64, mean, cells, shape, kind }.logarithms();
+    let logarithms = Window { packets: packets as f64, mean, sketch, shape, kind }.logarithms();
     let (low, high) = logarithms.map_or((0.0, most), |(low, high)| (most - high, most - low));
+    // Answers end at 2^31, also where counters go on.
+    let saturated =
+        sketch.full(shape) > 0 || sketch.cells(shape).iter().any(|cell| cell.unsigned_abs() >= FULL.unsigned_abs().into());
+    let missed = if saturated { (most - f64::from(FULL).log2()).max(0.0) } else { 0.0 };
     Entropy {
         bits,
-        low: low.clamp(0.0, bits),
+        low: (low - missed).clamp(0.0, bits),
         high: high.clamp(bits, most),
         normalised: bits / most,
         in_integers: amplified(of_window(packets, sum)),
+        saturated,
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::estimate::entropy::alarm::Verdict;
 use crate::estimate::{entropy, frequency, heavy::Top};
 use crate::record::{Frequency, Membership, Sketched};
 use flowgauge_core::heavy::Algorithm;
@@ -56,7 +57,7 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         KeyKind::SrcDst => vec![0x20; 32],
         KeyKind::FiveTuple => [vec![0x20; 36], vec![6]].concat(),
     });
-    let bits = entropy::Entropy { bits: 23.456_7, low: 23.4, high: 23.5, normalised: 0.98, in_integers: 23.4 };
+    let bits = entropy::Entropy { bits: 23.456_7, low: 23.4, high: 23.5, normalised: 0.98, in_integers: 23.4, saturated: false };
     let packets = 5_357_142_857_142;
     let mut drops = Losses::default();
     let causes = [LossCause::Capture, LossCause::Device, LossCause::Socket, LossCause::DeviceError, LossCause::NoBuffer];
@@ -85,7 +86,8 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         entropy: vec![Entropy { sketch, estimate: bits, truth: Some(23.4) }; 2],
         frequency: Some(Frequency {
             sketch,
-            flows: vec![(flow, frequency::Frequency { value: 1e12, low: 9e11, high: 1.1e12, confidence: 0.95 })],
+            flows: vec![(flow, frequency::Frequency { value: 1e12, low: 9e11, high: 1.1e12, confidence: 0.95, saturated: true })],
+            full_counters: 4,
         }),
         membership: Some(Membership {
             key,
@@ -105,7 +107,7 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
                 absent: 0,
             },
         }),
-        alarm: Some(Alarm { raised: true, usual: None }),
+        alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100 }),
         ..window(0)
     }
 }
@@ -180,7 +182,7 @@ fn figures_that_mean_nothing_are_left_out() {
     }
     // The entropy of one flow is 0.
     let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Shape::default(), hash: hash() };
-    let estimate = entropy::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0 };
+    let estimate = entropy::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0, saturated: false };
     let entropy = vec![Entropy { sketch, estimate, truth: Some(0.0) }];
     let text = shown(Look::default(), &[Record { entropy, ..one }]);
     assert!(text.contains("truth 0.000 (error +0.004 bits)"), "{text}");

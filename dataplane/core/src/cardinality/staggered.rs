@@ -3,17 +3,19 @@
 //! Time is cut into slots, and in every slot one register starts afresh, round robin, so that a register of index `j` in
 //! slot `s` is `(s - j) mod m` slots old. No one has to clear anything: a register carries the number of its current round,
 //! and the first packet of a new round replaces what an old round left.
+//!
+//! The number of a slot has 32 bits and wraps, and rounds wrap with it: a register's round takes the upper bits of its word, as many as
+//! rounds can differ in. A register that no packet came to for half of 2^32 slots is empty, and may stay so for as long again.
 
 use super::{MAX_REGISTERS, Precision};
 
 const LEVEL_BITS: u32 = 8;
-const ROUND_MASK: u32 = u32::MAX >> LEVEL_BITS;
 
 /// Registers with their rounds; the first `m` are in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Staggered {
-    /// Round in the upper 24 bits, level in the lower 8.
+    /// Round in the upper bits, at most 24 of them, level in the lower 8.
     words: [u32; MAX_REGISTERS],
 }
 
@@ -24,10 +26,11 @@ impl Staggered {
         Staggered { words: [0; MAX_REGISTERS] }
     }
 
-    /// The round that register `index` is in during `slot`; it ends, and the register starts afresh, every `m` slots.
+    /// The round that register `index` is in during `slot`, in the upper bits; it ends, and the register starts afresh, every `m` slots.
     #[inline(always)]
     fn round(index: usize, precision: Precision, slot: u32) -> u32 {
-        slot.wrapping_sub(index as u32).wrapping_shr(precision.bits()) & ROUND_MASK
+        let bits = precision.bits();
+        slot.wrapping_sub(index as u32).wrapping_shr(bits).wrapping_shl(if bits < LEVEL_BITS { LEVEL_BITS } else { bits })
     }
 
     /// Raises the register of a hash in `slot`, starting it afresh if its round is over.
@@ -37,7 +40,7 @@ impl Staggered {
         let round = Self::round(index, precision, slot);
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
         let word = &mut self.words[index & (MAX_REGISTERS - 1)];
-        let candidate = round.wrapping_shl(LEVEL_BITS) | u32::from(level);
+        let candidate = round | u32::from(level);
         if is_ahead(candidate, *word) {
             *word = candidate;
         }
@@ -46,12 +49,12 @@ impl Staggered {
     /// The levels of the `m` registers as they stand in `slot`; a register whose round is over counts as empty.
     pub fn levels(&self, precision: Precision, slot: u32) -> impl Iterator<Item = u8> {
         self.words.iter().take(precision.registers()).enumerate().map(move |(index, &word)| {
-            let current = word.wrapping_shr(LEVEL_BITS) == Self::round(index, precision, slot);
+            let current = word & !0xff == Self::round(index, precision, slot);
             if current { (word & 0xff) as u8 } else { 0 }
         })
     }
 
-    /// The `m` registers as they are kept: round in the upper 24 bits, level in the lower 8.
+    /// The `m` registers as they are kept: round in the upper bits, level in the lower 8.
     #[must_use]
     pub fn words(&self, precision: Precision) -> &[u32] {
         self.words.get(..precision.registers()).unwrap_or(&self.words)

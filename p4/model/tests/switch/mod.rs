@@ -4,7 +4,7 @@
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::sketch::Shape;
-use flowgauge_core::{Bank, HashMode, KeyKind, Settings, Sketch, cardinality, sketch};
+use flowgauge_core::{HashMode, KeyKind, Settings, WideBank, WideSketch, cardinality, sketch};
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
@@ -26,14 +26,14 @@ pub struct Switch {
 /// What was counted in one bank, which has one element, and the sketch of its entropy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Window {
-    pub bank: Box<[Bank]>,
-    pub sketch: Box<Sketch>,
+    pub bank: Box<[WideBank]>,
+    pub sketch: Box<WideSketch>,
 }
 
 impl Window {
     pub fn new() -> Self {
-        static EMPTY: Bank = Bank::new();
-        Window { bank: boxed(&EMPTY), sketch: Box::new(Sketch::new()) }
+        static EMPTY: WideBank = WideBank::empty();
+        Window { bank: boxed(&EMPTY), sketch: Box::new(WideSketch::new()) }
     }
 }
 
@@ -140,14 +140,16 @@ impl Switch {
         self.model.set_default_action(BANK, &call("Ingress.flowgauge.set_bank", &[("bank", &[bank])])).unwrap();
     }
 
-    /// The counters of a sketch in a bank and a pipe, row by row.
-    fn cells(&self, name: &str, settings: &sketch::Settings, bank: usize, pipe: usize) -> Vec<i32> {
-        let columns = settings.shape.columns();
+    /// Adds the counters of a sketch in a bank and a pipe to others.
+    fn add_cells(&self, name: &str, settings: &sketch::Settings, bank: usize, pipe: usize, sketch: &mut WideSketch) {
+        let (columns, kind) = (settings.shape.columns(), settings.mode.sketch().unwrap());
         let rows = (0..ROWS).map(|row| {
             let register = row_of(name, settings, row);
             self.model.register_range(&register, 0, bank * columns..(bank + 1) * columns, pipe).unwrap()
         });
-        rows.flatten().map(|cell| u32::try_from(cell).unwrap() as i32).collect()
+        for (index, cell) in rows.flatten().enumerate() {
+            sketch.add(kind, index, u32::try_from(cell).unwrap() as i32);
+        }
     }
 
     /// A bank, merged over the pipes.
@@ -166,13 +168,13 @@ impl Switch {
                 }
             }
             if entropy.mode != sketch::Mode::Off {
-                one.sketch.cells_mut(entropy.shape).copy_from_slice(&self.cells("entropy", &entropy, bank, pipe));
+                self.add_cells("entropy", &entropy, bank, pipe, &mut one.sketch);
                 let name = format!("{}.sum", measurement("entropy", entropy.key));
                 let half = |field| range(&name, field, bank..bank + 1)[0];
                 one.bank[0].entropy[0].sum = half(1) << 32 | half(0);
             }
             if frequency.mode != sketch::Mode::Off {
-                one.bank[0].frequency.cells_mut(frequency.shape).copy_from_slice(&self.cells("frequency", &frequency, bank, pipe));
+                self.add_cells("frequency", &frequency, bank, pipe, &mut one.bank[0].frequency);
             }
             if membership.on {
                 let cells = 1 << (membership.shape.row_bits() - 5);
@@ -192,7 +194,9 @@ impl Switch {
             one.bank[0].counters.truncated = counted[3].packets;
             one.bank[0].counters.bad_header = counted[4].packets;
             merged.bank[0].merge(&one.bank[0], &self.settings);
-            merged.sketch.merge(&one.sketch, entropy.shape);
+            if let Some(kind) = entropy.mode.sketch() {
+                merged.sketch.merge(&*one.sketch, kind, entropy.shape);
+            }
         }
         merged
     }
