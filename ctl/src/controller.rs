@@ -627,13 +627,11 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             self.small_windows += 1;
             if self.small_windows == SMALL_WINDOWS {
                 let packets = counted(packets, "packet");
-                let warning = format!(
+                tracing::warn!(
                     "the alarm judges no window of fewer than {} packets, and the last {SMALL_WINDOWS} had fewer (the last one {packets}); \
                      make windows longer (--window)",
                     alarm.least
                 );
-                tracing::warn!("{warning}");
-                self.summary.warnings.push(warning);
             }
         }
     }
