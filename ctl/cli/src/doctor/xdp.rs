@@ -282,6 +282,10 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     let native = interface.has("basic") != Some(false);
     if let Some(mtu) = interface.mtu.filter(|mtu| native && *mtu > LARGEST_MTU_IN_A_PAGE) {
         found += &format!("; MTU {mtu}");
+    }
+    let large = interface.mtu.is_some_and(|mtu| native && mtu > LARGEST_MTU_IN_A_PAGE);
+    // Those that hand packets over in pieces take any.
+    if large && interface.has("rx-sg") != Some(true) {
         advice.push(format!(
             "most drivers refuse native mode above an MTU of some {LARGEST_MTU_IN_A_PAGE}; --xdp-mode skb takes any"
         ));
