@@ -4,6 +4,7 @@
 
 use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::{KeyKind, Precision, Settings};
+use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip, isolated};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Wait, Xdp, detach};
@@ -183,6 +184,51 @@ fn generic_ingress_loses_nothing() {
         assert!(counted > sent / 2);
         assert_eq!(counted, received);
     });
+}
+
+#[test]
+fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
+    on_veth(|| {
+        // It lets everything pass.
+        let _other = started(vec![ingress()], options());
+        let mut xdp = started(vec![ingress()], Options { mode: Mode::Tcx, ..options() });
+        let before = DeviceCounters::read(RECEIVER.0).unwrap();
+        let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
+        let dropped = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+        counted += collect(&mut xdp, (sent - dropped()).saturating_sub(counted));
+        let received = DeviceCounters::read(RECEIVER.0).unwrap().received - before.received;
+        println!("{sent} sent, {} dropped by the sender, {received} received, {counted} counted", dropped());
+        assert_eq!((counted, counted + dropped()), (received, sent));
+    });
+}
+
+#[test]
+fn a_vlan_tag_that_the_kernel_took_out_is_a_part_of_the_packet() {
+    for mode in [Mode::Native, Mode::Tcx] {
+        on_veth(move || {
+            let mut xdp = started(vec![ingress()], Options { mode, settings: five_tuples(), ..options() });
+            let mut sender = FrameSender::new(SENDER.0).unwrap();
+            let mut lengths = 0;
+            for tags in 0..3 {
+                let tags: Vec<u8> = (0..tags).flat_map(|_| [0x81, 0x00, 0, 5]).collect();
+                let ip = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 1, 0, 9];
+                let mut frame = [&[2; 12][..], &tags, &[0x08, 0x00], &ip].concat();
+                frame.resize(100 + tags.len(), 0);
+                lengths += frame.len() as u64;
+                sender.send(&frame).unwrap();
+            }
+            sender.finish().unwrap();
+            let mut counted = (0, 0);
+            for _ in 0..100 {
+                let counters = xdp.rotate().unwrap().bank.counters;
+                counted = (counted.0 + counters.ipv4, counted.1 + counters.bytes);
+                if counted.0 == 3 {
+                    break;
+                }
+            }
+            assert_eq!(counted, (3, lengths), "{mode:?}");
+        });
+    }
 }
 
 #[test]

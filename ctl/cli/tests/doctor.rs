@@ -5,7 +5,7 @@ mod common;
 
 use common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::isolated;
+use flowgauge_dataplane::xdp::veth::{ip, isolated};
 use flowgauge_dataplane::xdp::{Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Tables};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
@@ -430,6 +430,21 @@ fn interfaces() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+#[test]
+fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
+    let body = || {
+        if let Err(problem) = ip("tuntap add dev tun0 mode tun") {
+            return println!("skipped: needs tun devices ({problem})");
+        }
+        let report = report(&run(["doctor", "--format", "json", "-i", "tun0"].iter()));
+        Said(find(&report, "interface tun0")).is("warning", "IP packets without a link header", "--xdp-mode tcx");
+        assert_eq!(report["interfaces"][0]["hardware"], 65534);
+    };
+    if let Err(need) = isolated(body) {
+        println!("skipped: needs {need}");
+    }
+}
+
 /// In a network of the test's own, which vanishes with its thread.
 #[test]
 fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
@@ -453,6 +468,7 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
             assert!(features.contains(&"basic".into()) && !features.contains(&"xsk-zerocopy".into()), "{features:?}");
             Said(find(&asked, "interface rx")).is("no", "XDP native, skb", "");
         }
+        Said(find(&asked, "interface rx")).is("no", "native mode turns off segmentation offload at its peer", "--xdp-mode tcx");
         // What is busy is no reason to fail unless it was asked for.
         let all = report_of(&[]);
         let names: Vec<&str> = all["interfaces"].as_array().unwrap().iter().map(|interface| text(interface, "name")).collect();

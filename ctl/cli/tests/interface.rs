@@ -155,6 +155,7 @@ fn killing_the_controller_loses_no_packet() {
 #[test]
 fn killing_it_loses_none_in_generic_mode() {
     on_veth(|| kill_and_adopt("-i rx --xdp-mode skb", datagrams()));
+    on_veth(|| kill_and_adopt("-i rx --xdp-mode tcx", datagrams()));
 }
 
 #[test]
