@@ -442,6 +442,7 @@ fn silence_is_one_record_whatever_its_length() {
     }
     let table = replay(&file, "--window 10s").quiet();
     assert!(table.contains("windows 3 to 94,608,002 had no packets"), "{table}");
+    assert_eq!(table.lines().filter(|line| line.trim_start().starts_with("time ")).count(), 1, "one header: {table}");
     let csv = replay(&file, "--window 10s --format csv").quiet();
     let silence = csv.lines().find(|line| line.contains(",silence,")).unwrap();
     assert!(silence.contains(",3,") && silence.contains(",94608002,"), "{silence}");

@@ -333,7 +333,10 @@ impl<W: Write> Sink for Table<W> {
             // The records of several places come before the one of all together.
             self.places |= record.part;
             self.cut |= record.kind == Kind::Window && !record.complete;
-            self.header(record, &mut text);
+            // A silence has no columns.
+            if record.kind != Kind::Silence {
+                self.header(record, &mut text);
+            }
             let begin = text.len();
             if record.kind == Kind::Silence {
                 let last = record.last_window.unwrap_or(record.window);
