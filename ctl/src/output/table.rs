@@ -26,6 +26,9 @@ const BUSY: f64 = 1e6;
 /// Of a replay: so many packets make up for the start.
 const MANY: u64 = 100_000;
 
+/// Shorter than this, in seconds, a capture or run has no rate.
+const SHORTEST_SPAN: f64 = 1e-3;
+
 /// How a table looks.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
@@ -270,7 +273,8 @@ impl<W: Write> Table<W> {
         );
         let packets = counters.packets();
         let mut phrases = vec![format!("{} in {}", counted(packets, "packet"), lasted(span_ns)), counted(counters.bytes, "byte")];
-        if seconds > 0.0 && packets > 0 {
+        // A handful of packets at once is no rate.
+        if seconds >= SHORTEST_SPAN && packets > 0 {
             phrases.push(format!("{} packets/s", scaled(packets as f64 / seconds)));
             phrases.push(format!("{} bits/s", scaled(counters.bytes as f64 * 8.0 / seconds)));
         }
@@ -287,8 +291,9 @@ impl<W: Write> Table<W> {
         }
         if let Some(cardinality) = &record.cardinality {
             let Cardinality { key, estimate, truth, hash, .. } = cardinality;
+            let value = estimate.value.round() as u64;
             let mut phrases =
-                vec![format!("{} {} ({}) in all", grouped(estimate.value.round() as u64), flows(*key), interval(estimate))];
+                vec![format!("{} ({}) in all", counted(value, flows(*key).trim_end_matches('s')), interval(estimate))];
             if let Some(truth) = truth {
                 let error = error(cardinality).map_or_else(String::new, |error| format!(" (error {error})"));
                 phrases.push(format!("truth {}{error}", grouped(*truth)));

@@ -177,9 +177,12 @@ fn figures_that_mean_nothing_are_left_out() {
         for nonsense in ["inf", "NaN", "1 packets", "flows", "-0", "CPU", "1 bytes"] {
             assert!(!text.contains(nonsense), "{nonsense}: {text}");
         }
-        assert!(text.contains("1 packet in 2.00 s, 64 bytes") && text.contains("1 distinct five-tuple"), "{text}");
+        assert!(text.contains("1 packet in 2.00 s, 64 bytes") && text.contains("1 distinct five-tuple ("), "{text}");
         assert!(text.contains("1 IPv4, 0 IPv6, none lost"), "{text}");
     }
+    // Four packets within a microsecond are no gigabits a second.
+    let burst = Record { end_ns: total.start_ns + 1000, ..total };
+    assert!(!shown(Look::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
     let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Shape::default(), hash: hash() };
     let estimate = entropy::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0, saturated: false };
