@@ -123,7 +123,7 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
         more(&format!("heavy sources, {}, 1024 slots", algorithm.name()), Settings { heavy: heavy(algorithm), ..nothing() });
     }
     let (entropy, frequency, heavy) = (of_pairs(), count_min(), heavy(Algorithm::DWayRap));
-    more(EVERYTHING, Settings { cardinality, entropy, frequency, membership: filter, heavy });
+    more(EVERYTHING, Settings { cardinality, entropy, frequency, membership: filter, heavy, ..Settings::DEFAULT });
     stages
 }
 

@@ -95,6 +95,7 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
         frequency: sketch(count_min, KeyKind::Src),
         membership: filter,
         heavy: heavy(Algorithm::DWayRap),
+        ..Settings::DEFAULT
     };
     let more = [
         ("entropy of src-dst, count sketch 4 x 1024", entropy([of_pairs, sketch::Settings::DEFAULT]), Some(Limit::AtMost(4.0))),

@@ -7,6 +7,7 @@ use crate::estimate::heavy::{Flow, KeyText};
 use crate::output::counted;
 use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, Kind, Membership, Record, Report};
 use crate::schedule::{Action, Due, Intervals, Schedule};
+use crate::unopened;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, Tabulation, WideBank};
 use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, LossCause, Losses, Part, Snapshot, Tables, Truth};
@@ -147,6 +148,8 @@ pub struct Controller<D, C> {
     told_of_full_counters: bool,
     /// Windows in a row with too few packets for the alarm.
     small_windows: u32,
+    /// Whether it was told what most frames are that are not opened.
+    told_unopened: bool,
 }
 
 /// What all windows have in common.
@@ -213,6 +216,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             last_read: None,
             told_of_full_counters: false,
             small_windows: 0,
+            told_unopened: false,
         })
     }
 
@@ -431,6 +435,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             self.warn_of_full_counters(&record);
             sink.record(&record)?;
         }
+        self.tell_unopened(&snapshot.bank);
         self.window_start = end_ns;
         self.clock.closed(end_ns);
         self.last_read = None;
@@ -476,6 +481,18 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         );
         tracing::warn!("{warning}");
         self.summary.warnings.push(warning);
+    }
+
+    /// Once a run, says of what EtherType most frames are, if it is one that is not opened.
+    fn tell_unopened(&mut self, bank: &WideBank) {
+        if self.told_unopened {
+            return;
+        }
+        if let Some(warning) = unopened::warning(bank) {
+            self.told_unopened = true;
+            tracing::warn!("{warning}");
+            self.summary.warnings.push(warning);
+        }
     }
 
     fn total_of(&self, part: Option<usize>) -> &Total {
@@ -658,6 +675,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             interface: interface.clone(),
             direction,
             part: part.is_some(),
+            inner: self.plan.estimation.settings.headers.inner,
             counters: Counters::default(),
             packets_before_after: (0, 0),
             drops: Losses::default(),

@@ -13,6 +13,7 @@ pub mod estimate;
 pub mod output;
 pub mod record;
 pub mod schedule;
+mod unopened;
 
 pub use clock::{Clock, Woken};
 pub use controller::{ControlError, Controller, Summary};

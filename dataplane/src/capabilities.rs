@@ -48,7 +48,7 @@ impl MeasurementKind {
 
     /// The keys that settings measure it by; none if it is off.
     pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
-        let Settings { cardinality, entropy, frequency, membership, heavy } = *settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = *settings;
         let on = |is_on: bool, key: KeyKind| is_on.then_some(key);
         let keys = match self {
             MeasurementKind::Cardinality => [on(cardinality.mode != cardinality::Mode::Off, cardinality.key), None],
@@ -111,6 +111,8 @@ pub struct Capabilities {
     pub algorithms: Vec<Algorithm>,
     /// What flows can be heavy by.
     pub units: Vec<Unit>,
+    /// Whether it finds the innermost network header of tunnels.
+    pub inner: bool,
     /// Banks per windowed measurement.
     pub banks: usize,
     /// Whether registers and counters of a sample belong to the same instant.
@@ -139,6 +141,7 @@ impl Capabilities {
             rows: 1..=MAX_ROWS,
             algorithms: Algorithm::ALL.to_vec(),
             units: Unit::ALL.to_vec(),
+            inner: true,
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,
@@ -166,7 +169,10 @@ impl Capabilities {
                 }
             }
         }
-        let Settings { cardinality, entropy, frequency, membership, heavy } = settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, headers } = settings;
+        if headers.inner && !self.inner {
+            return refuse("look into tunnels (--inner)".to_owned(), "leave out --inner, or count with --backend poll".to_owned());
+        }
         if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
             return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
         }

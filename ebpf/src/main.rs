@@ -123,7 +123,7 @@ fn count<const EVERYTHING: bool>(link: Link, frame: &Window, wire_length: u32, p
 /// Each measurement's settings are loaded as one word, which the verifier sees through, and which takes one register.
 #[inline(always)]
 fn settings<const EVERYTHING: bool>() -> Settings {
-    const { assert!(SETTINGS_WORDS == 6) };
+    const { assert!(SETTINGS_WORDS == 7) };
     // SAFETY: volatile, because the loader writes other settings into the object; within it, and aligned.
     let word = |index: usize| unsafe { (&raw const SETTINGS).cast::<u32>().add(index).read_volatile() };
     // SAFETY: what the loader wrote are settings, in this order.
@@ -136,6 +136,7 @@ fn settings<const EVERYTHING: bool>() -> Settings {
                 frequency: transmute(word(3)),
                 membership: transmute(word(4)),
                 heavy: transmute(word(5)),
+                headers: parse::Settings::DEFAULT,
             }
         } else {
             Settings::only(cardinality)

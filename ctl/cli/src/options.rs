@@ -9,7 +9,7 @@ use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::membership::{self, FilterShape};
 use flowgauge_core::sketch::{self, Shape, SketchKind};
-use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, Settings};
+use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, Settings, parse};
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::estimate::entropy::alarm;
@@ -133,6 +133,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "[NAME=]KEY", value_parser = value::keyed, value_delimiter = ',', help_heading = "Measurement")]
     #[serde(deserialize_with = "config::keys")]
     pub(crate) key: Vec<Keyed>,
+
+    /// Look into tunnels: the innermost network header counts
+    ///
+    /// Opens VXLAN, Geneve, GRE, IP in IP and GTP-U, up to four in each other. A packet whose tunnel holds no IP that can be read counts by the
+    /// header around it. Workers do it; the kernel's program and a switch do not.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
+    pub(crate) inner: Option<bool>,
 
     /// How keys are hashed: tabulated, or crc32 as in the thesis, which fails on structured addresses [default: tabulated]
     #[arg(long, value_name = "HASH", value_parser = value::hash, help_heading = "Measurement")]
@@ -278,6 +285,7 @@ impl Options {
             top: self.top.or(file.top),
             query: if self.query.is_empty() { file.query } else { self.query },
             alarm: self.alarm.or(file.alarm),
+            inner: self.inner.or(file.inner),
             hash: self.hash.or(file.hash),
             registers: self.registers.or(file.registers),
             estimator: self.estimator.or(file.estimator),
@@ -404,6 +412,9 @@ impl Options {
         let (hash, precision) = (self.hash.unwrap_or_default(), self.registers.unwrap_or_default());
         let cardinality = cardinality::Settings { mode, key: key(MeasurementKind::Cardinality, KeyKind::Src), hash, precision };
         let mut settings = Settings::only(cardinality);
+        if self.inner.unwrap_or_default() {
+            settings.headers = parse::Settings::INNER;
+        }
         if measured.contains(&MeasurementKind::Entropy) {
             let own_key = self.key.iter().any(|keyed| keyed.measurement == Some(MeasurementKind::Entropy));
             let keys = match self.watches() && !own_key {

@@ -46,6 +46,8 @@ struct Line<'a> {
     interface: &'a str,
     direction: &'static str,
     part: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    inner: bool,
     packets: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     packets_before: Option<u64>,
@@ -216,6 +218,7 @@ impl<'a> From<&'a Record> for Line<'a> {
             interface: &record.interface,
             direction: record.direction,
             part: record.part,
+            inner: record.inner,
             packets: counters.packets(),
             packets_before: sample.then_some(before),
             packets_after: sample.then_some(after),

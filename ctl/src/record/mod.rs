@@ -63,6 +63,8 @@ pub struct Record {
     pub direction: &'static str,
     /// Whether this is one of several places, whose packets another record counts all together.
     pub part: bool,
+    /// Whether the innermost network header of tunnels counts, and not the outermost.
+    pub inner: bool,
     /// Packets and bytes.
     pub counters: Counters,
     /// The packet counter before and after the registers were read; equal where samples are atomic.

@@ -19,7 +19,8 @@ const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const OLD_QINQ: u16 = 0x9100;
 const TRILL: u16 = 0x22f3;
-const TRANSPARENT_ETHERNET: u16 = 0x6558;
+/// Ethernet, bridged.
+pub(crate) const TRANSPARENT_ETHERNET: u16 = 0x6558;
 const MPLS: u16 = 0x8847;
 const MPLS_MULTICAST: u16 = 0x8848;
 const PPPOE: u16 = 0x8864;
@@ -92,7 +93,7 @@ fn behind<F: Frame + ?Sized>(frame: &F, offset: usize, length: usize) -> Next {
 
 /// IP of the version in its first half byte.
 #[inline(always)]
-fn ip<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+pub(crate) fn ip<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
     let [first] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
     match first >> 4 {
         4 => Ok((IPV4, offset)),

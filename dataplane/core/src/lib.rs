@@ -36,6 +36,9 @@ pub mod membership;
 pub mod parse;
 pub mod sketch;
 pub mod state;
+#[cfg(not(target_arch = "bpf"))]
+pub mod tunnel;
+pub mod unopened;
 
 pub use arrival::{Arrival, One, Packets, Segments};
 pub use cardinality::{Cardinality, Precision};

@@ -3,11 +3,13 @@
 //! Only what flow keys need is read, and only a network header that is missing or contradicts itself rejects a frame: a
 //! cut-off transport header or an unknown extension header leaves the ports at zero, so that a packet's class never depends
 //! on the key in use. What lies between the link and the network is opened ([`encapsulation`](crate::encapsulation)); tunnels, which
-//! have a network header of their own, are not: the outermost network header counts.
+//! have a network header of their own, are not, unless [settings](Settings) ask for it: the outermost network header counts.
 
 use crate::encapsulation::{self, IPV4, IPV6, is_vlan};
 use crate::frame::Frame;
 use crate::link::Link;
+#[cfg(not(target_arch = "bpf"))]
+use crate::tunnel;
 
 /// VLAN tags that are skipped where the compiler sees them; what comes then is an [`encapsulation`].
 const PLAIN_TAGS: usize = 4;
@@ -26,6 +28,23 @@ const MOBILITY: u8 = 135;
 const UDP_LITE: u8 = 136;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
+
+/// Which network header of a frame counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub struct Settings {
+    /// The innermost in [tunnels](crate::tunnel), not the outermost.
+    pub inner: bool,
+    /// No padding.
+    reserved: [u8; 3],
+}
+
+impl Settings {
+    /// As [`Default`], for statics: the outermost.
+    pub const DEFAULT: Settings = Settings { inner: false, reserved: [0; 3] };
+    /// The innermost.
+    pub const INNER: Settings = Settings { inner: true, reserved: [0; 3] };
+}
 
 /// Why a frame belongs to no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +156,23 @@ pub struct Transport {
     pub ports: [u8; 4],
 }
 
-/// Finds and checks the network header of a frame.
+/// Finds and checks the network header of a frame that counts. The programs in the kernel open no tunnels.
+///
+/// # Errors
+/// A [`Reject`] says why the frame belongs to no flow.
+#[inline(always)]
+pub fn counted<'a, F: Frame + ?Sized>(frame: &'a F, link: Link, settings: &Settings) -> Result<Packet<'a>, Reject> {
+    let outermost = network(frame, link)?;
+    #[cfg(not(target_arch = "bpf"))]
+    if settings.inner {
+        return Ok(tunnel::innermost(frame, outermost));
+    }
+    #[cfg(target_arch = "bpf")]
+    let _ = settings;
+    Ok(outermost)
+}
+
+/// Finds and checks the outermost network header of a frame.
 ///
 /// # Errors
 /// A [`Reject`] says why the frame belongs to no flow.
@@ -231,7 +266,12 @@ fn ethertype<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset: usize
 /// Away from the hot code, where there is such a thing: the kernel's programs are one function.
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), cold, inline(never))]
-fn encapsulated<F: Frame + ?Sized>(frame: &F, ethertype: u16, offset: usize, headers: usize) -> Result<Packet<'_>, Reject> {
+pub(crate) fn encapsulated<F: Frame + ?Sized>(
+    frame: &F,
+    ethertype: u16,
+    offset: usize,
+    headers: usize,
+) -> Result<Packet<'_>, Reject> {
     match encapsulation::open(frame, ethertype, offset, headers)? {
         (IPV4, offset) => ipv4(frame, offset),
         (_, offset) => ipv6(frame, offset),
@@ -275,6 +315,19 @@ pub fn transport<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Transport
                 (protocol, Some(offset)) => ports(frame, protocol, offset),
                 (protocol, None) => Transport { protocol, ports: NO_PORTS },
             }
+        }
+    }
+}
+
+/// Protocol and place of what the network header carries; `None` in a fragment that is not the first, and where headers are cut off.
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) fn payload<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Option<(u8, usize)> {
+    match packet {
+        Packet::V4(ip) => ip.transport().map(|offset| (ip.protocol(), offset)),
+        Packet::V6(ip) => {
+            let [next_header] = field(ip.header, 6);
+            let (protocol, offset) = behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len()));
+            offset.map(|offset| (protocol, offset))
         }
     }
 }

@@ -11,10 +11,11 @@ use crate::heavy::{self, Algorithm, Heavy, Item};
 use crate::key::{FlowKey, KeyKind};
 use crate::link::Link;
 use crate::membership::{self, Membership};
-use crate::parse::{Packet, network};
+use crate::parse::{self, Packet, Reject, counted};
 #[cfg(not(target_arch = "bpf"))]
 use crate::sketch::{Counts, WideSketch};
 use crate::sketch::{SharedSketch, Sharing};
+use crate::unopened::Unopened;
 use core::mem::offset_of;
 use core::ops::Range;
 
@@ -36,6 +37,8 @@ pub struct Settings {
     pub membership: membership::Settings,
     /// The flows with the most packets or bytes.
     pub heavy: heavy::Settings,
+    /// Which of a frame's headers say what its flow is.
+    pub headers: parse::Settings,
 }
 
 /// Words of 32 bits in [`Settings`], which have no padding.
@@ -60,6 +63,7 @@ impl Settings {
         frequency: frequency::Settings::DEFAULT,
         membership: membership::Settings::DEFAULT,
         heavy: heavy::Settings::DEFAULT,
+        headers: parse::Settings::DEFAULT,
     };
 
     /// Nothing but distinct flows.
@@ -106,6 +110,8 @@ pub struct Bank<F = Frequency> {
     pub membership: Membership,
     /// The flows with the most packets or bytes.
     pub heavy: Heavy,
+    /// What most frames are that count as non-IP.
+    pub unopened: Unopened,
 }
 
 /// What cores, interfaces and windows have counted together. Its other counters have 64 bits in every bank.
@@ -117,8 +123,8 @@ impl WideBank {
     /// Nothing counted.
     #[must_use]
     pub const fn empty() -> Self {
-        let Bank { counters, entropy, cardinality, frequency: _, membership, heavy } = Bank::new();
-        Bank { counters, entropy, cardinality, frequency: WideSketch::new(), membership, heavy }
+        let Bank { counters, entropy, cardinality, frequency: _, membership, heavy, unopened } = Bank::new();
+        Bank { counters, entropy, cardinality, frequency: WideSketch::new(), membership, heavy, unopened }
     }
 
     /// Adds what another core counted in the same window, or what was counted elsewhere or in another window.
@@ -135,6 +141,7 @@ impl WideBank {
             self.membership.merge(&other.membership, settings.membership.shape);
         }
         self.heavy.merge(&other.heavy, &settings.heavy);
+        self.unopened.merge(&other.unopened);
     }
 
     /// Makes it empty again.
@@ -157,6 +164,18 @@ impl Bank {
             frequency: Frequency::new(),
             membership: Membership::new(),
             heavy: Heavy::new(),
+            unopened: Unopened::NONE,
+        }
+    }
+
+    /// Counts packets that belong to no flow, but for their bytes.
+    #[inline(always)]
+    pub fn reject(&mut self, reject: Reject, packets: u32) {
+        self.counters.reject(reject, u64::from(packets));
+        // Not in the kernel: of other rejects the register of the EtherType holds whatever was there, which the verifier refuses to look at.
+        #[cfg(not(target_arch = "bpf"))]
+        if let Reject::NonIp(ethertype) = reject {
+            self.unopened.vote(ethertype, packets);
         }
     }
 
@@ -172,6 +191,7 @@ impl Bank {
             part(frequencies, offset_of!(Bank, frequency), frequency.shape.cells().wrapping_mul(size_of::<i32>())),
             part(membership.on, offset_of!(Bank, membership), membership.shape.bits() >> 3),
             part(heavy.algorithm != Algorithm::Off, offset_of!(Bank, heavy), size_of::<Heavy>()),
+            part(true, offset_of!(Bank, unopened), size_of::<Unopened>()),
         ];
         parts.into_iter().flatten()
     }
@@ -189,6 +209,7 @@ impl<F> Bank<F> {
     fn clear_all_but_frequency(&mut self, settings: &Settings) {
         self.counters = Counters::default();
         self.entropy = [Entropy::default(); ENTROPIES];
+        self.unopened = Unopened::NONE;
         if settings.cardinality.mode == Mode::Windowed {
             self.cardinality.clear(settings.cardinality.precision);
         }
@@ -307,24 +328,24 @@ impl Active<'_> {
         frame: &F,
         arrival: Arrival<P>,
     ) -> Option<Observation<P>> {
-        let counters = &mut self.bank.counters;
+        let bank = &mut *self.bank;
         let packets = u64::from(arrival.packets.number());
-        counters.bytes = counters.bytes.wrapping_add(u64::from(arrival.wire_length));
-        let packet = match network(frame, link) {
+        bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(arrival.wire_length));
+        let packet = match counted(frame, link, &context.settings.headers) {
             Ok(packet) => packet,
             Err(reject) => {
-                counters.reject(reject, packets);
+                bank.reject(reject, arrival.packets.number());
                 return None;
             }
         };
         // Keys are inlined for each family, so that nothing has to be told apart twice.
         Some(match packet {
             Packet::V4(_) => {
-                counters.ipv4 = counters.ipv4.wrapping_add(packets);
+                bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(packets);
                 Observation::of(&context.settings, frame, &packet, arrival)
             }
             Packet::V6(_) => {
-                counters.ipv6 = counters.ipv6.wrapping_add(packets);
+                bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(packets);
                 Observation::of(&context.settings, frame, &packet, arrival)
             }
         })
@@ -339,7 +360,7 @@ impl Active<'_> {
         let counted = self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6);
         let (sharing, own) = (sharing.of(counted), Sharing::Alone.of(counted));
         // By value: a reference to what may be constants would keep the compiler from seeing them.
-        let Settings { cardinality, entropy, frequency, membership, heavy } = *settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = *settings;
         let hash = |crc| match cardinality.hash {
             HashMode::Crc32 => crc,
             HashMode::Tabulated => tabulation.hash(crc),

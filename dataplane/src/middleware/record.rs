@@ -42,7 +42,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
 
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let counters = &snapshot.bank.counters;
-        let Settings { cardinality, entropy, frequency, membership, heavy } = &self.settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = &self.settings;
         let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
         let staggered = snapshot.staggered.as_ref().map(|staggered| hex(staggered.words(cardinality.precision), 8));
         let entropies = entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches);

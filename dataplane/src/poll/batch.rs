@@ -80,7 +80,7 @@ impl Batch {
     #[must_use]
     pub fn new(settings: &Settings, tabulation: &Tabulation) -> Option<Box<Self>> {
         let cardinality = settings.cardinality;
-        if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() {
+        if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() || settings.headers.inner {
             return None;
         }
         let vectors = Vectors::new(cardinality.key, cardinality.hash, cardinality.precision, tabulation)?;
@@ -147,7 +147,7 @@ fn record_other(bank: &mut Bank, context: &Context<'_>, link: Link, bytes: &[u8]
     bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
     match network(bytes, link) {
         Ok(packet) => raise_alone(bank, context, bytes, &packet),
-        Err(cause) => bank.counters.reject(cause, 1),
+        Err(cause) => bank.reject(cause, 1),
     }
 }
 
@@ -171,9 +171,10 @@ impl Filling<'_> {
         let Frame { bytes, wire_length, link, .. } = *frame;
         let packet = match network(bytes, Link::Ethernet) {
             Ok(packet) if link == Link::Ethernet => packet,
-            Err(Reject::NonIp(_)) if link == Link::Ethernet => {
+            Err(Reject::NonIp(ethertype)) if link == Link::Ethernet => {
                 self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
                 self.non_ip = self.non_ip.wrapping_add(1);
+                self.active.bank.unopened.vote(ethertype, 1);
                 return;
             }
             _ => return record_other(self.active.bank, self.context, link, bytes, wire_length),

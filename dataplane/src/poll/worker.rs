@@ -8,7 +8,7 @@ use super::passes::Passes;
 use super::port::{Frame, Port, Received};
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::parse::network;
+use flowgauge_core::parse::counted;
 use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Settings, Sharing, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,11 @@ impl<P: Port> Worker<P> {
     /// Chooses the code for these settings once, so that no packet has to.
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
-        if cardinality.mode != Mode::Windowed || self.settings.beyond_cardinality() || self.truth.is_some() {
+        if cardinality.mode != Mode::Windowed
+            || self.settings.beyond_cardinality()
+            || self.settings.headers.inner
+            || self.truth.is_some()
+        {
             return Self::receive_passes;
         }
         match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
@@ -147,7 +151,7 @@ impl<P: Port> Worker<P> {
             let timestamp = live.unwrap_or(frame.timestamp);
             passes.record(&mut active, &context, &frame, slots.slot(timestamp));
             if let Some(truth) = truth
-                && let Ok(packet) = network(frame.bytes, frame.link)
+                && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {
                 let seen = |kind: KeyKind| Seen { kind, key: kind.extract(frame.bytes, &packet), timestamp };
                 keys.extend(truth.kinds().map(seen));

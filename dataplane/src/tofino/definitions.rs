@@ -25,7 +25,10 @@ pub struct Build {
 /// # Errors
 /// [`Failure::Program`] if no program does.
 pub fn builds(settings: &Settings) -> Result<[Build; 5], Failure> {
-    let Settings { cardinality, entropy: [entropy, second], frequency, membership, heavy } = settings;
+    let Settings { cardinality, entropy: [entropy, second], frequency, membership, heavy, headers } = settings;
+    if headers.inner {
+        return Err(Failure::program("it opens no tunnels (--inner)"));
+    }
     if cardinality.mode == Mode::Staggered {
         return Err(Failure::program("it has no staggered registers"));
     }

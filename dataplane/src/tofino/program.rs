@@ -101,6 +101,7 @@ impl Program {
             rows: ROWS..=ROWS,
             algorithms: finds_heavy.then_some(Algorithm::Precision).into_iter().collect(),
             units: finds_heavy.then_some(Unit::Packets).into_iter().collect(),
+            inner: false,
             banks: BANKS,
             atomic_snapshots: false,
             staggered: false,

@@ -222,7 +222,7 @@ impl Xdp {
         interfaces.dedup();
         let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus());
         let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
-        let capabilities = Capabilities { atomic_snapshots: false, places, algorithms, ..everything };
+        let capabilities = Capabilities { atomic_snapshots: false, inner: false, places, algorithms, ..everything };
         Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 

@@ -66,7 +66,7 @@ pub(super) struct Globals<'a> {
 /// Loads maps and programs; programs are verified when they are loaded one by one. `arrays` are pins of the cores and of the shared
 /// sketches to count in, instead of new ones.
 pub(super) fn load(globals: &Globals<'_>, cpus: usize, arrays: Option<&[PathBuf; 2]>) -> Result<Ebpf, EbpfError> {
-    const { assert!(size_of::<Settings>() == 6 * size_of::<sketch::Settings>(), "bytes, without padding") };
+    const { assert!(size_of::<Settings>() == 7 * size_of::<sketch::Settings>(), "bytes, without padding") };
     const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS), "no padding") };
     let settings = Plain(globals.settings);
     let start = (&raw const *globals.tabulation).cast::<u8>();

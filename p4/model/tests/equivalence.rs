@@ -15,6 +15,7 @@ use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership::{self, FilterShape};
 use flowgauge_core::sketch::{FULL, SLACK};
+use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
@@ -65,6 +66,8 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
     }
     let mut window = Window::new();
     read(settings, &state[0], &shared, &mut window);
+    // A switch does not know of what EtherType frames are that it does not open.
+    window.bank[0].unopened = Unopened::default();
     window
 }
 

@@ -143,6 +143,7 @@ pub fn everything_together(backend: &dyn Backend) {
             frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
             membership: membership::Settings { on: true, key: KeyKind::Src, shape: FilterShape::new(3, 1 << 16).unwrap() },
             heavy: heavy::Settings::DEFAULT,
+            ..Settings::DEFAULT
         },
         ..Setup::default()
     };

@@ -1,0 +1,136 @@
+//! Tunnels: network headers in what other network headers carry.
+//!
+//! Opened only if [settings](crate::parse::Settings) ask for it. Then the innermost header that can be found counts. A tunnel whose inside
+//! is cut off, encrypted or no IP leaves the header around it, so that no packet is lost for being in a tunnel.
+
+use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET};
+use crate::frame::Frame;
+use crate::parse::{Packet, encapsulated, payload};
+
+/// Tunnels in tunnels that are opened; what is in more of them is not looked at.
+pub const MAX_TUNNELS: usize = 4;
+
+/// Extension headers of GTP-U that are followed; a tunnel with more is not opened.
+const MAX_GTP_EXTENSIONS: usize = 4;
+
+const IPV4_IN_IP: u8 = 4;
+const UDP: u8 = 17;
+const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+
+const GTP_USER_PORT: u16 = 2152;
+const VXLAN_PORT: u16 = 4789;
+const GENEVE_PORT: u16 = 6081;
+
+const PPP_IN_GRE: u16 = 0x880b;
+const ERSPAN: u16 = 0x88be;
+const ERSPAN_3: u16 = 0x22eb;
+
+/// What is inside, as an EtherType, and where it begins.
+type Inside = Option<(u16, usize)>;
+
+/// The innermost network header of a packet.
+#[inline(never)]
+pub fn innermost<'a, F: Frame + ?Sized>(frame: &'a F, outermost: Packet<'a>) -> Packet<'a> {
+    let mut packet = outermost;
+    for _ in 0..MAX_TUNNELS {
+        match inside(frame, &packet) {
+            Some(inner) => packet = inner,
+            None => break,
+        }
+    }
+    packet
+}
+
+fn inside<'a, F: Frame + ?Sized>(frame: &'a F, packet: &Packet<'_>) -> Option<Packet<'a>> {
+    let (protocol, offset) = payload(frame, packet)?;
+    let (ethertype, offset) = match protocol {
+        IPV4_IN_IP => (IPV4, offset),
+        IPV6_IN_IP => (IPV6, offset),
+        GRE => generic(frame, offset)?,
+        UDP => datagram(frame, offset)?,
+        _ => return None,
+    };
+    encapsulated(frame, ethertype, offset, 0).ok()
+}
+
+/// GRE with checksum, key and sequence number (RFC 2890), in which Ethernet (NVGRE too), ERSPAN and MPLS may be, and that of PPTP
+/// (RFC 2637). Source routes, which RFC 2784 took out, are not opened.
+fn generic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
+    let [flags, version, high, low] = *frame.bytes(offset)?;
+    let ethertype = u16::from_be_bytes([high, low]);
+    let optional = |flags: u8, bit: u8| if flags & bit == 0 { 0 } else { 4 };
+    let behind = |length: usize| offset.wrapping_add(length);
+    let sequence: usize = optional(flags, 0x10);
+    match (version & 7, flags & 0x40) {
+        (0, 0) => {
+            let end = behind(sequence.wrapping_add(4).wrapping_add(optional(flags, 0x80)).wrapping_add(optional(flags, 0x20)));
+            match ethertype {
+                // The first version has neither a sequence number nor a header of its own.
+                ERSPAN if sequence == 0 => Some((TRANSPARENT_ETHERNET, end)),
+                ERSPAN => Some((TRANSPARENT_ETHERNET, end.wrapping_add(8))),
+                ERSPAN_3 => {
+                    let [.., last] = *frame.bytes::<12>(end)?;
+                    let platform = if last & 1 == 0 { 0 } else { 8 };
+                    Some((TRANSPARENT_ETHERNET, end.wrapping_add(12).wrapping_add(platform)))
+                }
+                PPP_IN_GRE => encapsulation::ppp_in_hdlc(frame, end).ok(),
+                _ => Some((ethertype, end)),
+            }
+        }
+        (1, 0) if ethertype == PPP_IN_GRE => {
+            let length = sequence.wrapping_add(8).wrapping_add(optional(version, 0x80));
+            encapsulation::ppp_in_hdlc(frame, behind(length)).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Tunnels in UDP, by the destination's port: what comes from such a port may be an answer to anything.
+fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
+    let payload = offset.wrapping_add(8);
+    match frame.number(offset.wrapping_add(2))? {
+        VXLAN_PORT => Some((TRANSPARENT_ETHERNET, payload.wrapping_add(8))),
+        GENEVE_PORT => {
+            let [first, _, high, low] = *frame.bytes(payload)?;
+            let options = usize::from(first & 0x3f).wrapping_mul(4);
+            let is_known = first >> 6 == 0;
+            is_known.then(|| (u16::from_be_bytes([high, low]), payload.wrapping_add(8).wrapping_add(options)))
+        }
+        GTP_USER_PORT => gtp(frame, payload),
+        _ => None,
+    }
+}
+
+/// A packet of a user in GTP version 1 (3GPP TS 29.281), behind optional fields and extension headers.
+fn gtp<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
+    const USER_PACKET: u8 = 0xff;
+    let [flags, message] = *frame.bytes(offset)?;
+    if flags & 0xf0 != 0x30 || message != USER_PACKET {
+        return None;
+    }
+    let mut end = offset.wrapping_add(8);
+    if flags & 7 != 0 {
+        end = end.wrapping_add(4);
+        let [mut next] = *frame.bytes(end.wrapping_sub(1))?;
+        // Without the bit the field is there and means nothing.
+        if flags & 4 == 0 {
+            next = 0;
+        }
+        for _ in 0..MAX_GTP_EXTENSIONS {
+            if next == 0 {
+                break;
+            }
+            let [words] = *frame.bytes(end)?;
+            if words == 0 {
+                return None;
+            }
+            end = end.wrapping_add(usize::from(words).wrapping_mul(4));
+            [next] = *frame.bytes(end.wrapping_sub(1))?;
+        }
+        if next != 0 {
+            return None;
+        }
+    }
+    encapsulation::ip(frame, end).ok()
+}

@@ -1,0 +1,45 @@
+//! Of what EtherType the frames are that count as non-IP, if it is one.
+
+/// The EtherType with the most votes, by Boyer and Moore: one number and one count, and whatever has more than half of all votes is it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Unopened {
+    ethertype: u32,
+    /// Votes for it, less those of others that came since.
+    votes: u32,
+}
+
+impl Unopened {
+    /// No votes.
+    pub(crate) const NONE: Unopened = Unopened { ethertype: 0, votes: 0 };
+
+    /// Frames of an EtherType; zero for those that have none.
+    #[inline(always)]
+    pub fn vote(&mut self, ethertype: u16, frames: u32) {
+        self.vote_for(u32::from(ethertype), frames);
+    }
+
+    #[inline(always)]
+    fn vote_for(&mut self, ethertype: u32, votes: u32) {
+        if self.ethertype == ethertype {
+            self.votes = self.votes.saturating_add(votes);
+        } else if self.votes >= votes {
+            self.votes = self.votes.wrapping_sub(votes);
+        } else {
+            *self = Unopened { ethertype, votes: votes.wrapping_sub(self.votes) };
+        }
+    }
+
+    /// Adds the votes of another core.
+    pub fn merge(&mut self, other: &Unopened) {
+        self.vote_for(other.ethertype, other.votes);
+    }
+
+    /// An EtherType, and the least number of frames it has of `non_ip` that voted. `None` if they have none, or if there were none.
+    #[must_use]
+    pub fn most(&self, non_ip: u64) -> Option<(u16, u64)> {
+        let ethertype = u16::try_from(self.ethertype).ok().filter(|&ethertype| ethertype != 0 && self.votes > 0)?;
+        // Every vote of another took one away, or was taken away by one.
+        Some((ethertype, non_ip.wrapping_add(u64::from(self.votes)) >> 1))
+    }
+}
