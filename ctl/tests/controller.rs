@@ -658,7 +658,7 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
     let packets: Vec<Packet> = times.iter().map(|&timestamp| Packet::new(timestamp, vec![0; 60])).collect();
     let capture = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
     for (window, mode) in [(10 * SECOND, Mode::Windowed), (10 * year, Mode::Windowed), (SECOND, Mode::Staggered)] {
-        let poll = Poll::new(pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace), poll::Options::default());
+        let poll = Poll::new(pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(), poll::Options::default());
         let (gate, mut kept) = (poll.gate(), Kept::default());
         let plan = plan(intervals(window, SECOND / 10, 0), mode);
         Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();

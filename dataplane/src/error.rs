@@ -1,5 +1,6 @@
 //! What can go wrong between the controller and a dataplane.
 
+use crate::capture::Damage;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,14 @@ pub enum Error {
         operation: &'static str,
         /// The interface or file.
         target: String,
+    },
+    /// A file that does not begin as a capture does: nothing of it can be counted.
+    #[error("{}: {damage}", path.display())]
+    NotACapture {
+        /// The file.
+        path: PathBuf,
+        /// What is there instead.
+        damage: Damage,
     },
     /// A second [`install`](crate::Dataplane::install).
     #[error("cannot install tables: {target} is counting already, and new tables would mix hashes within a window; start it anew")]

@@ -174,7 +174,7 @@ impl Generate {
                 transmission.rate = None;
                 transmission.run(memory(Profile { packets, ..profile }, 1, Pace::RealTime))
             }
-            (None, Some(path)) if path.as_os_str() == "-" => transmission.run(pcap_reader(io::stdin(), "standard input", 1, pace)),
+            (None, Some(path)) if path.as_os_str() == "-" => transmission.run(pcap_reader(io::stdin(), "standard input", 1, pace)?),
             (None, Some(path)) => transmission.run(pcap(&path, 1, pace)?),
             (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
         }

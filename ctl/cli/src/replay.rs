@@ -4,24 +4,30 @@ use crate::error::Failure;
 use crate::measure::measure;
 use crate::options::Options;
 use clap::Args;
+use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::Pace;
-use flowgauge_dataplane::poll::port::{pcap, pcap_reader};
-use std::path::PathBuf;
+use flowgauge_dataplane::poll::port::{Capture, captures};
+use std::path::{Path, PathBuf};
 
-/// Count a capture file as fast as it can be read, in the capture's own time.
+/// Count captures as fast as they can be read, in their own time.
 ///
 /// Windows and reads follow the packets' timestamps, so that hours replay in seconds and every run gives the same result. Reads
-/// pcap (microseconds and nanoseconds, either byte order) and pcapng, with Ethernet, raw IP, Linux cooked (v1 and v2) and
-/// BSD loopback links. A damaged file is counted up to the damage; then a message says where it broke, and the exit code is 1.
+/// pcap (2.0 to 2.4, microseconds and nanoseconds, either byte order) and pcapng, as they are or compressed with gzip, Zstandard or
+/// xz, which is told from their content. Several captures are merged by the timestamps of their packets.
+///
+/// Links are Ethernet, raw IP, Linux cooked (v1 and v2), BSD loopback, PPP, PPPoE, Cisco HDLC, frame relay, IEEE 802.11 (also behind
+/// radiotap, Prism, AVS and PPI headers), NFLOG, IPoIB and others. A damaged file is counted up to the damage; then a message says
+/// where it broke, and the exit code is 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge replay trace.pcap --truth
-  flowgauge replay trace.pcapng --window 1m --read-every never --key five-tuple --format csv
-  zcat trace.pcap.gz | flowgauge replay - --window 5s")]
+  flowgauge replay trace.pcapng.zst --window 1m --read-every never --key five-tuple --format csv
+  flowgauge replay 'monday-*.pcap.gz' tuesday.pcap --window 1h
+  ssh router tcpdump -w - -c 10000 | flowgauge replay - --window 5s")]
 pub(crate) struct Replay {
-    /// The capture file; - for standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// Capture files, or quoted patterns of their names with * ? [...]; - for standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
 
     #[command(flatten)]
     options: Options,
@@ -31,11 +37,26 @@ impl Replay {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let options = self.options.with_config()?;
         let workers = options.workers.unwrap_or(1);
-        let ports = if self.file.as_os_str() == "-" {
-            pcap_reader(std::io::stdin(), "standard input", workers, Pace::Trace)
-        } else {
-            pcap(&self.file, workers, Pace::Trace)?
-        };
-        measure(ports, &options, options.counts_truth())
+        let mut found = Vec::new();
+        for file in &self.files {
+            found.extend(matching(file)?.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?);
+        }
+        measure(captures(found, workers, Pace::Trace)?, &options, options.counts_truth())
     }
+}
+
+fn open(path: &Path) -> Result<Capture, Error> {
+    if path.as_os_str() == "-" { Ok(Capture::reader(std::io::stdin(), "standard input")) } else { Capture::open(path) }
+}
+
+/// The files that a pattern stands for, sorted by name. What exists by that very name is no pattern.
+fn matching(file: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let pattern = match file.to_str() {
+        Some(name) if name.contains(['*', '?', '[']) && !file.exists() => name,
+        _ => return Ok(vec![file.to_owned()]),
+    };
+    let failed = |problem: String| Failure::Failed(format!("cannot find {pattern}: {problem}"));
+    let found = glob::glob(pattern).map_err(|error| failed(error.msg.to_owned()))?;
+    let files = found.collect::<Result<Vec<PathBuf>, _>>().map_err(|error| failed(error.to_string()))?;
+    if files.is_empty() { Err(failed("no file has such a name".to_owned())) } else { Ok(files) }
 }

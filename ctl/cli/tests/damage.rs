@@ -47,34 +47,63 @@ fn cases() -> Vec<Case> {
     let ng = || sound_ng(PcapNgOptions::default());
     // A section header of 28 and an interface of 20 bytes, then packets of 32 + 60.
     let ng_packet = |index: usize| 48 + index * 92;
-    let unsupported = PcapOptions { network: 105, ..PcapOptions::default() };
+    let unsupported = PcapOptions { network: 187, ..PcapOptions::default() };
     let stray = ExtraBlock { before: 2, block_type: 0x0bad, body: vec![0; 8] };
     let with_stray = sound_ng(PcapNgOptions { extra: vec![stray], ..PcapNgOptions::default() });
     vec![
         case("header-cut.pcap", cut(sound(), second + 7), 1, &["ends inside a record at byte 100, after 1 packet", "7 bytes"]),
         case("data-cut.pcap", cut(sound(), second + 16 + 10), 1, &["ends inside a record at byte 100, after 1 packet"]),
         case("last-byte-cut.pcap", cut(sound(), 24 + 5 * RECORD - 1), 4, &["at byte 328, after 4 packets", "75 bytes of 76"]),
-        case("file-header-cut.pcap", cut(sound(), 23), 0, &["ends inside a file header at byte 0"]),
         case("length.pcap", patched(sound(), second + 8, &[0xff; 4]), 1, &["captured length 4294967295 at byte 100"]),
-        case("version.pcap", patched(sound(), 4, &[3]), 0, &["version 3.4 of pcap at byte 0"]),
         case("block-cut.pcapng", cut(ng(), ng_packet(3) + 50), 3, &["ends inside a block at byte 324, after 3 packets"]),
-        case("block-length.pcapng", patched(ng(), ng_packet(2) + 4, &[93]), 2, &["length 93 of a block", "at byte 232"]),
+        case("block-length.pcapng", patched(ng(), ng_packet(2) + 4, &[11]), 2, &["length 12 of a block", "at byte 232"]),
         case("trailer.pcapng", patched(ng(), ng_packet(2) - 4, &[91]), 1, &["at byte 140, after 1 packet", "length 91"]),
         case("interface.pcapng", patched(ng(), ng_packet(1) + 8, &[9]), 1, &["interface 9 of a packet at byte 140"]),
-        case("byte-order.pcapng", patched(ng(), 8, &[0; 4]), 0, &["byte-order magic 0x00000000", "at byte 0"]),
         case("stray-cut.pcapng", cut(with_stray, ng_packet(2) + 10), 2, &["ends inside a block at byte 232", "10 bytes of 20"]),
         case(
-            "radio.pcap",
+            "headset.pcap",
             build::pcap(&unsupported, &packets(0..5, SECOND)),
             5,
-            &["5 packets of link type 105 (IEEE802_11)", "non-IP"],
+            &["5 packets of link type 187 (BLUETOOTH_HCI_H4)", "non-IP"],
         ),
-        case("empty.pcap", vec![], 0, &["not a capture: the file is empty"]),
-        case("notes.txt", b"from eth0, on Tuesday\n".repeat(50), 0, &["not a capture: the file is text"]),
-        case("trace.pcap.gz", [&[0x1f, 0x8b, 8, 0][..], &[7; 100]].concat(), 0, &["gzip", "gunzip"]),
-        case("trace.pcap.zst", [&[0x28, 0xb5, 0x2f, 0xfd][..], &[7; 100]].concat(), 0, &["Zstandard", "unzstd"]),
-        case("zeros", vec![0; 4096], 0, &["not a capture: the file begins with 00 00 00 00"]),
     ]
+}
+
+/// Files of which nothing can be counted, and what is said about them.
+fn no_captures() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
+    let ng = sound_ng(PcapNgOptions::default());
+    vec![
+        ("empty.pcap", vec![], &["not a capture: the file is empty"]),
+        ("notes.txt", b"from eth0, on Tuesday\n".repeat(50), &["not a capture: the file is text"]),
+        ("trace.pcap.bz2", [&b"BZh91AY&SY"[..], &[7; 100]].concat(), &["bzip2", "bunzip2"]),
+        ("trace.pcap.gz", [&[0x1f, 0x8b, 8, 0][..], &[7; 100]].concat(), &["cannot read", "gzip data"]),
+        ("trace.pcap.zst", [&[0x28, 0xb5, 0x2f, 0xfd][..], &[7; 100]].concat(), &["cannot read", "Zstandard data"]),
+        ("trace.pcap.xz", [&b"\xfd7zXZ\0"[..], &[7; 100]].concat(), &["cannot read", "xz data"]),
+        ("zeros", vec![0; 4096], &["not a capture: the file begins with 00 00 00 00"]),
+        ("file-header-cut.pcap", cut(sound(), 23), &["ends inside a file header at byte 0"]),
+        ("version.pcap", patched(sound(), 4, &[3]), &["version 3.4 of pcap at byte 0"]),
+        ("byte-order.pcapng", patched(ng, 8, &[0; 4]), &["byte-order magic 0x00000000", "at byte 0"]),
+    ]
+}
+
+/// No table of zeros: nothing was counted.
+#[test]
+fn what_is_no_capture_is_an_error_and_nothing_else() {
+    let scratch = Scratch::new("no-capture");
+    for (name, content, complaint) in no_captures() {
+        let file = scratch.write(name, content);
+        let port = format!("pcap:{file}");
+        let piped = flowgauge().args(["replay", "-"]).stdin(File::open(&file).unwrap()).output().unwrap();
+        let outcomes = [replay(&file, ""), replay(&file, "--format json --workers 3"), run(["run", "--port", &port]), piped.into()];
+        for (outcome, name) in outcomes.iter().zip([name, name, name, "standard input"]) {
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{name}");
+            let line = outcome.complaint();
+            assert!(line.starts_with("error: "), "{line}");
+            for part in complaint.iter().chain(&[name]) {
+                assert!(line.contains(part), "{part} is missing: {line}");
+            }
+        }
+    }
 }
 
 #[track_caller]
@@ -137,7 +166,9 @@ fn a_capture_cut_anywhere_loses_only_what_was_cut() {
         let readable = (length - 24) / RECORD;
         let at = 24 + readable * RECORD;
         if at == length {
-            assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+            let said =
+                if readable == 0 { outcome.complaint().ends_with("the capture has no packets") } else { outcome.stderr.is_empty() };
+            assert!(outcome.code == Some(0) && said, "{:?} {}", outcome.code, outcome.stderr);
             assert_eq!(number(total(&parse(&outcome.stdout)), "packets"), readable as u64);
         } else {
             hold(&outcome, "cut.pcap", readable as u64, &[&format!("at byte {at}, after {readable} packet")]);
@@ -155,6 +186,11 @@ fn no_byte_set_to_nonsense_makes_the_program_panic() {
             // `Outcome` looks for panics. A timestamp may have changed to any, so windows may be left out, with a warning.
             let outcome = replay(&damaged, "--format json --window 1h --read-every never");
             assert!(matches!(outcome.code, Some(0 | 1)), "byte {at} of {name}: {:?} {}", outcome.code, outcome.stderr);
+            if outcome.stdout.is_empty() {
+                // No capture any more.
+                assert!(at < 28 && outcome.complaint().starts_with("error: "), "byte {at} of {name}: {}", outcome.stderr);
+                continue;
+            }
             assert!(number(total(&parse(&outcome.stdout)), "packets") <= 2);
             assert!(outcome.stderr.lines().count() <= 2, "{}", outcome.stderr);
         }
@@ -197,6 +233,6 @@ fn a_file_without_permission_is_named() {
 #[cfg(target_os = "linux")]
 fn a_file_that_fails_while_it_is_read_is_no_empty_success() {
     let outcome = replay("/proc/self/mem", "--format json");
-    assert_eq!(outcome.code, Some(1));
-    assert!(outcome.complaint().contains("/proc/self/mem: cannot read on: "), "{}", outcome.stderr);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert!(outcome.complaint().contains("cannot read /proc/self/mem: "), "{}", outcome.stderr);
 }

@@ -6,10 +6,11 @@ mod common;
 use common::{
     SECOND, START, Scratch, check, flowgauge, frames, number, of_kind, packets, parse, pcap, records, replay, text, total,
 };
-use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions};
-use flowgauge_dataplane::capture::link_type;
+use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions};
+use flowgauge_dataplane::capture::{Resolution, link_type};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::io::Write;
 use std::process::Stdio;
 
 /// 2500 packets of 500 sources, 10 ms apart: two and a half windows of 10 s.
@@ -406,6 +407,148 @@ fn standard_input_is_a_capture_too() {
     assert_eq!(common::Outcome::from(output).quiet(), from_file.replace(&file, "standard input"));
 }
 
+/// A program with arguments that compresses what it reads; `None` where there is no such program.
+fn compressed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut words = program.split(' ');
+    let mut command = std::process::Command::new(words.next()?);
+    let child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let Ok(mut child) = child else {
+        println!("skipped: needs {program}");
+        return None;
+    };
+    let (mut stdin, bytes) = (child.stdin.take()?, bytes.to_vec());
+    let writer = std::thread::spawn(move || stdin.write_all(&bytes).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success(), "{program}");
+    Some(output.stdout)
+}
+
+#[test]
+fn compressed_captures_are_read_as_they_are() {
+    let scratch = Scratch::new("compressed");
+    let file = long_trace(&scratch);
+    let bytes = fs::read(&file).unwrap();
+    let expected = replay(&file, "--truth --format json").quiet();
+    let programs = [
+        "gzip -1",
+        "gzip -9",
+        "bgzip -c",
+        "zstd -1",
+        "zstd -19 --long=27",
+        "pzstd -c",
+        "xz -0",
+        "xz -9",
+        "xz -0 --block-size=9999",
+    ];
+    for (number, program) in programs.iter().enumerate() {
+        let (first, second) = bytes.split_at(bytes.len() / 2 + 5);
+        let whole = compressed(program, &bytes);
+        let parts = compressed(program, first).zip(compressed(program, second)).map(|(first, second)| [first, second].concat());
+        for (part, content) in [whole, parts].into_iter().flatten().enumerate() {
+            // The name says nothing.
+            let name = scratch.write(&format!("{number}-{part}.pcap"), content);
+            assert_eq!(replay(&name, "--truth --format json").quiet(), expected.replace(&file, &name), "{program}");
+            let arguments = ["replay", "-", "--truth", "--format", "json"];
+            let output = flowgauge().args(arguments).stdin(File::open(&name).unwrap()).output().unwrap();
+            assert_eq!(common::Outcome::from(output).quiet(), expected.replace(&file, "standard input"), "{program}");
+        }
+    }
+}
+
+#[test]
+fn a_compressed_capture_is_a_port_too() {
+    let scratch = Scratch::new("compressed-port");
+    let Some(content) = compressed("gzip", &pcap(&packets(0..7, 0))) else { return };
+    let port = format!("pcap:{}", scratch.write("trace", content));
+    let records = parse(&common::run(["run", "--port", &port, "--format", "json"]).live());
+    assert_eq!(number(total(&records), "packets"), 7);
+}
+
+/// Every third packet of a trace.
+fn part(all: &[Packet], part: usize) -> Vec<Packet> {
+    all.iter().skip(part).step_by(3).cloned().collect()
+}
+
+#[test]
+fn several_captures_count_as_one() {
+    let scratch = Scratch::new("several");
+    let all = packets((0..2500).map(|i| 0x0a00_0000 + i % 500), 10_000_000);
+    let whole = scratch.write("whole.pcap", pcap(&all));
+    let expected = replay(&whole, "--truth --format json --window 3s").quiet();
+    let files = [0, 1, 2].map(|index| {
+        let packets = part(&all, index);
+        // The middle one is of another format.
+        let nanoseconds = InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..InterfaceOptions::default() };
+        let options = PcapNgOptions { interfaces: vec![nanoseconds], ..PcapNgOptions::default() };
+        let content = if index == 1 { build::pcapng(&options, &packets) } else { pcap(&packets) };
+        scratch.write(&format!("part-{index}.pcap"), content)
+    });
+    let arguments = ["--truth", "--format", "json", "--window", "3s"];
+    let of = |files: &[&str]| {
+        let output = flowgauge().arg("replay").args(files).args(arguments).output().unwrap();
+        common::Outcome::from(output)
+    };
+    let name = format!("{} and 2 more", files[0]);
+    let [first, second, third] = files.each_ref().map(String::as_str);
+    assert_eq!(of(&[first, second, third]).quiet(), expected.replace(&whole, &name));
+    let pattern = scratch.path("part-[0-9].*");
+    assert_eq!(of(&[pattern.to_str().unwrap()]).quiet(), expected.replace(&whole, &name));
+    for workers in ["2", "3"] {
+        let output = flowgauge().args(["replay", first, second, third, "--workers", workers]).args(arguments).output().unwrap();
+        assert_eq!(common::Outcome::from(output).quiet(), expected.replace(&whole, &name));
+    }
+    // One of them from standard input.
+    let mut command = flowgauge();
+    command.args(["replay", first, "-", third]).args(arguments).stdin(File::open(second).unwrap());
+    assert_eq!(common::Outcome::from(command.output().unwrap()).quiet(), expected.replace(&whole, &name));
+}
+
+#[test]
+fn a_capture_of_several_that_cannot_be_opened_is_named_before_anything_is_counted() {
+    let scratch = Scratch::new("several-missing");
+    let file = trace(&scratch);
+    let pattern = scratch.path("nothing-*.pcap");
+    for (missing, reason) in [("/does/not/exist.pcap", "No such file"), (pattern.to_str().unwrap(), "no file has such a name")] {
+        let outcome = common::run(["replay", file.as_str(), missing]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+        let line = outcome.complaint();
+        assert!(line.starts_with("error: ") && line.contains(missing) && line.contains(reason), "{line}");
+    }
+}
+
+#[test]
+fn hundreds_of_captures_take_few_file_descriptors_unless_they_overlap() {
+    let scratch = Scratch::new("hundreds");
+    let all = packets(0..900, SECOND);
+    let limited = |directory: &str| {
+        let flowgauge = env!("CARGO_BIN_EXE_flowgauge");
+        let command = format!("ulimit -n 60; exec {flowgauge} replay '{directory}/*' --window 1h --format json");
+        common::Outcome::from(std::process::Command::new("sh").args(["-c", &command]).output().unwrap())
+    };
+    for (name, step) in [("after-each-other", 1), ("at-once", 300)] {
+        let directory = scratch.path(name);
+        fs::create_dir(&directory).unwrap();
+        for file in 0..300 {
+            let packets: Vec<Packet> = match step {
+                1 => all[file * 3..file * 3 + 3].to_vec(),
+                _ => all.iter().skip(file).step_by(step).cloned().collect(),
+            };
+            fs::write(directory.join(format!("{file:03}.pcap")), pcap(&packets)).unwrap();
+        }
+    }
+    let one_by_one = limited(scratch.path("after-each-other").to_str().unwrap());
+    assert_eq!(number(total(&parse(&one_by_one.quiet())), "packets"), 900);
+    let at_once = limited(scratch.path("at-once").to_str().unwrap());
+    assert_eq!(at_once.code, Some(1));
+    let counted = number(total(&parse(&at_once.stdout)), "packets");
+    assert!(counted < 900 && counted > 90, "{counted}");
+    let lines: Vec<&str> = at_once.stderr.lines().collect();
+    assert!(lines.iter().all(|line| line.contains("Too many open files") && line.contains("ulimit -n")), "{}", at_once.stderr);
+    // Each of them is named, and has three packets.
+    assert_eq!(900 - counted, 3 * lines.len() as u64, "{}", at_once.stderr);
+}
+
 #[test]
 fn capture_drops_of_pcapng_are_reported() {
     let scratch = Scratch::new("drops");
@@ -584,11 +727,16 @@ fn an_empty_capture_is_valid() {
         [scratch.write("empty.pcap", pcap(&[])), scratch.write("empty.pcapng", build::pcapng(&PcapNgOptions::default(), &[]))]
     {
         for options in ["", "--truth --workers 3", "--measure none", "--staggered 10s"] {
-            let records = records(&file, options);
-            records.iter().for_each(check);
-            assert_eq!(number(total(&records), "packets"), 0);
-            for format in ["table", "csv"] {
-                replay(&file, &format!("{options} --format {format}")).quiet();
+            for format in ["json", "table", "csv"] {
+                let outcome = replay(&file, &format!("{options} --format {format}"));
+                assert_eq!(outcome.code, Some(0));
+                // Whoever expected packets learns that there are none.
+                assert!(outcome.complaint().ends_with("the capture has no packets"), "{}", outcome.stderr);
+                if format == "json" {
+                    let records = parse(&outcome.stdout);
+                    records.iter().for_each(check);
+                    assert_eq!(number(total(&records), "packets"), 0);
+                }
             }
         }
     }
@@ -601,6 +749,33 @@ fn a_packet_without_bytes_counts() {
     let records = records(scratch.write("bare.pcap", pcap(&[packet])), "");
     let total = total(&records);
     assert_eq!((number(&total["rejected"], "truncated"), number(total, "bytes")), (1, 1500));
+}
+
+/// As far as a frame went on the wire: cut, rejected, behind a header of the capturing machine, and with a frame check sequence.
+#[test]
+fn bytes_are_lengths_on_the_wire() {
+    let scratch = Scratch::new("bytes");
+    let ip = frames::ipv4([10, 0, 0, 1], 17, &frames::udp(&[0; 9]));
+    let radiotap = |control: u8, body: &[u8]| [&[0, 0, 8, 0, 0, 0, 0, 0, control, 0][..], &[0; 22], body].concat();
+    let data = radiotap(0x08, &[&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &ip].concat());
+    let beacon = radiotap(0x80, &[0; 40]);
+    let ethernet = frames::ethernet(&[], 0x0800, &ip);
+    let cases = [
+        (u32::from(link_type::IEEE802_11_RADIOTAP), [(data.clone(), 1000), (beacon, 80), (data[..30].to_vec(), 500)], [1, 1, 1]),
+        // Frame check sequences of four bytes were captured.
+        (0x2400_0001, [(ethernet.clone(), 64), (ethernet[..60.min(ethernet.len())].to_vec(), 1518), (vec![0; 20], 64)], [2, 1, 0]),
+    ];
+    for (network, all, [ipv4, non_ip, truncated]) in cases {
+        let packets: Vec<Packet> =
+            all.iter().map(|(frame, wire)| Packet { wire: *wire, ..Packet::new(START, frame.clone()) }).collect();
+        let options = PcapOptions { network, ..PcapOptions::default() };
+        let records = records(scratch.write("bytes.pcap", build::pcap(&options, &packets)), "");
+        let total = total(&records);
+        assert_eq!(number(total, "bytes"), all.iter().map(|(_, wire)| u64::from(*wire)).sum::<u64>());
+        let classes =
+            [number(total, "ipv4_packets"), number(&total["rejected"], "non_ip"), number(&total["rejected"], "truncated")];
+        assert_eq!(classes, [ipv4, non_ip, truncated]);
+    }
 }
 
 #[test]

@@ -107,7 +107,6 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("frobnicate", "use one of run, replay, generate, reproduce, bench, tables, status, detach, doctor");
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");
-    refused("replay one.pcap two.pcap", "two.pcap");
     refused("generate unique", "--to <FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE>");
     refused("generate", "<PROFILE>");
     refused("generate unique,rate=max --to out.pcap", "give a number");

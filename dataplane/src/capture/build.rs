@@ -57,6 +57,10 @@ pub struct PcapOptions {
     pub variant: PcapVariant,
     /// Big-endian headers.
     pub big_endian: bool,
+    /// Major and minor version.
+    pub version: (u16, u16),
+    /// Records have the original length before the captured one.
+    pub original_first: bool,
     /// Snapshot length, in bytes.
     pub snaplen: u32,
     /// The whole last field of the file header: link type, and in the upper half information on the frame check sequence.
@@ -68,6 +72,8 @@ impl Default for PcapOptions {
         Self {
             variant: PcapVariant::Microseconds,
             big_endian: false,
+            version: format::VERSION,
+            original_first: false,
             snaplen: MAX_CAPTURED,
             network: u32::from(link_type::ETHERNET),
         }
@@ -145,16 +151,17 @@ pub fn pcap(options: &PcapOptions, packets: &[Packet]) -> Vec<u8> {
         PcapVariant::Modified => (format::MODIFIED, 1000),
     };
     out.u32(magic);
-    out.u16(format::VERSION.0);
-    out.u16(format::VERSION.1);
+    out.u16(options.version.0);
+    out.u16(options.version.1);
     out.u64(0);
     out.u32(options.snaplen);
     out.u32(options.network);
     for packet in packets {
         out.u32((packet.timestamp / SECOND) as u32);
         out.u32((packet.timestamp % SECOND / unit) as u32);
-        out.u32(packet.frame.len() as u32);
-        out.u32(packet.wire);
+        let (captured, original) = (packet.frame.len() as u32, packet.wire);
+        out.u32(if options.original_first { original } else { captured });
+        out.u32(if options.original_first { captured } else { original });
         if options.variant == PcapVariant::Modified {
             // Interface index, protocol, packet type and padding.
             out.u64(0);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::MAX_CAPTURED;
+use super::{Compression, MAX_CAPTURED};
 
 /// How far a walk had come when it met damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,8 +64,8 @@ pub enum Damage {
         /// The captured length claimed, in bytes.
         captured: u32,
     },
-    /// A pcapng block length that is no multiple of 4, or less than the block's fixed fields.
-    #[error("length {length} of a block of type {block_type:#010x} {at}: expected a multiple of 4, {least} or more")]
+    /// A pcapng block length that is less than the block's fixed fields, or beyond all lengths with its padding.
+    #[error("length {length} of a block of type {block_type:#010x} {at}: expected {least} or more")]
     BadBlockLength {
         /// Where.
         at: Place,
@@ -134,8 +134,8 @@ pub enum Damage {
         /// The magic found, read as little-endian.
         found: u32,
     },
-    /// An option of a pcapng interface that leaves its block, or has a length its code does not allow.
-    #[error("option {code} of an interface {at} has length {length}: expected {expected}")]
+    /// An option of a pcapng interface that leaves its block.
+    #[error("option {code} of an interface {at} has length {length}: expected {expected} at most")]
     BadOption {
         /// Where the block begins.
         at: Place,
@@ -143,7 +143,7 @@ pub enum Damage {
         code: u16,
         /// The option's length, in bytes.
         length: u16,
-        /// The length it must have, or the most there is room for.
+        /// The most there is room for.
         expected: u16,
     },
 }
@@ -222,23 +222,20 @@ pub enum Guess {
     Unknown([u8; 4]),
 }
 
-/// Bytes of the beginning of a file that [`Guess::of`] makes use of.
-pub(super) const GUESS_BYTES: usize = 16;
+/// Bytes of the beginning of a file that [`Guess::of`] makes use of: enough for two records of an ERF capture.
+pub(super) const GUESS_BYTES: usize = 4096;
 
 impl Guess {
     pub(super) fn of(bytes: &[u8]) -> Self {
         let bytes = bytes.get(..GUESS_BYTES).unwrap_or(bytes);
-        const MAGICS: [(&[u8], Guess); 12] = [
-            (&[0x1f, 0x8b], Guess::Gzip),
-            (&[0x28, 0xb5, 0x2f, 0xfd], Guess::Zstd),
-            (&[0xfd, b'7', b'z', b'X', b'Z', 0], Guess::Xz),
-            (b"BZh", Guess::Bzip2),
+        const MAGICS: [(&[u8], Guess); 9] = [
             (&[0x04, 0x22, 0x4d, 0x18], Guess::Lz4),
             (b"PK\x03\x04", Guess::Zip),
             (b"snoop\0\0\0", Guess::Snoop),
             (b"GMBU", Guess::NetMon),
             (b"RTSS", Guess::NetMon),
             (&[0x1c, 0x00, 0x01, 0xac], Guess::Ixia),
+            (&[0x1c, 0x00, 0x01, 0xab], Guess::Ixia),
             (&[0xac, 0x01, 0x00, 0x1c], Guess::Ixia),
             (&[0xab, 0x01, 0x00, 0x1c], Guess::Ixia),
         ];
@@ -247,6 +244,13 @@ impl Guess {
         }
         if let Some((_, guess)) = MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic)) {
             return *guess;
+        }
+        match Compression::of(bytes) {
+            Some(Compression::Gzip) => return Self::Gzip,
+            Some(Compression::Zstd) => return Self::Zstd,
+            Some(Compression::Xz) => return Self::Xz,
+            None if looks_like_bzip2(bytes) => return Self::Bzip2,
+            None => {}
         }
         if looks_like_text(bytes) {
             return Self::Text;
@@ -289,14 +293,44 @@ fn looks_like_text(bytes: &[u8]) -> bool {
     valid && bytes.iter().all(printable)
 }
 
-/// Whether the bytes could be an ERF record header: a timestamp of 1990 to 2100, little-endian in 2⁻³² seconds, then a type,
-/// flags, and the record's length, big-endian, which covers the 16 bytes of the header.
+/// A level, and the magic number of a block or of the end.
+fn looks_like_bzip2(bytes: &[u8]) -> bool {
+    const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
+    const END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
+    matches!(bytes, [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest.starts_with(&BLOCK) || rest.starts_with(&END))
+}
+
+/// Whether the bytes could be ERF records. They have no magic number, so two headers have to make sense, the second one where the
+/// first one says, and within an hour of it; or the first record is all there is.
 fn looks_like_erf(bytes: &[u8]) -> bool {
-    let Some(&[_, _, _, _, a, b, c, d, erf_type, _, high, low, ..]) = bytes.first_chunk::<16>() else {
-        return false;
-    };
-    let years_1990_to_2100 = 631_152_000..4_102_444_800;
-    years_1990_to_2100.contains(&u32::from_le_bytes([a, b, c, d]))
-        && matches!(erf_type & 0x7f, 1..=48)
-        && u16::from_be_bytes([high, low]) > 16
+    const HOUR: u32 = 3600;
+    let Some(first) = ErfHeader::of(bytes) else { return false };
+    match bytes.get(first.length..) {
+        Some([]) => true,
+        Some(rest) => ErfHeader::of(rest).is_some_and(|second| second.seconds.abs_diff(first.seconds) <= HOUR),
+        None => false,
+    }
+}
+
+/// The header of an ERF record: a timestamp, little-endian in 2⁻³² seconds, a type, flags, the record's length, losses and the length
+/// on the wire, the three of them big-endian.
+struct ErfHeader {
+    seconds: u32,
+    length: usize,
+}
+
+impl ErfHeader {
+    fn of(bytes: &[u8]) -> Option<Self> {
+        const LENGTH: u16 = 16;
+        const YEARS_1995_TO_2100: std::ops::Range<u32> = 788_918_400..4_102_444_800;
+        // The types that are defined, without a bit that tells of more headers.
+        const TYPES: std::ops::RangeInclusive<u8> = 1..=32;
+        let &[_, _, _, _, a, b, c, d, erf_type, flags, high, low, _, _, e, f] = bytes.first_chunk()?;
+        let seconds = u32::from_le_bytes([a, b, c, d]);
+        let (length, wire) = (u16::from_be_bytes([high, low]), u16::from_be_bytes([e, f]));
+        // Two bits of the flags are reserved. A record has at most two bytes more than its header and the frame, and padding.
+        let holds_a_frame = length > LENGTH && wire > 0 && length - LENGTH <= wire.saturating_add(2 + 64);
+        (YEARS_1995_TO_2100.contains(&seconds) && TYPES.contains(&(erf_type & 0x7f)) && flags & 0xc0 == 0 && holds_a_frame)
+            .then_some(Self { seconds, length: usize::from(length) })
+    }
 }

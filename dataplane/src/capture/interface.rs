@@ -58,7 +58,8 @@ pub struct Interface {
     pub name: Option<String>,
     /// The LINKTYPE_ value, see [`link_type`].
     pub link_type: u16,
-    /// What the parser makes of [`link_type`](Self::link_type); its frames have this link layer.
+    /// What the parser makes of [`link_type`](Self::link_type); its frames have this link layer. With [`Link::Unsupported`] it is
+    /// for [`open`](super::open) to look into every frame.
     pub link: Link,
     /// The most bytes captured of a packet; 0 is no limit.
     pub snaplen: u32,

@@ -6,23 +6,70 @@ use flowgauge_core::Link;
 pub const NULL: u16 = 0;
 /// Ethernet.
 pub const ETHERNET: u16 = 1;
+/// Token Ring.
+pub const IEEE802_5: u16 = 6;
+/// PPP, with or without HDLC-like framing.
+pub const PPP: u16 = 9;
+/// FDDI.
+pub const FDDI: u16 = 10;
+/// PPP in HDLC-like framing, or Cisco HDLC.
+pub const PPP_HDLC: u16 = 50;
+/// PPPoE sessions without their Ethernet header.
+pub const PPP_ETHER: u16 = 51;
+/// LLC on ATM.
+pub const ATM_RFC1483: u16 = 100;
 /// IPv4 or IPv6 without a link header.
 pub const RAW: u16 = 101;
+/// Cisco HDLC.
+pub const C_HDLC: u16 = 104;
+/// IEEE 802.11.
+pub const IEEE802_11: u16 = 105;
+/// Frame relay.
+pub const FRELAY: u16 = 107;
 /// OpenBSD loopback: four bytes of address family in network order.
 pub const LOOP: u16 = 108;
 /// Linux "cooked" capture v1.
 pub const LINUX_SLL: u16 = 113;
+/// IEEE 802.11 behind a Prism header.
+pub const IEEE802_11_PRISM: u16 = 119;
+/// IP over Fibre Channel.
+pub const IP_OVER_FC: u16 = 122;
+/// IEEE 802.11 behind a radiotap header.
+pub const IEEE802_11_RADIOTAP: u16 = 127;
+/// IP over FireWire as Darwin captures it.
+pub const APPLE_IP_OVER_IEEE1394: u16 = 138;
+/// IEEE 802.11 behind an AVS header.
+pub const IEEE802_11_AVS: u16 = 163;
+/// PPP as pppd logs it: a direction in place of the address.
+pub const PPP_PPPD: u16 = 166;
+/// A header that names another link type.
+pub const PPI: u16 = 192;
+/// A direction, then as [`PPP_HDLC`].
+pub const PPP_WITH_DIR: u16 = 204;
+/// A direction, then as [`C_HDLC`].
+pub const C_HDLC_WITH_DIR: u16 = 205;
+/// A direction, then as [`FRELAY`].
+pub const FRELAY_WITH_DIR: u16 = 206;
+/// MPLS labels without a link header.
+pub const MPLS: u16 = 219;
 /// IPv4 without a link header.
 pub const IPV4: u16 = 228;
 /// IPv6 without a link header.
 pub const IPV6: u16 = 229;
+/// Linux netfilter's log.
+pub const NFLOG: u16 = 239;
+/// Ethernet behind four bytes of Hilscher's netANALYZER.
+pub const NETANALYZER: u16 = 240;
+/// IP over InfiniBand.
+pub const IPOIB: u16 = 242;
 /// Linux "cooked" capture v2.
 pub const LINUX_SLL2: u16 = 276;
 
 /// The values DLT_RAW has on OpenBSD and elsewhere, which older programs wrote to files in place of [`RAW`].
 const DLT_RAW: [u16; 2] = [14, 12];
 
-/// The link layer of a link type; [`Link::Unsupported`] for every one that is not understood.
+/// The link layer of a link type; [`Link::Unsupported`] for every one that the parser does not know. [`open`](super::open) finds the
+/// network layer in frames of some of those.
 ///
 /// ```
 /// use flowgauge_core::Link;
@@ -49,28 +96,28 @@ pub fn name(link_type: u16) -> &'static str {
         NULL => "NULL",
         ETHERNET => "ETHERNET",
         3 => "AX25",
-        6 => "IEEE802_5",
+        IEEE802_5 => "IEEE802_5",
         7 => "ARCNET_BSD",
         8 => "SLIP",
-        9 => "PPP",
-        10 => "FDDI",
+        PPP => "PPP",
+        FDDI => "FDDI",
         12 | 14 | RAW => "RAW",
-        50 => "PPP_HDLC",
-        51 => "PPP_ETHER",
-        100 => "ATM_RFC1483",
-        104 => "C_HDLC",
-        105 => "IEEE802_11",
-        107 => "FRELAY",
+        PPP_HDLC => "PPP_HDLC",
+        PPP_ETHER => "PPP_ETHER",
+        ATM_RFC1483 => "ATM_RFC1483",
+        C_HDLC => "C_HDLC",
+        IEEE802_11 => "IEEE802_11",
+        FRELAY => "FRELAY",
         LOOP => "LOOP",
         LINUX_SLL => "LINUX_SLL",
         114 => "LTALK",
         117 => "PFLOG",
-        119 => "IEEE802_11_PRISM",
-        122 => "IP_OVER_FC",
+        IEEE802_11_PRISM => "IEEE802_11_PRISM",
+        IP_OVER_FC => "IP_OVER_FC",
         123 => "SUNATM",
-        127 => "IEEE802_11_RADIOTAP",
+        IEEE802_11_RADIOTAP => "IEEE802_11_RADIOTAP",
         129 => "ARCNET_LINUX",
-        138 => "APPLE_IP_OVER_IEEE1394",
+        APPLE_IP_OVER_IEEE1394 => "APPLE_IP_OVER_IEEE1394",
         139 => "MTP2_WITH_PHDR",
         140 => "MTP2",
         141 => "MTP3",
@@ -78,18 +125,22 @@ pub fn name(link_type: u16) -> &'static str {
         143 => "DOCSIS",
         144 => "LINUX_IRDA",
         147..=162 => "USER",
-        163 => "IEEE802_11_AVS",
+        IEEE802_11_AVS => "IEEE802_11_AVS",
         165 => "BACNET_MS_TP",
-        166 => "PPP_PPPD",
+        PPP_PPPD => "PPP_PPPD",
         169 => "GPRS_LLC",
         177 => "LINUX_LAPD",
         187 => "BLUETOOTH_HCI_H4",
         189 => "USB_LINUX",
-        192 => "PPI",
+        PPI => "PPI",
         195 => "IEEE802_15_4_WITHFCS",
         197 => "ERF",
         201 => "BLUETOOTH_HCI_H4_WITH_PHDR",
         203 => "LAPD",
+        PPP_WITH_DIR => "PPP_WITH_DIR",
+        C_HDLC_WITH_DIR => "C_HDLC_WITH_DIR",
+        FRELAY_WITH_DIR => "FRELAY_WITH_DIR",
+        MPLS => "MPLS",
         220 => "USB_LINUX_MMAPPED",
         224 => "FC_2",
         226 => "IPNET",
@@ -98,9 +149,9 @@ pub fn name(link_type: u16) -> &'static str {
         IPV6 => "IPV6",
         230 => "IEEE802_15_4_NOFCS",
         231 => "DBUS",
-        239 => "NFLOG",
-        240 => "NETANALYZER",
-        242 => "IPOIB",
+        NFLOG => "NFLOG",
+        NETANALYZER => "NETANALYZER",
+        IPOIB => "IPOIB",
         247 => "INFINIBAND",
         248 => "SCTP",
         249 => "USBPCAP",

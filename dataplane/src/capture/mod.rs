@@ -1,10 +1,13 @@
 //! Capture files: pcap and pcapng, read record by record from bytes and written as pcap.
 //!
-//! Nothing here does I/O except [`Writer`]: [`Walker`] is handed the bytes, so files and pipes go through the same code.
+//! Nothing here does I/O except [`Writer`] and [`decompress`]: [`Walker`] is handed the bytes, so files and pipes go through the same code.
 //! The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 
+pub(crate) mod block;
 pub mod build;
+mod compression;
 mod damage;
+mod encapsulation;
 mod interface;
 pub mod link_type;
 mod pcap;
@@ -14,7 +17,10 @@ mod tests;
 mod walker;
 mod writer;
 
+pub(crate) use compression::read_full;
+pub use compression::{Compression, MOST_WINDOW, decompress};
 pub use damage::{Damage, Guess, Piece, Place};
+pub use encapsulation::open;
 pub use interface::{Interface, Resolution};
 pub use walker::{Format, MAX_CAPTURED, MAX_NEED, Record, Step, Stop, Walker};
 pub use writer::Writer;

@@ -16,9 +16,36 @@ pub(super) const MODIFIED: u32 = 0xa1b2_cd34;
 const RECORD_HEADER: usize = 16;
 pub(super) const MODIFIED_RECORD_HEADER: usize = 24;
 
-/// The version of the format (section 4). Before 2.4 the two lengths of a record could be in the other order, so that such a
-/// file would be misread; the draft knows no later one, and a later minor version is readable by its definition.
+/// The version of the format (section 4). The draft knows no later one, and a later minor version is readable by its definition.
 pub(super) const VERSION: (u16, u16) = (2, 4);
+/// The first version whose records have the captured length before the original one.
+const CAPTURED_FIRST: u16 = 3;
+/// What tcpdump of DG/UX wrote as its version: lengths as before 2.3.
+const DG_UX: (u16, u16) = (543, 0);
+
+/// The order of the two lengths of a record, as libpcap sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Lengths {
+    /// Captured length, original length: since 2.4.
+    #[default]
+    CapturedFirst,
+    /// Either, and the shorter one is the captured one: in 2.3, which some programs wrote with the lengths of 2.2.
+    Either,
+    /// Original length, captured length: before 2.3.
+    OriginalFirst,
+}
+
+impl Lengths {
+    /// Of a version; `None` if it is none that is understood.
+    fn of(version: (u16, u16)) -> Option<Self> {
+        match version {
+            DG_UX | (2, ..CAPTURED_FIRST) => Some(Self::OriginalFirst),
+            (2, CAPTURED_FIRST) => Some(Self::Either),
+            (2, _) => Some(Self::CapturedFirst),
+            _ => None,
+        }
+    }
+}
 
 /// How the records of a file are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +56,19 @@ pub(super) struct RecordLayout {
     fraction_unit: u32,
     link: Link,
     link_type: u16,
+    lengths: Lengths,
 }
 
 impl Default for RecordLayout {
     fn default() -> Self {
-        Self { big_endian: false, header_length: RECORD_HEADER, fraction_unit: 1000, link: Link::Unsupported, link_type: 0 }
+        Self {
+            big_endian: false,
+            header_length: RECORD_HEADER,
+            fraction_unit: 1000,
+            link: Link::Unsupported,
+            link_type: 0,
+            lengths: Lengths::default(),
+        }
     }
 }
 
@@ -50,7 +85,7 @@ impl RecordLayout {
                 MODIFIED => (MODIFIED_RECORD_HEADER, 1000),
                 _ => return None,
             };
-            Some(Self { big_endian, header_length, fraction_unit, link: Link::Unsupported, link_type: 0 })
+            Some(Self { big_endian, header_length, fraction_unit, ..Self::default() })
         };
         of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
     }
@@ -59,10 +94,35 @@ impl RecordLayout {
         Format::Pcap { nanoseconds: self.fraction_unit == 1, big_endian: self.big_endian }
     }
 
+    /// Whether [`record`](Self::record) reads this layout; else it is for [`old_record`](Self::old_record).
+    pub(super) fn is_current(&self) -> bool {
+        self.lengths == Lengths::CapturedFirst
+    }
+
     /// The record at the beginning of `bytes` and its length, if all of it is there and it is not too long.
     #[inline(always)]
     pub(super) fn record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
-        let [seconds, fraction, captured, original] = self.fields(bytes.first_chunk()?);
+        self.record_of(self.fields(bytes.first_chunk()?), bytes)
+    }
+
+    /// The same in the versions before 2.4. Not for the hot loop, which is spared the question.
+    pub(super) fn old_record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
+        self.record_of(self.ordered(self.fields(bytes.first_chunk()?)), bytes)
+    }
+
+    /// The fields with the captured length before the original one.
+    fn ordered(&self, fields: [u32; 4]) -> [u32; 4] {
+        let [seconds, fraction, first, second] = fields;
+        match self.lengths {
+            Lengths::OriginalFirst => [seconds, fraction, second, first],
+            Lengths::Either if first > second => [seconds, fraction, second, first],
+            _ => fields,
+        }
+    }
+
+    #[inline(always)]
+    fn record_of(&self, fields: [u32; 4], bytes: &[u8]) -> Option<(Record, usize)> {
+        let [seconds, fraction, captured, original] = fields;
         if captured > MAX_CAPTURED {
             return None;
         }
@@ -102,7 +162,7 @@ impl RecordLayout {
         let Some(header) = bytes.first_chunk() else {
             return Ok(self.header_length);
         };
-        let [_, _, captured, _] = self.fields(header);
+        let [_, _, captured, _] = self.ordered(self.fields(header));
         if captured > MAX_CAPTURED {
             return Err(captured);
         }
@@ -136,9 +196,9 @@ impl PcapHeader {
         let u16_of = if layout.big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
         let u32_of = if layout.big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
         let (major, minor) = (u16_of([a, b]), u16_of([c, d]));
-        if major != VERSION.0 || minor < VERSION.1 {
+        let Some(lengths) = Lengths::of((major, minor)) else {
             return Err(Damage::UnsupportedVersion { at: Place::default(), format: "pcap", major, minor, expected: "2.4" });
-        }
+        };
         // The upper half tells the length of the frame check sequence, if it was captured (section 4, figure 2). The lengths of
         // records include it, and stay as they are: that is the frame's length on the wire.
         let link_type = u32_of([i, j, k, l]) as u16;
@@ -148,7 +208,7 @@ impl PcapHeader {
         };
         let snaplen = u32_of([e, f, g, h]);
         Ok(Self {
-            layout: RecordLayout { link: link_type::link(link_type), link_type, ..layout },
+            layout: RecordLayout { link: link_type::link(link_type), link_type, lengths, ..layout },
             interface: Interface::new(None, link_type, snaplen, resolution, 0),
         })
     }

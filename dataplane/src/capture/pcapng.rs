@@ -18,6 +18,9 @@ pub(super) const ENHANCED_PACKET: u32 = 6;
 pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 pub(super) const MAJOR_VERSION: u16 = 1;
 
+/// Bytes of an Enhanced Packet Block without a frame.
+pub(super) const LEAST_PACKET_BLOCK: u32 = 32;
+
 /// Option codes (sections 3.5, 4.2 and 4.6).
 pub(super) mod option {
     pub(in super::super) const END: u16 = 0;
@@ -33,10 +36,12 @@ const BLOCK_HEADER: usize = 8;
 const BLOCK_TRAILER: usize = 4;
 /// Bytes of a block without a body.
 const EMPTY_BLOCK: u32 = 12;
-/// The most bytes of a block that is read whole.
+/// The most bytes of an interface's description, which is read whole.
 const MAX_BLOCK: u32 = MAX_NEED as u32;
-/// The most interfaces of a section, as many as the obsolete packet block can name: files cannot fill the memory with them.
-const MAX_INTERFACES: usize = 1 << 16;
+/// The most bytes of a packet block that is read whole. What follows the frame in a longer one is skipped.
+const MAX_PACKET_BLOCK: u32 = 1 << 20;
+/// The most interfaces of a section: files cannot fill the memory with them.
+const MAX_INTERFACES: usize = 1 << 18;
 /// The most bytes kept of an interface's name.
 const MAX_NAME: usize = 255;
 
@@ -48,6 +53,8 @@ pub(super) struct Section {
     /// Sections met, this one too.
     pub(super) number: u64,
     pub(super) skipping: Option<Skipping>,
+    /// The length that the block at hand begins with, perhaps without its padding.
+    stated: u32,
     drops_before: u64,
     pub(super) previous_timestamp: u64,
 }
@@ -98,10 +105,10 @@ impl Section {
             return None;
         };
         let length = self.u32(length);
-        let least = EMPTY_BLOCK + 20;
+        let least = LEAST_PACKET_BLOCK;
         if self.skipping.is_some()
             || self.u32(block_type) != ENHANCED_PACKET
-            || !(least..=MAX_BLOCK).contains(&length)
+            || !(least..=MAX_PACKET_BLOCK).contains(&length)
             || !length.is_multiple_of(4)
         {
             return None;
@@ -184,13 +191,17 @@ impl Walker {
         if block_type == SECTION_HEADER {
             return self.section_header(bytes);
         }
-        let length = self.section.u32([e, f, g, h]);
+        self.section.stated = self.section.u32([e, f, g, h]);
+        let length = match self.whole_length(block_type, self.section.stated) {
+            Ok(length) => length,
+            Err(damage) => return Step::Damaged(damage),
+        };
         let read = match block_type {
             ENHANCED_PACKET => self.packet_block::<20>(block_type, length, bytes),
             PACKET => self.packet_block::<20>(block_type, length, bytes),
             SIMPLE_PACKET => self.packet_block::<4>(block_type, length, bytes),
             INTERFACE_DESCRIPTION => self.interface_description(length, bytes),
-            INTERFACE_STATISTICS if length <= MAX_BLOCK => self.interface_statistics(length, bytes),
+            INTERFACE_STATISTICS if length <= MAX_PACKET_BLOCK => self.interface_statistics(length, bytes),
             _ => self.skip_block(block_type, length, EMPTY_BLOCK, bytes),
         };
         read.unwrap_or_else(|step| step)
@@ -199,9 +210,17 @@ impl Walker {
     /// A packet block, whose fixed fields have `FIXED` bytes: 20 in an Enhanced Packet Block (section 4.3) and in the obsolete
     /// Packet Block (appendix A), 4 in a Simple Packet Block (section 4.4).
     fn packet_block<const FIXED: usize>(&mut self, block_type: u32, length: u32, bytes: &[u8]) -> Result<Step, Step> {
-        let (fixed, rest) = self.whole_block::<FIXED>(block_type, length, bytes)?;
-        let fields = self.packet_fields(block_type, fixed);
         let at = self.place();
+        let is_long = length > MAX_PACKET_BLOCK;
+        let (fixed, room) = if is_long {
+            let at_least = BLOCK_HEADER + FIXED;
+            let fixed = bytes.get(BLOCK_HEADER..at_least).and_then(<[u8]>::first_chunk).ok_or(Step::NeedMore { at_least })?;
+            (fixed, length - EMPTY_BLOCK - FIXED as u32)
+        } else {
+            let (fixed, rest) = self.whole_block::<FIXED>(block_type, length, bytes)?;
+            (fixed, rest.len() as u32)
+        };
+        let fields = self.packet_fields(block_type, fixed);
         let Some(interface) = self.section.interfaces.get(fields.interface as usize) else {
             return Err(Step::Damaged(Damage::UnknownInterface {
                 at,
@@ -217,8 +236,12 @@ impl Walker {
         if captured > MAX_CAPTURED {
             return Err(Step::Damaged(Damage::RecordTooLong { at, captured }));
         }
-        if captured as usize > rest.len() {
-            return Err(Step::Damaged(Damage::PacketOverrunsBlock { at, captured, room: rest.len() as u32 }));
+        if captured > room {
+            return Err(Step::Damaged(Damage::PacketOverrunsBlock { at, captured, room }));
+        }
+        let consumed = if is_long { BLOCK_HEADER + FIXED + captured as usize } else { length as usize };
+        if consumed > bytes.len() {
+            return Err(Step::NeedMore { at_least: consumed });
         }
         let timestamp = fields.ticks.map_or(self.section.previous_timestamp, |ticks| interface.nanoseconds(ticks));
         let record = Record {
@@ -231,7 +254,10 @@ impl Walker {
             interface: fields.interface,
         };
         self.section.previous_timestamp = timestamp;
-        Ok(self.packet(record, length as usize))
+        if is_long {
+            self.section.skipping = Some(Skipping { at, length, left: length - consumed as u32 });
+        }
+        Ok(self.packet(record, consumed))
     }
 
     fn packet_fields<const FIXED: usize>(&self, block_type: u32, fixed: &[u8; FIXED]) -> PacketFields {
@@ -268,23 +294,26 @@ impl Walker {
                 return Step::Damaged(Damage::BadByteOrderMagic { at, found: u32::from_le_bytes(magic) });
             }
         };
-        let section = Section {
+        let mut section = Section {
             big_endian,
             interfaces: Vec::new(),
             number: self.section.number + 1,
             skipping: None,
+            stated: 0,
             drops_before: self.section.drops(),
             previous_timestamp: self.section.previous_timestamp,
         };
+        section.stated = section.u32([a, b, c, d]);
         // Minor version 2 is to be treated as 0 (section 4.1); any other is compatible by its definition.
         let (major, minor) = (section.u16([i, j]), section.u16([k, l]));
         if major != MAJOR_VERSION {
             return Step::Damaged(Damage::UnsupportedVersion { at, format: "pcapng", major, minor, expected: "1.0" });
         }
-        let length = section.u32([a, b, c, d]);
-        if let Err(damage) = check_length(at, SECTION_HEADER, length, LEAST) {
-            return Step::Damaged(damage);
-        }
+        let length = self.whole_length(SECTION_HEADER, section.stated);
+        let length = match length.and_then(|length| check_length(at, SECTION_HEADER, length, LEAST).map(|()| length)) {
+            Ok(length) => length,
+            Err(damage) => return Step::Damaged(damage),
+        };
         self.section = section;
         self.skip_block(SECTION_HEADER, length, LEAST, bytes).unwrap_or_else(|step| step)
     }
@@ -301,16 +330,12 @@ impl Walker {
         for option in self.section.options(options) {
             let bad = |(code, length, expected)| Step::Damaged(Damage::BadOption { at, code, length, expected });
             let (code, value) = option.map_err(bad)?;
-            let bad_length = |expected| bad((code, value.len() as u16, expected));
-            match code {
-                option::IF_NAME => name = Some(text(value)),
-                option::IF_TSRESOL => {
-                    let &[value] = value.as_array().ok_or_else(|| bad_length(1))?;
-                    resolution = Resolution::from_option(value);
-                }
-                option::IF_TSOFFSET => {
-                    let value = value.as_array().ok_or_else(|| bad_length(8))?;
-                    offset_seconds = self.section.u64(*value).cast_signed();
+            // An option of another length than it must have is as good as none, as it is to Wireshark.
+            match (code, value) {
+                (option::IF_NAME, _) => name = Some(text(value)),
+                (option::IF_TSRESOL, &[value]) => resolution = Resolution::from_option(value),
+                (option::IF_TSOFFSET, _) => {
+                    offset_seconds = value.as_array().map_or(offset_seconds, |value| self.section.u64(*value).cast_signed());
                 }
                 _ => {}
             }
@@ -360,9 +385,16 @@ impl Walker {
         body.split_first_chunk().ok_or(Step::NeedMore { at_least })
     }
 
+    /// The length of a block with its padding. The length must be a multiple of 4, but some programs leave the padding out of it.
+    fn whole_length(&self, block_type: u32, length: u32) -> Result<u32, Damage> {
+        let least = EMPTY_BLOCK;
+        length.checked_next_multiple_of(4).ok_or(Damage::BadBlockLength { at: self.place(), block_type, length, least })
+    }
+
+    /// Compares the length at the end of a block with the one at its beginning, with or without padding as that one.
     fn check_trailer(&self, at: Place, leading: u32, trailing: [u8; 4]) -> Result<(), Damage> {
         let trailing = self.section.u32(trailing);
-        if trailing != leading {
+        if trailing != leading && trailing != self.section.stated {
             return Err(Damage::TrailerMismatch { at, leading, trailing });
         }
         Ok(())
@@ -399,7 +431,7 @@ impl Walker {
 }
 
 fn check_length(at: Place, block_type: u32, length: u32, least: u32) -> Result<(), Damage> {
-    if length < least || !length.is_multiple_of(4) {
+    if length < least {
         return Err(Damage::BadBlockLength { at, block_type, length, least });
     }
     Ok(())

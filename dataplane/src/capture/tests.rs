@@ -1,5 +1,7 @@
 use flowgauge_core::Link;
 use proptest::{collection::vec, prelude::*, sample::Index};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
 
 use super::{
     build::{self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant},
@@ -242,17 +244,27 @@ fn link_types() {
 
 #[test]
 fn files_that_are_no_captures() {
-    let cases: [(&[u8], Guess); 11] = [
+    // 2001-09-09, type Ethernet, 82 bytes of which 64 are the frame; and a second one a second later.
+    let erf = |second: u8| [&[0, 0, 0, 0, second, 0xca, 0x9a, 0x3b, 2, 4, 0, 82, 0, 0, 0, 64][..], &[0; 66]].concat();
+    let two = [erf(0), erf(1)].concat();
+    let elsewhere = [erf(0), vec![7; 82]].concat();
+    let cases: [(&[u8], Guess); 17] = [
         (b"", Guess::Empty),
         (b"../../default/pcap/teams.pcap", Guess::Text),
         (b"hi", Guess::Text),
         ("überraschend lang".as_bytes(), Guess::Text),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Guess::Gzip),
+        // Neither a method nor flags that gzip has.
+        (b"\x1f\x8b\x07\0\0\0\0\0", Guess::Unknown([0x1f, 0x8b, 7, 0])),
+        (b"\x1f\x8b\x08\x80\0\0\0\0", Guess::Unknown([0x1f, 0x8b, 8, 0x80])),
         (b"\x28\xb5\x2f\xfd\0", Guess::Zstd),
+        (b"BZh91AY&SY\0\x01", Guess::Bzip2),
+        (b"BZh9\0\x01\x02\x03\x04\x05", Guess::Unknown(*b"BZh9")),
         (b"snoop\0\0\0\0\0\0\x02\0\0\0\x04", Guess::Snoop),
-        // 2001-09-09, type Ethernet, 82 bytes.
-        (b"\0\0\0\0\0\xca\x9a\x3b\x02\x04\0\x52\0\0\0\x40", Guess::Erf),
-        (b"\0\0\0\0\0\xca\x9a\x3b\x02\x04\0\x10\0\0\0\x40", Guess::Unknown([0; 4])),
+        (&two[..82], Guess::Erf),
+        (&two, Guess::Erf),
+        (&two[..90], Guess::Unknown([0; 4])),
+        (&elsewhere, Guess::Unknown([0; 4])),
         (b"\xd4\xc3\xb2", Guess::Unknown([0xd4, 0xc3, 0xb2, 0])),
         (&[0xff; 64], Guess::Unknown([0xff; 4])),
     ];
@@ -270,6 +282,18 @@ fn files_that_are_no_captures() {
     );
 }
 
+/// Nothing is taken for a format because some of its bytes could be that format's.
+#[test]
+fn random_bytes_are_of_no_format() {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    for number in 0..20_000 {
+        let mut file = vec![0; if number % 100 == 0 { 5000 } else { 16 + number % 200 }];
+        rng.fill_bytes(&mut file);
+        let first = [file[0], file[1], file[2], file[3]];
+        assert_eq!(walk(&file).end, Err(Damage::NotACapture { guess: Guess::Unknown(first) }), "{number}");
+    }
+}
+
 /// `PCAPNG_LITTLE`, a packet without bytes, then `rest`; and where the rest begins.
 fn after_a_packet(rest: &str) -> (Vec<u8>, Place) {
     let packet = "06000000 20000000 00000000 01000000 00000000 00000000 00000000 20000000";
@@ -284,19 +308,24 @@ fn damaged_pcapng_is_told() {
     let (_, at) = after_a_packet("");
     let cases = [
         (
-            "06000000 22000000 00000000",
-            Damage::BadBlockLength { at, block_type: 6, length: 0x22, least: 32 },
-            "length 34 of a block of type 0x00000006 at byte 144, after 1 packet: expected a multiple of 4, 32 or more",
+            "06000000 1c000000 00000000",
+            Damage::BadBlockLength { at, block_type: 6, length: 28, least: 32 },
+            "length 28 of a block of type 0x00000006 at byte 144, after 1 packet: expected 32 or more",
+        ),
+        (
+            "0b000000 feffffff 00000000",
+            Damage::BadBlockLength { at, block_type: 11, length: 0xffff_fffe, least: 12 },
+            "length 4294967294 of a block of type 0x0000000b at byte 144, after 1 packet: expected 12 or more",
         ),
         (
             "0b000000 00000000 00000000",
             Damage::BadBlockLength { at, block_type: 11, length: 0, least: 12 },
-            "length 0 of a block of type 0x0000000b at byte 144, after 1 packet: expected a multiple of 4, 12 or more",
+            "length 0 of a block of type 0x0000000b at byte 144, after 1 packet: expected 12 or more",
         ),
         (
-            "03000000 00000080 00000000",
-            Damage::BlockTooLong { at, block_type: 3, length: 1 << 31, most: 1 << 20 },
-            "length 2147483648 of a block of type 0x00000003 at byte 144, after 1 packet: expected 1048576 at most",
+            "01000000 00000080 00000000",
+            Damage::BlockTooLong { at, block_type: 1, length: 1 << 31, most: 1 << 24 },
+            "length 2147483648 of a block of type 0x00000001 at byte 144, after 1 packet: expected 16777216 at most",
         ),
         (
             "0b000000 14000000 00000000 00000000 15000000",
@@ -339,14 +368,9 @@ fn damaged_pcapng_is_told() {
             "version 2.0 of pcapng at byte 144, after 1 packet: expected 1.0",
         ),
         (
-            "01000000 1c000000 0100 0000 00000000 0900 0200 06000000 1c000000",
-            Damage::BadOption { at, code: 9, length: 2, expected: 1 },
-            "option 9 of an interface at byte 144, after 1 packet has length 2: expected 1",
-        ),
-        (
             "01000000 1c000000 0100 0000 00000000 0200 0900 61000000 1c000000",
             Damage::BadOption { at, code: 2, length: 9, expected: 4 },
-            "option 2 of an interface at byte 144, after 1 packet has length 9: expected 4",
+            "option 2 of an interface at byte 144, after 1 packet has length 9: expected 4 at most",
         ),
         (
             "0b000000 14000000 0000",
@@ -378,8 +402,8 @@ fn damaged_pcap_is_told() {
     assert_eq!(too_long.to_string(), "captured length 262145 at byte 24, after 0 packets: expected 262144 at most");
     let cut = walk(&hex(&[header, "00000000 00000000 3c000000 3c000000 00000000"].concat())).damage();
     assert_eq!(cut.to_string(), "the file ends inside a record at byte 24, after 0 packets: 20 bytes of 76");
-    let old = walk(&hex("d4c3b2a1 0200 0300 00000000 00000000 ffff0000 01000000")).damage();
-    assert_eq!(old.to_string(), "version 2.3 of pcap at byte 0, after 0 packets: expected 2.4");
+    let old = walk(&hex("d4c3b2a1 0100 0300 00000000 00000000 ffff0000 01000000")).damage();
+    assert_eq!(old.to_string(), "version 1.3 of pcap at byte 0, after 0 packets: expected 2.4");
     let short = walk(&hex("d4c3b2a1 0200 0400")).damage();
     assert_eq!(short.to_string(), "the file ends inside a file header at byte 0, after 0 packets: 8 bytes of 24");
 }
@@ -458,32 +482,123 @@ fn a_packet_inside_a_skipped_block_is_none() {
     assert_eq!(walk_in_pieces(&file, &[up_to_inner, 36]).packets.len(), 1);
 }
 
+/// Padding that is left out of the lengths is there all the same.
 #[test]
-fn whole_packet_blocks_of_bad_length_are_told() {
-    let block = |length: u32| {
+fn block_lengths_without_padding_are_rounded_up() {
+    let block = |leading: u32, trailing: u32| {
         let mut file = after_a_packet("06000000").0;
-        file.extend(length.to_le_bytes());
-        file.resize(file.len() + length as usize - 12, 0);
-        file.extend(length.to_le_bytes());
-        file
+        file.extend(leading.to_le_bytes());
+        file.extend(hex("00000000 00000000 00000000 01000000 01000000 ab000000"));
+        file.extend(trailing.to_le_bytes());
+        [file, after_a_packet("").0].concat()
     };
-    let at = after_a_packet("").1;
-    let odd = Damage::BadBlockLength { at, block_type: 6, length: 34, least: 32 };
-    let long = Damage::BlockTooLong { at, block_type: 6, length: (1 << 20) + 4, most: 1 << 20 };
-    for pieces in [9, 1 << 18, 1 << 21] {
-        assert_eq!(walk_in_pieces(&block(34), &[pieces]).end, Err(odd));
-        assert_eq!(walk_in_pieces(&block((1 << 20) + 4), &[pieces]).end, Err(long));
-        assert_eq!(walk_in_pieces(&block(1 << 20), &[pieces]).packets.len(), 2);
+    for (leading, trailing) in [(36, 36), (33, 33), (35, 36)] {
+        for pieces in [1, 7, 1 << 18] {
+            let walk = walk_in_pieces(&block(leading, trailing), &[pieces]);
+            assert_eq!((walk.end, walk.packets.len()), (Ok(()), 3), "{leading} and {trailing}");
+            assert_eq!(walk.packets[1].1, [0xab]);
+        }
     }
+    for (leading, trailing) in [(36, 37), (36, 33), (33, 34), (33, 40)] {
+        let damage = walk(&block(leading, trailing)).damage();
+        assert!(matches!(damage, Damage::TrailerMismatch { leading: 36, trailing: found, .. } if found == trailing), "{damage}");
+    }
+}
+
+/// A packet with a comment of any length is a packet, and its block is not kept.
+#[test]
+fn packets_in_huge_blocks_are_read() {
+    let block = |block_type: u32, length: u32, trailing: u32| {
+        let mut file = after_a_packet("").0;
+        file.extend([block_type, length].map(u32::to_le_bytes).concat());
+        let body = file.len();
+        match block_type {
+            3 => file.extend(hex("03000000 aabbcc00")),
+            _ => file.extend(hex("00000000 02000000 00000000 03000000 03000000 aabbcc00")),
+        }
+        file.resize(body + length as usize - 12, 0x55);
+        file.extend(trailing.to_le_bytes());
+        [file, after_a_packet("").0].concat()
+    };
+    for block_type in [2, 3, 6] {
+        for length in [1 << 20, (1 << 20) + 4, 3 << 20, 17 << 20] {
+            for pieces in [99_991, 1 << 21] {
+                let walk = walk_in_pieces(&block(block_type, length, length), &[pieces]);
+                assert_eq!((walk.end, walk.packets.len()), (Ok(()), 3), "{length}");
+                assert_eq!(walk.packets[1].1, [0xaa, 0xbb, 0xcc]);
+            }
+        }
+    }
+    let long = (1 << 20) + 4;
+    let damage = walk(&block(6, long, long + 4)).damage();
+    assert!(matches!(damage, Damage::TrailerMismatch { leading, .. } if leading == long), "{damage}");
+    // A walk that stops before such a packet finds it there again.
+    let file = block(6, long, long);
+    let mut walker = Walker::new();
+    let (passed, stop) = walker.pass(&file, 0, 2 << 32);
+    assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2 << 32 }, 1));
+    assert_eq!(walker.pass(&file[passed..], 0, 2 << 32), (0, Stop::Limit { next: 2 << 32 }));
+    let (rest, _) = walker.pass(&file[passed..], 0, u64::MAX);
+    assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
+}
+
+/// As Wireshark reads them; a length no option has makes it no option.
+#[test]
+fn options_of_odd_lengths_are_passed_over() {
+    let described = |option: &str, length: u32| {
+        let block = format!("01000000 {0} 0100 0000 00000000 {option} {0}", hexed(length));
+        walk(&after_a_packet(&block).0).interfaces.last().cloned().unwrap()
+    };
+    assert_eq!(described("0900 0200 09000000", 28).resolution, Resolution::MICROSECONDS);
+    assert_eq!(described("0900 0000", 24).resolution, Resolution::MICROSECONDS);
+    assert_eq!(described("0e00 0400 01000000", 28).offset_seconds, 0);
+    assert_eq!(described("0900 0100 09000000", 28).resolution, Resolution::NANOSECONDS);
+}
+
+fn hexed(number: u32) -> String {
+    number.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
 fn interfaces_are_limited() {
-    let interfaces = vec![InterfaceOptions::default(); (1 << 16) + 1];
+    let interfaces = vec![InterfaceOptions::default(); (1 << 18) + 1];
     let options = PcapNgOptions { interfaces, ..PcapNgOptions::default() };
     let walk = walk(&build::pcapng(&options, &[]));
-    assert_eq!(walk.interfaces.len(), 1 << 16);
-    assert!(matches!(walk.damage(), Damage::TooManyInterfaces { most: 65_536, .. }));
+    assert_eq!(walk.interfaces.len(), 1 << 18);
+    assert!(matches!(walk.damage(), Damage::TooManyInterfaces { most: 262_144, .. }));
+}
+
+/// The rules of libpcap: before 2.3 the original length comes first, in 2.3 the shorter one is the captured one.
+#[test]
+fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
+    let packets = [Packet { wire: 60, ..Packet::new(1000, vec![1, 2, 3]) }, Packet::new(2000, vec![4; 7])];
+    for big_endian in [false, true] {
+        for (version, original_first) in [
+            ((2, 0), true),
+            ((2, 1), true),
+            ((2, 2), true),
+            ((2, 3), false),
+            ((2, 3), true),
+            ((2, 4), false),
+            ((2, 9), false),
+            ((543, 0), true),
+        ] {
+            let options = PcapOptions { version, original_first, big_endian, ..PcapOptions::default() };
+            let file = build::pcap(&options, &packets);
+            for pieces in [1, 7, 1 << 18] {
+                let walk = walk_in_pieces(&file, &[pieces]);
+                assert_eq!(walk.end, Ok(()), "{version:?}");
+                assert_eq!(walk.packets, [(record(16, 3, 60, 1000), vec![1, 2, 3]), (record(16, 7, 7, 2000), vec![4; 7])]);
+            }
+            // What a worker counts is what the walk before it has passed.
+            let mut walker = Walker::new();
+            let (passed, stop) = walker.pass(&file, 0, 2000);
+            assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
+            let mut counted = 0;
+            Walker::new().packets_in(&file[..passed], |_, frame| counted += frame.len());
+            assert_eq!(counted, 3);
+        }
+    }
 }
 
 #[test]
@@ -555,12 +670,17 @@ const OFFSETS: std::ops::RangeInclusive<i64> = -1_000_000..=1_000_000;
 
 fn pcap_options() -> impl Strategy<Value = PcapOptions> {
     let variant = prop_oneof![Just(PcapVariant::Microseconds), Just(PcapVariant::Nanoseconds), Just(PcapVariant::Modified),];
-    (variant, any::<bool>(), any::<u32>(), any::<u32>()).prop_map(|(variant, big_endian, snaplen, network)| PcapOptions {
-        variant,
-        big_endian,
-        snaplen,
-        network,
-    })
+    let versions = prop_oneof![Just(((2, 4), false)), Just(((2, 2), true)), Just(((543, 0), true))];
+    (variant, any::<bool>(), versions, any::<u32>(), any::<u32>()).prop_map(
+        |(variant, big_endian, (version, original_first), snaplen, network)| PcapOptions {
+            variant,
+            big_endian,
+            version,
+            original_first,
+            snaplen,
+            network,
+        },
+    )
 }
 
 fn packets() -> impl Strategy<Value = Vec<Packet>> {
@@ -862,5 +982,64 @@ proptest! {
             }
         }
         prop_assert_eq!(walk_in_pieces(&file, &pieces), walk(&file));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// Whatever a frame is, what is left of it is its end.
+    #[test]
+    fn arbitrary_frames_of_every_link_type_are_survived(
+        link_type in prop_oneof![0..300_u16, any::<u16>()],
+        frame in prop_oneof![vec(any::<u8>(), 0..90), vec(0..10_u8, 0..90)],
+        inner in 0..300_u16,
+    ) {
+        let mut frame = frame;
+        if link_type == link_type::PPI && frame.len() > 8 {
+            frame[4..8].copy_from_slice(&u32::from(inner).to_le_bytes());
+        }
+        if let Some((_, rest)) = open(link_type, &frame) {
+            prop_assert!(frame.ends_with(rest));
+        }
+    }
+}
+
+#[test]
+fn frames_cut_anywhere_in_a_link_header_are_truncated() {
+    let packet = [0x45; 20];
+    let headers: [(u16, &str); 17] = [
+        (link_type::PPP, "ff030021"),
+        (link_type::PPP_PPPD, "01030021"),
+        (link_type::PPP_WITH_DIR, "01ff030021"),
+        (link_type::C_HDLC_WITH_DIR, "010f000800"),
+        (link_type::FRELAY_WITH_DIR, "01184103cc"),
+        // Big-endian.
+        (link_type::NFLOG, "02000000 00180009"),
+        (link_type::PPP_ETHER, "1100000100160021"),
+        (link_type::C_HDLC, "0f000800"),
+        (link_type::FRELAY, "184103cc"),
+        (link_type::FRELAY, "1841030080000000 0800"),
+        (link_type::NFLOG, "02000000 18000900"),
+        (link_type::IEEE802_11, "88010000 020000000000 020000000000 020000000000 1000 0000 aaaa03000000 0800"),
+        (
+            link_type::IEEE802_11_RADIOTAP,
+            "00000800 00000000 08000000 020000000000 020000000000 020000000000 1000 aaaa03000000 0800",
+        ),
+        (link_type::PPI, "00000800 09000000 0021"),
+        (link_type::MPLS, "00010040 00020140"),
+        (link_type::IEEE802_5, "1040 020000000001 820000000002 0670 0011 0020 aaaa03000000 0800"),
+        (link_type::APPLE_IP_OVER_IEEE1394, "0102030405060708 0102030405060709 0800"),
+    ];
+    for (link_type, header) in headers {
+        let frame = [hex(header), packet.to_vec()].concat();
+        for length in 0..=frame.len() {
+            let (link, rest) = open(link_type, &frame[..length]).unwrap_or((Link::Ip, &[]));
+            let class = flowgauge_core::parse::network(rest, link);
+            match length == frame.len() {
+                true => assert!(class.is_ok(), "{link_type}: {class:?}"),
+                false => assert_eq!(class, Err(flowgauge_core::parse::Reject::Truncated), "{link_type} cut at {length}"),
+            }
+        }
     }
 }

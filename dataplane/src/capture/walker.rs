@@ -7,8 +7,9 @@ use super::{Damage, Guess, Interface, Piece, Place, damage::GUESS_BYTES, pcap::P
 /// The most bytes of a packet a capture may hold, 256 KiB: Wireshark's limit for link types that carry IP.
 pub const MAX_CAPTURED: u32 = 262_144;
 
-/// The most bytes [`Step::NeedMore`] ever asks for, 1 MiB: a buffer of this size always gets on.
-pub const MAX_NEED: usize = 1 << 20;
+/// The most bytes [`Step::NeedMore`] ever asks for, 16 MiB: a buffer of this size always gets on. Only the description of an interface
+/// with very many options is read whole at that length.
+pub const MAX_NEED: usize = 1 << 24;
 
 /// A walk over the bytes of a capture, which come in pieces of any size.
 ///
@@ -52,6 +53,8 @@ pub struct Walker {
 enum Phase {
     Start,
     Pcap,
+    /// A version of pcap before 2.4, whose records have their lengths in another order.
+    OldPcap,
     PcapNg,
 }
 
@@ -189,6 +192,7 @@ impl Walker {
     pub fn next_packet(&mut self, bytes: &[u8]) -> Option<(Record, usize)> {
         let (record, consumed) = match self.phase {
             Phase::Pcap => self.layout.record(bytes)?,
+            Phase::OldPcap => self.layout.old_record(bytes)?,
             Phase::PcapNg => self.section.enhanced_packet(bytes)?,
             Phase::Start => return None,
         };
@@ -217,6 +221,8 @@ impl Walker {
             match self.next(unread) {
                 Step::Packet { record, .. } if !within.holds(record.timestamp) => {
                     (self.offset, self.packets, self.section.previous_timestamp) = mark;
+                    // A packet never comes from inside a block, but its own block may be one to be skipped from there on.
+                    self.section.skipping = None;
                     return (passed, Stop::Limit { next: record.timestamp });
                 }
                 Step::Packet { consumed, .. } | Step::Skip { consumed } => passed += consumed,
@@ -295,7 +301,7 @@ impl Walker {
     pub fn format(&self) -> Option<Format> {
         match self.phase {
             Phase::Start => None,
-            Phase::Pcap => Some(self.layout.format()),
+            Phase::Pcap | Phase::OldPcap => Some(self.layout.format()),
             Phase::PcapNg => Some(Format::PcapNg),
         }
     }
@@ -343,7 +349,7 @@ impl Walker {
     fn next_slow(&mut self, bytes: &[u8]) -> Step {
         match self.phase {
             Phase::Start => self.next_at_start(bytes),
-            Phase::Pcap => self.no_whole_record(bytes),
+            Phase::Pcap | Phase::OldPcap => self.no_whole_record(bytes),
             Phase::PcapNg => self.next_block(bytes),
         }
     }
@@ -367,7 +373,7 @@ impl Walker {
         };
         match PcapHeader::read(header, layout) {
             Ok(PcapHeader { layout, interface }) => {
-                self.phase = Phase::Pcap;
+                self.phase = if layout.is_current() { Phase::Pcap } else { Phase::OldPcap };
                 self.layout = layout;
                 self.section.interfaces.push(interface);
                 self.skip(PcapHeader::LENGTH)
@@ -379,11 +385,11 @@ impl Walker {
     /// What the end of the file means where [`next`](Self::next) needs `at_least` bytes and there are only `unread`.
     fn end(&self, unread: &[u8], at_least: usize) -> Result<(), Damage> {
         let piece = match self.phase {
-            Phase::Start if at_least < PcapHeader::LENGTH => {
+            Phase::Start if unread.len() < 4 || at_least == GUESS_BYTES => {
                 return Err(Damage::NotACapture { guess: Guess::of(unread) });
             }
             Phase::Start => Piece::FileHeader,
-            Phase::Pcap => Piece::Record,
+            Phase::Pcap | Phase::OldPcap => Piece::Record,
             Phase::PcapNg => Piece::Block,
         };
         if let Some(skipping) = &self.section.skipping {

@@ -30,7 +30,7 @@ impl Backend for Workers {
         let packet = |frame: &OwnedFrame| Packet { wire: frame.wire_length, ..Packet::new(frame.timestamp, frame.bytes.clone()) };
         let packets: Vec<Packet> = frames.iter().map(packet).collect();
         let file = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
-        let poll = Poll::new(pcap_reader(Cursor::new(file), "replay", self.0, Pace::Trace), options(setup));
+        let poll = Poll::new(pcap_reader(Cursor::new(file), "replay", self.0, Pace::Trace).unwrap(), options(setup));
         let gate = poll.gate();
         let advance = move |limit| {
             let stands = gate.advance(limit);

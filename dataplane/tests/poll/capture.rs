@@ -4,7 +4,7 @@ use crate::model::{Expected, Model};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant};
-use flowgauge_dataplane::capture::{Resolution, Step, Walker};
+use flowgauge_dataplane::capture::{Resolution, Step, Walker, open};
 use flowgauge_dataplane::poll::port::{OwnedFrame, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables, Truth};
@@ -41,7 +41,7 @@ pub fn frame(source: u32, length: usize) -> Vec<u8> {
 }
 
 /// Several MiB of packets in whole microseconds: many small ones, some with the same timestamp, some as long as they can be.
-fn packets(seed: u64, count: usize) -> Vec<Packet> {
+pub fn packets(seed: u64, count: usize) -> Vec<Packet> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut timestamp = 1_700_000_000_000_000_000;
     let packet = |number| {
@@ -63,7 +63,7 @@ fn owned(packet: &Packet) -> OwnedFrame {
     OwnedFrame { bytes: frame, wire_length: wire, timestamp, link: Link::Ethernet }
 }
 
-fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
+pub fn formats(packets: &[Packet]) -> Vec<(&'static str, Vec<u8>)> {
     let pcap = |variant, big_endian| build::pcap(&PcapOptions { variant, big_endian, ..PcapOptions::default() }, packets);
     let mut spread = packets.to_vec();
     for (number, packet) in spread.iter_mut().enumerate() {
@@ -134,13 +134,13 @@ impl Drop for TemporaryFile {
 }
 
 #[derive(Debug, PartialEq)]
-struct Window {
+pub struct Window {
     expected: Expected,
     truth: Option<Truth>,
 }
 
 /// Replays with a rotation at each limit and one at the end.
-fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
+pub fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
     let gate = poll.gate();
     let precision = Settings::default().cardinality.precision;
     let mut windows = Vec::new();
@@ -157,7 +157,7 @@ fn replay(mut poll: Poll, limits: &[u64]) -> (Vec<Window>, Vec<Event>) {
 }
 
 /// What these windows must be.
-fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
+pub fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
     let model = model();
     let mut rest = packets;
     let mut total: HashSet<Vec<u8>> = HashSet::new();
@@ -174,7 +174,7 @@ fn windows(packets: &[Packet], limits: &[u64], truth: bool) -> Vec<Window> {
 }
 
 #[track_caller]
-fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
+pub fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
     assert_eq!(windows.len(), expected.len());
     for (index, (window, expected)) in windows.iter().zip(expected).enumerate() {
         assert_eq!(window.expected.counters, expected.expected.counters, "window {index} of {what}");
@@ -184,7 +184,7 @@ fn assert_same(windows: &[Window], expected: &[Window], what: &str) {
 }
 
 /// Limits that fall on timestamps, just behind them, into gaps, several into one chunk and none into others.
-fn limits(packets: &[Packet]) -> Vec<u64> {
+pub fn limits(packets: &[Packet]) -> Vec<u64> {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let mut limits: Vec<u64> = (0..60)
         .map(|number| packets[rng.random_range(0..packets.len())].timestamp + [0, 1, 500][number % 3])
@@ -208,8 +208,8 @@ fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
             let expected = windows(&packets, &limits, truth);
             let sources = [
                 ("a file", pcap(file.path(), workers, Pace::Trace).unwrap()),
-                ("a pipe", pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace)),
-                ("short reads", pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace)),
+                ("a pipe", pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap()),
+                ("short reads", pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace).unwrap()),
             ];
             for (source, ports) in sources {
                 let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
@@ -244,7 +244,7 @@ fn files_that_end_where_a_chunk_does() {
             let file = TemporaryFile::new(&format!("end-{workers}-{length}"), &bytes);
             for ports in [
                 pcap(file.path(), workers, Pace::Trace).unwrap(),
-                pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace),
+                pcap_reader(ShortReads::new(Cursor::new(bytes.clone())), "pipe", workers, Pace::Trace).unwrap(),
             ] {
                 let poll = started(Poll::new(ports, counting(false)), &Settings::default());
                 let (windows, events) = replay(poll, &limits);
@@ -259,10 +259,12 @@ fn files_that_end_where_a_chunk_does() {
 fn a_capture_without_packets_ends_at_once() {
     let bytes = build::pcap(&PcapOptions::default(), &[]);
     for workers in 1..=2 {
-        let ports = pcap_reader(Cursor::new(bytes.clone()), "empty", workers, Pace::Trace);
+        let ports = pcap_reader(Cursor::new(bytes.clone()), "empty", workers, Pace::Trace).unwrap();
         let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
         assert_eq!(poll.gate().advance(0), Advance::Ended { last: None });
-        assert_eq!(poll.events().unwrap(), [Event::TrafficEnded]);
+        let notice = Event::Notice("empty: the capture has no packets".to_owned());
+        assert_eq!(poll.events().unwrap(), [notice, Event::TrafficEnded]);
+        assert_eq!(poll.events().unwrap(), []);
         assert_eq!(poll.rotate().unwrap().packets_after, 0);
     }
 }
@@ -272,7 +274,7 @@ fn the_gate_tells_the_next_and_the_last_timestamp() {
     let packets = packets(2, 3000);
     let bytes = build::pcap(&PcapOptions::default(), &packets);
     for workers in 1..=3 {
-        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace);
+        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap();
         let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
         let gate = poll.gate();
         assert_eq!(gate.advance(0), Advance::Reached { next: packets[0].timestamp });
@@ -301,7 +303,7 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
     let m = settings.cardinality.precision.registers() as u64;
     let slot_ns = (last - first) / (3 * m);
     let run = |workers| {
-        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace);
+        let ports = pcap_reader(Cursor::new(bytes.clone()), "pipe", workers, Pace::Trace).unwrap();
         let mut poll = started(Poll::new(ports, Options { settings, slot_ns, truth: true, ..Options::default() }), &settings);
         let gate = poll.gate();
         let mut step = |number| {
@@ -333,12 +335,9 @@ pub fn walk(bytes: &[u8]) -> (Vec<(OwnedFrame, u16)>, Option<String>) {
         match walker.next(unread) {
             Step::Packet { record, consumed } => {
                 let link_type = walker.interfaces()[record.interface as usize].link_type;
-                let frame = OwnedFrame {
-                    bytes: record.frame(unread).to_vec(),
-                    wire_length: record.wire,
-                    timestamp: record.timestamp,
-                    link: record.link,
-                };
+                let frame = record.frame(unread);
+                let (link, rest) = open(link_type, frame).unwrap_or((Link::Unsupported, frame));
+                let frame = OwnedFrame { bytes: rest.to_vec(), wire_length: record.wire, timestamp: record.timestamp, link };
                 frames.push((frame, link_type));
                 unread = &unread[consumed..];
             }

@@ -1,10 +1,10 @@
 //! Captures that are cut, overwritten or no captures: what can be read is counted, and the rest is reported once.
 
 use crate::capture::{CHUNK, ShortReads, TemporaryFile, counting, frame, model, started, walk};
-use flowgauge_core::{Link, Settings};
+use flowgauge_core::Settings;
 use flowgauge_dataplane::capture::build::{self, Packet, PcapNgOptions, PcapOptions};
-use flowgauge_dataplane::capture::link_type;
-use flowgauge_dataplane::poll::port::{pcap, pcap_reader};
+use flowgauge_dataplane::capture::open;
+use flowgauge_dataplane::poll::port::{Capture, captures, pcap, pcap_reader};
 use flowgauge_dataplane::poll::{Advance, Pace};
 use flowgauge_dataplane::{Dataplane, Error, Event, Poll};
 use rand::{Rng, RngExt, SeedableRng};
@@ -19,7 +19,7 @@ fn packets() -> Vec<Packet> {
 
 /// Counts a whole capture; gives the snapshot's counters and registers, and the events.
 fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
-    let ports = pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace);
+    let ports = pcap_reader(ShortReads::new(Cursor::new(bytes.to_vec())), "damaged", workers, Pace::Trace).unwrap();
     let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
     let stands = poll.gate().advance(u64::MAX);
     assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
@@ -31,18 +31,26 @@ fn count(bytes: &[u8], workers: usize) -> (crate::model::Expected, Vec<Event>) {
 /// Compares with the walker; gives whether there was damage.
 fn check(bytes: &[u8], what: &str) -> bool {
     let (frames, damage) = walk(bytes);
+    if frames.is_empty()
+        && let Err(error) = pcap_reader(Cursor::new(bytes.to_vec()), "damaged", 1, Pace::Trace).map(drop)
+    {
+        // Not even the beginning of a capture.
+        assert_eq!(error.to_string(), format!("damaged: {}", damage.unwrap()), "{what}");
+        return true;
+    }
     let expected = model().expect(frames.iter().map(|(frame, _)| frame));
     let unsupported: HashSet<u16> =
-        frames.iter().filter(|(frame, _)| frame.link == Link::Unsupported).map(|&(_, link_type)| link_type).collect();
+        frames.iter().map(|&(_, link_type)| link_type).filter(|&link_type| open(link_type, &[0; 64]).is_none()).collect();
     for workers in 1..=3 {
         let (counted, events) = count(bytes, workers);
         assert_eq!(counted, expected, "{what}, {workers} workers");
         let (end, warnings) = events.split_last().unwrap();
         assert_eq!(*end, Event::TrafficEnded, "{what}");
+        let warnings: Vec<&Event> = warnings.iter().filter(|event| !matches!(event, Event::Notice(_))).collect();
         let expected_warnings = usize::from(damage.is_some()) + unsupported.len();
         assert_eq!(warnings.len(), expected_warnings, "{what}, {workers} workers: {warnings:?}, damage {damage:?}");
         if let Some(damage) = &damage {
-            assert!(matches!(&warnings[0], Event::Warning(line) if *line == format!("damaged: {damage}")), "{warnings:?}");
+            assert!(matches!(warnings[0], Event::Warning(line) if *line == format!("damaged: {damage}")), "{warnings:?}");
         }
     }
     damage.is_some()
@@ -101,28 +109,34 @@ fn cuts_around_the_ends_of_chunks() {
 #[test]
 fn frames_of_an_unknown_link_type_are_reported_once() {
     let packets: Vec<Packet> = packets().into_iter().take(1000).collect();
-    let network = u32::from(link_type::ETHERNET) + 104;
+    let network = 187;
     let bytes = build::pcap(&PcapOptions { network, ..PcapOptions::default() }, &packets);
     for workers in 1..=2 {
         let (counted, events) = count(&bytes, workers);
         assert_eq!((counted.counters.non_ip, counted.packets()), (1000, 1000));
         let [Event::Warning(line), Event::TrafficEnded] = &events[..] else { panic!("{events:?}") };
-        assert!(line.contains("1000 packets of link type 105 (IEEE802_11)"), "{line}");
+        assert!(line.contains("1000 packets of link type 187 (BLUETOOTH_HCI_H4)"), "{line}");
     }
 }
 
 #[test]
-fn what_is_no_capture_is_a_warning() {
+fn what_is_no_capture_is_an_error() {
     for (content, hint) in
-        [(&b""[..], "empty"), (b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", "gunzip"), (b"some text, no packets", "text")]
+        [(&b""[..], "the file is empty"), (b"BZh91AY&SY\0\0\0\0\0\0\0\0", "bunzip2"), (b"some text, no packets", "text")]
     {
-        let file = TemporaryFile::new(&format!("no-capture-{hint}"), content);
-        let ports = pcap(file.path(), 2, Pace::Trace).unwrap();
-        let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
-        assert_eq!(poll.gate().advance(u64::MAX), Advance::Ended { last: None });
-        let events = poll.events().unwrap();
-        let [Event::Warning(line), Event::TrafficEnded] = &events[..] else { panic!("{events:?}") };
-        assert!(line.contains(hint) && line.contains(&file.path().display().to_string()), "{line}");
+        let file = TemporaryFile::new(&format!("no-capture-{}", content.len()), content);
+        let whole = [
+            pcap(file.path(), 2, Pace::Trace).map(drop),
+            captures(vec![Capture::open(file.path()).unwrap(), Capture::open(file.path()).unwrap()], 1, Pace::Trace).map(drop),
+        ];
+        for outcome in whole {
+            let error = outcome.unwrap_err();
+            let line = error.to_string();
+            assert!(matches!(error, Error::NotACapture { .. }), "{line}");
+            assert!(line.contains(hint) && line.starts_with(&file.path().display().to_string()), "{line}");
+        }
+        let piped = pcap_reader(Cursor::new(content), "pipe", 1, Pace::Trace).map(drop).unwrap_err().to_string();
+        assert!(piped.starts_with("pipe: not a capture: ") && piped.contains(hint), "{piped}");
     }
 }
 
@@ -155,10 +169,12 @@ impl Read for Breaking {
 #[test]
 fn what_was_read_before_an_error_is_counted_and_the_error_reported_once() {
     let whole = build::pcap(&PcapOptions::default(), &packets());
-    for at in [10, 5000, CHUNK + 70_000, 2 * CHUNK] {
+    let early = pcap_reader(Breaking(Cursor::new(whole[..10].to_vec())), "disk", 1, Pace::Trace).map(drop).unwrap_err();
+    assert_eq!(early.to_string(), "cannot read disk: the disk is gone");
+    for at in [30, 5000, CHUNK + 70_000, 2 * CHUNK] {
         let (frames, _) = walk(&whole[..at]);
         for workers in 1..=3 {
-            let ports = pcap_reader(Breaking(Cursor::new(whole[..at].to_vec())), "disk", workers, Pace::Trace);
+            let ports = pcap_reader(Breaking(Cursor::new(whole[..at].to_vec())), "disk", workers, Pace::Trace).unwrap();
             let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
             poll.gate().advance(u64::MAX);
             assert_eq!(poll.rotate().unwrap().packets_after, frames.len() as u64, "error at {at}, {workers} workers");

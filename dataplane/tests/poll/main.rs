@@ -10,4 +10,5 @@ mod generated;
 mod model;
 mod order;
 mod reports;
+mod sources;
 mod workers;

@@ -85,9 +85,9 @@ fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize,
         let counting = || counting(false);
         check(true, workers, Poll::new(pcap(file.path(), workers, Pace::Trace).unwrap(), counting()));
         let whole = Cursor::new(bytes.clone());
-        check(false, workers, Poll::new(pcap_reader(whole, "pipe", workers, Pace::Trace), counting()));
+        check(false, workers, Poll::new(pcap_reader(whole, "pipe", workers, Pace::Trace).unwrap(), counting()));
         let short = ShortReads::new(Cursor::new(bytes.clone()));
-        check(false, workers, Poll::new(pcap_reader(short, "pipe", workers, Pace::Trace), counting()));
+        check(false, workers, Poll::new(pcap_reader(short, "pipe", workers, Pace::Trace).unwrap(), counting()));
     }
 }
 

@@ -7,6 +7,7 @@ mod dpdk;
 mod frames;
 mod held;
 mod memory;
+mod merge;
 mod pcap;
 
 #[cfg(target_os = "linux")]
@@ -17,7 +18,8 @@ pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
 pub use memory::memory;
-pub use pcap::{CHUNK, pcap, pcap_reader};
+pub use merge::{Capture, captures};
+pub use pcap::{CHUNK, PcapPort, pcap, pcap_reader};
 
 use crate::error::Error;
 use crate::losses::Losses;

@@ -5,7 +5,7 @@
 
 use super::held::{self, Held, Segment};
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{Damage, Record, Step, Stop, Walker, link_type};
+use crate::capture::{Compression, Damage, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Bounds, Gate, Pace};
@@ -13,7 +13,7 @@ use crossbeam::channel::{Receiver, TryRecvError, bounded};
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -24,59 +24,161 @@ use std::thread;
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
 pub const CHUNK: usize = 1 << 20;
 /// [Witnesses](Shared::witnesses) in a file, where looking on takes no time.
-const WITNESSES: usize = 1000;
+pub(super) const WITNESSES: usize = 1000;
 /// The same in a pipe, which may be silent for long.
-const WITNESSES_LIVE: usize = 3;
+pub(super) const WITNESSES_LIVE: usize = 3;
 /// How often a worker looks whether it is its turn before it goes to sleep.
 const TURN_SPINS: u32 = 2000;
 
-/// Ports on a capture file, shared among `workers`.
+/// Ports on a capture file, shared among `workers`. It may be compressed, and may be a pipe.
 ///
 /// # Errors
-/// [`Error::File`] if the file cannot be opened. Damage inside it is reported as a [warning](crate::Event::Warning).
+/// [`Error::File`] if the file cannot be opened or read, and [`Error::NotACapture`] if it does not begin as a capture does. Damage
+/// inside it is reported as a [warning](crate::Event::Warning).
 pub fn pcap(path: &Path, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
+    let Opened { file, length } = open_file(path)?;
+    let Some(length) = length else {
+        return reader_ports(file, path.to_owned(), None, workers, pace);
+    };
+    let mut head = [0; Compression::HEAD];
+    let (filled, _) = read_at(&file, 0, &mut head);
+    if Compression::of(head.get(..filled).unwrap_or_default()).is_some() {
+        let read = Arc::new(AtomicU64::new(0));
+        let counted = CountedReads { file, read: Arc::clone(&read) };
+        return reader_ports(counted, path.to_owned(), Some((read, length)), workers, pace);
+    }
+    // What is read here moves the file's position, which nothing else looks at.
+    begin(&mut &file, path)?;
+    let input = Input::File { file, length, next: AtomicU64::new(0) };
+    Ok(ports(|_| input, path.to_owned(), About::new(WITNESSES), workers, pace))
+}
+
+/// Ports on a capture that arrives through a pipe, compressed or not. Returns once its beginning has come.
+///
+/// # Errors
+/// As [`pcap`].
+pub fn pcap_reader(reader: impl Read + Send + 'static, name: &str, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
+    reader_ports(reader, name.into(), None, workers, pace)
+}
+
+/// A file that can be read.
+pub(super) struct Opened {
+    pub(super) file: File,
+    /// `None` if that is a pipe or a device.
+    pub(super) length: Option<u64>,
+}
+
+pub(super) fn open_file(path: &Path) -> Result<Opened, Error> {
     let fail = |source| Error::File { operation: "open", path: path.to_owned(), source };
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    if !metadata.is_file() {
-        return Ok(ports(|gate| stream(file, gate), path.to_owned(), workers, pace, WITNESSES_LIVE));
+    Ok(Opened { file, length: metadata.is_file().then_some(metadata.len()) })
+}
+
+/// A file that tells how much of it was read.
+pub(super) struct CountedReads {
+    pub(super) file: File,
+    pub(super) read: Arc<AtomicU64>,
+}
+
+impl Read for CountedReads {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
-    let input = Input::File { file, length: metadata.len(), next: AtomicU64::new(0) };
-    Ok(ports(|_| input, path.to_owned(), workers, pace, WITNESSES))
 }
 
-/// Ports on a capture that arrives through a pipe.
-#[must_use]
-pub fn pcap_reader(reader: impl Read + Send + 'static, name: &str, workers: usize, pace: Pace) -> Ports<PcapPort> {
-    ports(|gate| stream(reader, gate), name.into(), workers, pace, WITNESSES_LIVE)
+/// Reads as much as it takes to tell that this is a capture, and gives what was read.
+pub(super) fn begin(reader: &mut impl Read, path: &Path) -> Result<Vec<u8>, Error> {
+    let not_a_capture = |damage| Error::NotACapture { path: path.to_owned(), damage };
+    let mut walker = Walker::new();
+    let mut head = Vec::new();
+    loop {
+        let at_least = match walker.next(&head) {
+            Step::NeedMore { at_least } => at_least,
+            Step::Damaged(damage) => return Err(not_a_capture(damage)),
+            Step::Packet { .. } | Step::Skip { .. } => return Ok(head),
+        };
+        let start = head.len();
+        head.resize(at_least, 0);
+        let (read, failure) = read_full(reader, head.get_mut(start..).unwrap_or_default());
+        head.truncate(start + read);
+        match failure {
+            Some(source) => return Err(Error::File { operation: "read", path: path.to_owned(), source }),
+            None if read == 0 => return walker.finish(&head).map_err(not_a_capture).map(|()| head),
+            None => {}
+        }
+    }
 }
 
-fn ports(input: impl FnOnce(&Arc<Gate>) -> Input, path: PathBuf, workers: usize, pace: Pace, witnesses: usize) -> Ports<PcapPort> {
+pub(super) fn reader_ports(
+    reader: impl Read + Send + 'static,
+    path: PathBuf,
+    progress: Option<(Arc<AtomicU64>, u64)>,
+    workers: usize,
+    pace: Pace,
+) -> Result<Ports<PcapPort>, Error> {
+    let mut reader = decompress(reader);
+    let head = begin(&mut reader, &path)?;
+    let whole = Cursor::new(head).chain(reader);
+    // A file can be looked into at any time, a pipe when it has something.
+    let witnesses = if progress.is_some() { WITNESSES } else { WITNESSES_LIVE };
+    let about = About { progress, ..About::new(witnesses) };
+    Ok(ports(|gate| stream(whole, gate), path, about, workers, pace))
+}
+
+/// What is known of an input beside its bytes.
+pub(super) struct About {
+    /// [`Shared::witnesses`].
+    pub(super) witnesses: usize,
+    /// How much was read, of how much.
+    pub(super) progress: Option<(Arc<AtomicU64>, u64)>,
+    /// What is wrong, one line each.
+    pub(super) warnings: Arc<Mutex<Vec<String>>>,
+    /// Packets that the captures say were lost.
+    pub(super) drops: Arc<AtomicU64>,
+}
+
+impl About {
+    pub(super) fn new(witnesses: usize) -> Self {
+        About { witnesses, progress: None, warnings: Arc::default(), drops: Arc::default() }
+    }
+}
+
+pub(super) fn ports(
+    input: impl FnOnce(&Arc<Gate>) -> Input,
+    path: PathBuf,
+    about: About,
+    workers: usize,
+    pace: Pace,
+) -> Ports<PcapPort> {
     let gate = Arc::new(Gate::new(pace));
     let interface = path.display().to_string();
     let shared = Arc::new(Shared {
         input: input(&gate),
         path,
+        witnesses: about.witnesses,
+        about,
         gate: Arc::clone(&gate),
         turn: AtomicU64::new(0),
         alone: workers == 1,
-        witnesses,
         walk: Mutex::default(),
     });
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
     Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
 }
 
-enum Input {
+pub(super) enum Input {
     File { file: File, length: u64, next: AtomicU64 },
     Stream(Mutex<Stream>),
 }
 
 /// A pipe. A thread of its own reads it, since a read may wait for ever, which a worker must not.
-struct Stream {
+pub(super) struct Stream {
     pieces: Receiver<io::Result<Vec<u8>>>,
     next: u64,
 }
@@ -84,14 +186,15 @@ struct Stream {
 /// Pieces of a pipe that may lie ready.
 const PIECES: usize = 4;
 
+/// Hands a piece of at most [`CHUNK`] bytes to the workers; `false` once nobody wants any more.
+pub(super) type Hand<'a> = dyn FnMut(io::Result<Vec<u8>>) -> bool + 'a;
+
 fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
-    let (sender, pieces) = bounded(PIECES);
-    let (failed, gate) = (sender.clone(), Arc::clone(gate));
-    let read = move || {
+    let pieces = move |hand: &mut Hand<'_>| {
         loop {
             let mut piece = vec![0; CHUNK];
             let (piece, last) = match reader.read(&mut piece) {
-                Ok(0) => break,
+                Ok(0) => return,
                 Ok(length) => {
                     piece.truncate(length);
                     (Ok(piece), false)
@@ -99,16 +202,29 @@ fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => (Err(error), true),
             };
-            // Nobody receives any more once the ports are gone.
-            if sender.send(piece).is_err() || last {
-                break;
+            if !hand(piece) || last {
+                return;
             }
-            gate.wake();
         }
+    };
+    pieces_of("pipe-reader", pieces, gate)
+}
+
+/// An input whose pieces a thread of its own makes.
+pub(super) fn pieces_of(name: &str, make: impl FnOnce(&mut Hand<'_>) + Send + 'static, gate: &Arc<Gate>) -> Input {
+    let (sender, pieces) = bounded(PIECES);
+    let (failed, gate) = (sender.clone(), Arc::clone(gate));
+    let run = move || {
+        make(&mut |piece| {
+            // Nobody receives any more once the ports are gone.
+            let received = sender.send(piece).is_ok();
+            gate.wake();
+            received
+        });
         drop(sender);
         gate.wake();
     };
-    if let Err(error) = thread::Builder::new().name("pipe-reader".to_owned()).spawn(read) {
+    if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(run) {
         // The channel is empty and has room.
         let _ = failed.try_send(Err(error));
     }
@@ -154,21 +270,21 @@ impl Input {
 
 /// Fills `buffer` from `offset` on; less than all of it at the end of the file, or on an error.
 fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (filled, Some(error)),
+    struct At<'a>(&'a File, u64);
+    impl Read for At<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let read = self.0.read_at(buffer, self.1)?;
+            self.1 += read as u64;
+            Ok(read)
         }
     }
-    (filled, None)
+    read_full(&mut At(file, offset), buffer)
 }
 
 struct Shared {
     input: Input,
     path: PathBuf,
+    about: About,
     gate: Arc<Gate>,
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
@@ -193,6 +309,8 @@ struct Walk {
     /// Packets by link type, of those that are not understood.
     unsupported: BTreeMap<u16, u64>,
     warnings: Vec<String>,
+    /// It ended in order, and without packets; told once.
+    empty: bool,
 }
 
 impl Shared {
@@ -211,7 +329,7 @@ impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         let walk = self.walk();
-        losses.add(LossCause::Capture, walk.walker.drops());
+        losses.add(LossCause::Capture, walk.walker.drops().saturating_add(self.about.drops.load(Ordering::Relaxed)));
         losses.add(LossCause::Late, walk.late);
         losses
     }
@@ -220,6 +338,7 @@ impl Source for Shared {
         let ended = self.gate.has_ended();
         let mut walk = self.walk();
         let mut warnings = std::mem::take(&mut walk.warnings);
+        warnings.append(&mut self.about.warnings.lock().unwrap_or_else(PoisonError::into_inner));
         if ended {
             let path = self.path.display();
             warnings.extend(std::mem::take(&mut walk.unsupported).into_iter().map(|(link_type, packets)| {
@@ -230,10 +349,17 @@ impl Source for Shared {
         warnings
     }
 
+    fn notices(&self) -> Vec<String> {
+        let empty = std::mem::take(&mut self.walk().empty);
+        let notice = || format!("{}: the capture has no packets", self.path.display());
+        empty.then(notice).into_iter().collect()
+    }
+
     fn progress(&self) -> Option<(u64, u64)> {
-        match &self.input {
-            Input::File { length, .. } => Some((self.walk().walker.offset(), *length)),
-            Input::Stream(_) => None,
+        match (&self.input, &self.about.progress) {
+            (Input::File { length, .. }, _) => Some((self.walk().walker.offset(), *length)),
+            (Input::Stream(_), Some((read, length))) => Some((read.load(Ordering::Relaxed), *length)),
+            (Input::Stream(_), None) => None,
         }
     }
 }
@@ -342,10 +468,11 @@ impl Port for PcapPort {
         let mut unsupported = BTreeMap::new();
         let mut count = |record: &Record, bytes: &[u8]| {
             last = last.max(Some(record.timestamp));
-            if record.link == Link::Unsupported {
-                *unsupported.entry(record.link_type).or_insert(0) += 1;
-            }
-            sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link: record.link });
+            let (link, bytes) = match record.link {
+                Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
+                link => (link, bytes),
+            };
+            sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link });
         };
         if !released.is_empty() {
             each_packet(&released, &mut count);
@@ -364,6 +491,17 @@ impl Port for PcapPort {
 #[inline(never)]
 fn each_packet(segments: &[Segment], count: &mut dyn FnMut(&Record, &[u8])) {
     segments.iter().flat_map(Segment::packets).for_each(|(record, bytes)| count(record, bytes));
+}
+
+/// What the parser can do with a frame of a link type that it does not know; `unsupported` counts frames nobody knows.
+// Away from the hot loop, which nearly always reads Ethernet.
+#[cold]
+#[inline(never)]
+fn opened<'a>(link_type: u16, frame: &'a [u8], unsupported: &mut BTreeMap<u16, u64>) -> (Link, &'a [u8]) {
+    open(link_type, frame).unwrap_or_else(|| {
+        *unsupported.entry(link_type).or_insert(0) += 1;
+        (Link::Unsupported, frame)
+    })
 }
 
 /// Reads the next chunk.
@@ -556,6 +694,7 @@ fn end(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) {
         Some(error) => Some(format!("cannot read on: {error}")),
         None => walk.walker.finish(&walk.carry).err().map(|damage| damage.to_string()),
     };
+    walk.empty = problem.is_none() && walk.walker.packets() == 0;
     walk.warnings.extend(problem.map(|problem| format!("{}: {problem}", shared.path.display())));
     chunk.exhausted = true;
 }

@@ -1,0 +1,268 @@
+//! Link types whose header does not have the same length in every frame: where the network layer begins.
+//!
+//! The parser of the packet path knows few link layers, each at fixed offsets. Here a frame of another link type is cut to one of
+//! those, so that the packet path stays as it is. Nothing is reassembled or decrypted: fragments of 802.11 behind the first,
+//! protected frames and compressed headers of PPP carry no readable network header and are non-IP.
+
+use super::link_type;
+use flowgauge_core::Link;
+
+/// A link layer of the parser, and the rest of a frame from where it begins.
+type Opened<'a> = (Link, &'a [u8]);
+
+/// The link layer that the parser understands and what is left of `frame` from there on; `None` if the link type is not understood.
+///
+/// A frame that ends before its network header does is [`Link::Ip`] with nothing left, which counts as truncated, and one without a
+/// network header is [`Link::Unsupported`].
+///
+/// ```
+/// use flowgauge_core::Link;
+/// use flowgauge_dataplane::capture::{link_type, open};
+///
+/// let packet = [0x45; 20];
+/// let frame = [&[0x18, 0x41, 3, 0xcc][..], &packet].concat();
+/// assert_eq!(open(link_type::FRELAY, &frame), Some((Link::Ip, &packet[..])));
+/// ```
+#[must_use]
+pub fn open(link_type: u16, frame: &[u8]) -> Option<(Link, &[u8])> {
+    let opened = match link_type {
+        link_type::PPI => {
+            let inner = field(frame, 4).map(u32::from_le_bytes);
+            let behind = field(frame, 2).and_then(|length| frame.get(usize::from(u16::from_le_bytes(length))..));
+            match (inner.map(u16::try_from), behind) {
+                (Some(Ok(link_type::PPI) | Err(_)), _) => return None,
+                (Some(Ok(inner)), Some(behind)) => return open(inner, behind),
+                _ => None,
+            }
+        }
+        _ => match link_type::link(link_type) {
+            Link::Unsupported => opener(link_type)?(frame),
+            link => Some((link, frame)),
+        },
+    };
+    Some(opened.unwrap_or((Link::Ip, &[])))
+}
+
+/// Opens a frame; `None` if it is cut too short.
+type Opener = fn(&[u8]) -> Option<Opened<'_>>;
+
+/// What opens the frames of a link type.
+fn opener(link_type: u16) -> Option<Opener> {
+    Some(match link_type {
+        link_type::PPP | link_type::PPP_HDLC => ppp_hdlc,
+        link_type::PPP_ETHER => pppoe,
+        // Whether the packet was sent or received, in place of the address or in front of it.
+        link_type::PPP_PPPD => |frame| Some((Link::Ppp, frame.get(2..)?)),
+        link_type::PPP_WITH_DIR => |frame| ppp_hdlc(frame.get(1..)?),
+        link_type::C_HDLC => cisco_hdlc,
+        link_type::C_HDLC_WITH_DIR => |frame| cisco_hdlc(frame.get(1..)?),
+        link_type::FRELAY => frame_relay,
+        link_type::FRELAY_WITH_DIR => |frame| frame_relay(frame.get(1..)?),
+        link_type::NFLOG => nflog,
+        link_type::IEEE802_11 => |frame| ieee_802_11(frame, false),
+        link_type::IEEE802_11_RADIOTAP => radiotap,
+        link_type::IEEE802_11_PRISM => prism,
+        link_type::IEEE802_11_AVS => avs,
+        // Behind 40 bytes of a global route header, as pcap has it.
+        link_type::IPOIB => |frame| Some((Link::PaddedEtherType, frame.get(40..)?)),
+        link_type::IEEE802_5 => token_ring,
+        link_type::FDDI => |frame| Some((Link::Llc, frame.get(13..)?)),
+        link_type::ATM_RFC1483 => |frame| Some((Link::Llc, frame)),
+        link_type::IP_OVER_FC => |frame| Some((Link::Llc, frame.get(16..)?)),
+        link_type::APPLE_IP_OVER_IEEE1394 => |frame| Some((Link::EtherType, frame.get(16..)?)),
+        link_type::NETANALYZER => |frame| Some((Link::Ethernet, frame.get(4..)?)),
+        link_type::MPLS => mpls,
+        _ => return None,
+    })
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+/// A frame without a network header.
+fn no_packet(frame: &[u8]) -> Option<Opened<'_>> {
+    Some((Link::Unsupported, frame))
+}
+
+/// PPP, perhaps in HDLC-like framing, or Cisco HDLC.
+fn ppp_hdlc(frame: &[u8]) -> Option<Opened<'_>> {
+    // The beginning of an address and control field, and no protocol.
+    (frame != [0xff]).then_some((Link::Ppp, frame))
+}
+
+/// A PPPoE session (RFC 2516): version and type, code, session, length, then PPP.
+fn pppoe(frame: &[u8]) -> Option<Opened<'_>> {
+    let [_, code] = field(frame, 0)?;
+    if code != 0 {
+        return no_packet(frame);
+    }
+    Some((Link::Ppp, frame.get(6..)?))
+}
+
+/// Labels (RFC 3032) up to the bottom of the stack. Nothing tells what follows; IP is known by its version.
+fn mpls(frame: &[u8]) -> Option<Opened<'_>> {
+    let mut rest = frame;
+    loop {
+        let (label, behind) = rest.split_first_chunk::<4>()?;
+        rest = behind;
+        if label[2] & 1 == 1 {
+            break;
+        }
+    }
+    match rest.first()? >> 4 {
+        4 | 6 => Some((Link::Ip, rest)),
+        _ => no_packet(frame),
+    }
+}
+
+/// Address, control, EtherType.
+fn cisco_hdlc(frame: &[u8]) -> Option<Opened<'_>> {
+    Some((Link::EtherType, frame.get(2..)?))
+}
+
+/// Q.922: an address whose last byte has its lowest bit set, then RFC 2427 or Cisco's EtherType.
+fn frame_relay(frame: &[u8]) -> Option<Opened<'_>> {
+    let address = frame.iter().position(|byte| byte & 1 == 1)? + 1;
+    let behind = frame.get(address..)?;
+    let [control] = field(behind, 0)?;
+    // Signalling on circuit 0 and exchanges of identifications.
+    let is_circuit_0 = matches!(frame, [0 | 2, second, ..] if address == 2 && second & 0xf0 == 0);
+    match control {
+        3 => nlpid(behind.get(1..)?),
+        0xaf => no_packet(frame),
+        _ if is_circuit_0 => no_packet(frame),
+        _ => Some((Link::EtherType, behind)),
+    }
+}
+
+/// RFC 2427: the number of a protocol, perhaps behind one byte of padding.
+fn nlpid(frame: &[u8]) -> Option<Opened<'_>> {
+    match frame {
+        [0] => None,
+        [0, nlpid, payload @ ..] | [nlpid, payload @ ..] => match nlpid {
+            0xcc | 0x8e => Some((Link::Ip, payload)),
+            0xcf => Some((Link::Ppp, payload)),
+            0x80 => Some((Link::Snap, payload)),
+            _ => no_packet(frame),
+        },
+        _ => None,
+    }
+}
+
+/// Linux netfilter's log: a family, then attributes in the byte order of the machine that captured. The packet is one of them.
+fn nflog(frame: &[u8]) -> Option<Opened<'_>> {
+    const PAYLOAD: u16 = 9;
+    const INET: u8 = 2;
+    const INET6: u8 = 10;
+    let ([family], attributes) = (field(frame, 0)?, frame.get(4..)?);
+    if !matches!(family, INET | INET6) {
+        return no_packet(frame);
+    }
+    // Of the two bytes of an attribute's number one is zero, and no attribute is that long.
+    let big_endian = matches!(attributes, [_, _, kind, _, ..] if kind & 0x7f == 0);
+    let number = if big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
+    let mut rest = attributes;
+    loop {
+        let (&[a, b, c, d], value) = rest.split_first_chunk()?;
+        let (length, kind) = (usize::from(number([a, b])), number([c, d]) & 0x7fff);
+        if length < 4 {
+            return no_packet(frame);
+        }
+        if kind == PAYLOAD {
+            return Some((Link::Ip, value.get(..length - 4).unwrap_or(value)));
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// A radiotap header, whose flags tell whether the 802.11 header is padded.
+fn radiotap(frame: &[u8]) -> Option<Opened<'_>> {
+    const EXTENDED: u32 = 1 << 31;
+    const TIMER: u32 = 1;
+    const FLAGS: u32 = 2;
+    const PADDED: u8 = 0x20;
+    let behind = frame.get(usize::from(u16::from_le_bytes(field(frame, 2)?))..)?;
+    let present = u32::from_le_bytes(field(frame, 4)?);
+    let mut at = 8;
+    let mut more = present;
+    while more & EXTENDED != 0 {
+        more = u32::from_le_bytes(field(frame, at)?);
+        at += 4;
+    }
+    if present & TIMER != 0 {
+        at = at.next_multiple_of(8) + 8;
+    }
+    let flags = if present & FLAGS == 0 { 0 } else { field(frame, at).map_or(0, |[flags]: [u8; 1]| flags) };
+    ieee_802_11(behind, flags & PADDED != 0)
+}
+
+/// A Prism header: a message code and the length of the header, in the byte order of the machine that captured. Some drivers wrote
+/// AVS headers under this link type.
+fn prism(frame: &[u8]) -> Option<Opened<'_>> {
+    let (code, length) = (field(frame, 0)?, field(frame, 4)?);
+    if u32::from_be_bytes(code) >> 4 == 0x0802_1100 {
+        return avs(frame);
+    }
+    let length = if u32::from_le_bytes(code) < 0x1_0000 { u32::from_le_bytes(length) } else { u32::from_be_bytes(length) };
+    ieee_802_11(frame.get(length as usize..)?, false)
+}
+
+/// An AVS header: version and length of the header.
+fn avs(frame: &[u8]) -> Option<Opened<'_>> {
+    let length = u32::from_be_bytes(field(frame, 4)?);
+    ieee_802_11(frame.get(length as usize..)?, false)
+}
+
+/// IEEE 802.11. Of an aggregate (A-MSDU) the first packet is taken: it is one frame on the air.
+fn ieee_802_11(frame: &[u8], padded: bool) -> Option<Opened<'_>> {
+    const TO_AND_FROM: u16 = 0x0300;
+    const FROM: u16 = 0x0200;
+    const PROTECTED: u16 = 0x4000;
+    const HT_CONTROL: u16 = 0x8000;
+    const QOS: u16 = 0x80;
+    const NO_DATA: u16 = 0x40;
+    let control = u16::from_le_bytes(field(frame, 0)?);
+    let is_data = control & 0x000f == 0x0008 && control & NO_DATA == 0;
+    if !is_data || control & PROTECTED != 0 {
+        return no_packet(frame);
+    }
+    let [sequence] = field(frame, 22)?;
+    if sequence & 0x0f != 0 {
+        // A fragment, and not the first.
+        return no_packet(frame);
+    }
+    let mut length = if control & TO_AND_FROM == TO_AND_FROM { 30 } else { 24 };
+    let mut qos = 0;
+    if control & QOS != 0 {
+        qos = u16::from_le_bytes(field(frame, length)?);
+        length += if control & HT_CONTROL != 0 { 6 } else { 2 };
+    }
+    if padded {
+        length = length.next_multiple_of(4);
+    }
+    let body = frame.get(length..)?;
+    if qos & 0x0080 != 0 {
+        // Two addresses and a length.
+        return Some((Link::Llc, body.get(14..)?));
+    }
+    let is_mesh = qos & 0x0100 != 0 && control & FROM != 0 && matches!(body, [0..=2, ..]);
+    match body {
+        [extension, ..] if is_mesh => Some((Link::Llc, body.get(6 + 6 * usize::from(*extension)..)?)),
+        _ => Some((Link::Llc, body)),
+    }
+}
+
+/// IEEE 802.5: access control, frame control, two addresses, perhaps a route, then LLC.
+fn token_ring(frame: &[u8]) -> Option<Opened<'_>> {
+    let [frame_control] = field(frame, 1)?;
+    if frame_control & 0xc0 != 0x40 {
+        return no_packet(frame);
+    }
+    let [source] = field(frame, 8)?;
+    let route = match source & 0x80 {
+        0 => 0,
+        _ => usize::from(field::<1>(frame, 14)?[0] & 0x1f),
+    };
+    Some((Link::Llc, frame.get(14 + route..)?))
+}

@@ -1,0 +1,339 @@
+//! Several captures as one, in the order of their packets' timestamps.
+//!
+//! A thread walks through all of them and writes the earliest of their next packets, again and again, as a pcapng capture, which the
+//! workers read like one from a pipe. Every capture keeps its own order, so that one whose packets are out of order stays so. A capture
+//! is open from its first packet to its last: captures that follow each other, however many, take one file descriptor at a time.
+
+use super::Ports;
+use super::pcap::{
+    About, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin, open_file, pcap, pieces_of, ports, reader_ports,
+};
+use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
+use crate::error::Error;
+use crate::poll::gate::Pace;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of a capture that are read at once.
+const WINDOW: usize = 1 << 16;
+
+/// A capture to count, perhaps among others.
+pub struct Capture {
+    path: PathBuf,
+    source: Source,
+}
+
+enum Source {
+    /// A file, which can be opened again.
+    File { length: u64 },
+    /// A pipe, which cannot.
+    Once(Box<dyn Read + Send>),
+}
+
+impl Capture {
+    /// The capture in a file or named pipe.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let opened = open_file(path)?;
+        let source = match opened.length {
+            Some(length) => Source::File { length },
+            None => Source::Once(Box::new(opened.file)),
+        };
+        Ok(Capture { path: path.to_owned(), source })
+    }
+
+    /// Bytes of it, if that is known.
+    fn length(&self) -> Option<u64> {
+        match self.source {
+            Source::File { length } => Some(length),
+            Source::Once(_) => None,
+        }
+    }
+
+    /// A capture that arrives through a pipe.
+    #[must_use]
+    pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
+        Capture { path: name.into(), source: Source::Once(Box::new(reader)) }
+    }
+}
+
+/// Ports on captures, merged by the timestamps of their packets.
+///
+/// # Errors
+/// As [`pcap`]. Of several captures, those that do not begin as a capture does are reported as [warnings](crate::Event::Warning) unless
+/// there is no other.
+pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Ports<PcapPort>, Error> {
+    let captures = match <[Capture; 1]>::try_from(captures) {
+        Ok([Capture { path, source: Source::File { .. } }]) => return pcap(&path, workers, pace),
+        Ok([Capture { path, source: Source::Once(reader) }]) => return reader_ports(reader, path, None, workers, pace),
+        Err(captures) => captures,
+    };
+    let name = match captures.split_first() {
+        Some((first, others)) => format!("{} and {} more", first.path.display(), others.len()),
+        None => "no captures".to_owned(),
+    };
+    raise_limit();
+    let total = captures.iter().map(Capture::length).try_fold(0_u64, |total, length| Some(total.saturating_add(length?)));
+    let read = Arc::new(AtomicU64::new(0));
+    // Without a pipe among them, looking on takes no time.
+    let witnesses = if total.is_some() { WITNESSES } else { WITNESSES_LIVE };
+    let about = About { progress: total.map(|total| (Arc::clone(&read), total)), ..About::new(witnesses) };
+    let mut merge = Merge::new(read, &about);
+    let mut failures = Vec::new();
+    for capture in captures {
+        match merge.add(capture) {
+            Ok(()) => {}
+            Err(error @ Error::NotACapture { .. }) => failures.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    if merge.tracks.is_empty()
+        && let Some(error) = failures.pop()
+    {
+        return Err(error);
+    }
+    failures.iter().for_each(|error| merge.warn(error.to_string()));
+    Ok(ports(|gate| pieces_of("capture-merger", |hand| merge.run(hand), gate), name.into(), about, workers, pace))
+}
+
+/// As many open files as this process may have: captures that overlap in time are open at once.
+fn raise_limit() {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+            && soft < hard
+        {
+            // Without it, what cannot be opened is told.
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+        }
+    }
+}
+
+/// One capture on its way.
+struct Track {
+    path: PathBuf,
+    stands: Stands,
+}
+
+enum Stands {
+    /// At a first packet that was looked at, in a file that is closed until the turn of that packet.
+    Closed,
+    Open(Box<Open>),
+}
+
+/// A capture that is being read.
+struct Open {
+    reader: Box<dyn Read + Send>,
+    /// Why nothing more can be read.
+    failure: Option<io::Error>,
+    walker: Walker,
+    buffer: Vec<u8>,
+    /// Where the unread bytes of the buffer begin.
+    start: usize,
+    /// The packet at the beginning of those, and its length.
+    next: Result<(Record, usize), Ended>,
+}
+
+/// Why a capture has no next packet.
+enum Ended {
+    InOrder,
+    Damaged(Damage),
+    Failed(io::Error),
+}
+
+impl Open {
+    /// A capture at its first packet.
+    fn new(reader: impl Read + Send + 'static, path: &Path) -> Result<Self, Error> {
+        let mut reader = decompress(reader);
+        let buffer = begin(&mut reader, path)?;
+        let mut open = Open { reader, failure: None, walker: Walker::new(), buffer, start: 0, next: Err(Ended::InOrder) };
+        open.advance(0);
+        Ok(open)
+    }
+
+    /// Timestamp of the next packet. Before all packets if there is none: then what is wrong is told at once.
+    fn timestamp(&self) -> u64 {
+        self.next.as_ref().map_or(0, |(record, _)| record.timestamp)
+    }
+
+    /// Drops `consumed` bytes, and goes on to the packet behind them.
+    fn advance(&mut self, consumed: usize) {
+        self.start += consumed;
+        self.next = loop {
+            match self.walker.next(self.buffer.get(self.start..).unwrap_or_default()) {
+                Step::Packet { record, consumed } => break Ok((record, consumed)),
+                Step::Skip { consumed } => self.start += consumed,
+                Step::Damaged(damage) => break Err(Ended::Damaged(damage)),
+                Step::NeedMore { at_least } => {
+                    if !self.fill(at_least) {
+                        break Err(self.end());
+                    }
+                }
+            }
+        };
+    }
+
+    /// Reads until there are `at_least` unread bytes; `false` if there never will be.
+    fn fill(&mut self, at_least: usize) -> bool {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let kept = self.buffer.len();
+        if self.failure.is_none() {
+            self.buffer.resize(at_least.max(WINDOW), 0);
+            let (read, failure) = read_full(&mut self.reader, self.buffer.get_mut(kept..).unwrap_or_default());
+            self.buffer.truncate(kept + read);
+            self.failure = failure;
+        }
+        self.buffer.len() >= at_least
+    }
+
+    fn end(&mut self) -> Ended {
+        match (self.failure.take(), self.walker.finish(&self.buffer)) {
+            (Some(failure), _) => Ended::Failed(failure),
+            (None, Err(damage)) => Ended::Damaged(damage),
+            (None, Ok(())) => Ended::InOrder,
+        }
+    }
+}
+
+/// All captures on their way to the workers.
+struct Merge {
+    tracks: Vec<Track>,
+    /// Timestamp of the next packet of each capture, and its place among the captures, which decides among equals.
+    turns: BinaryHeap<Reverse<(u64, usize)>>,
+    read: Arc<AtomicU64>,
+    warnings: Arc<Mutex<Vec<String>>>,
+    drops: Arc<AtomicU64>,
+    out: Blocks,
+}
+
+impl Merge {
+    fn new(read: Arc<AtomicU64>, about: &About) -> Self {
+        let (warnings, drops) = (Arc::clone(&about.warnings), Arc::clone(&about.drops));
+        Merge { tracks: Vec::new(), turns: BinaryHeap::new(), read, warnings, drops, out: Blocks::new() }
+    }
+
+    fn add(&mut self, capture: Capture) -> Result<(), Error> {
+        let Capture { path, source } = capture;
+        let (timestamp, stands) = match source {
+            Source::File { .. } => (Open::new(open_file(&path)?.file, &path)?.timestamp(), Stands::Closed),
+            Source::Once(reader) => {
+                let open = Box::new(Open::new(reader, &path)?);
+                (open.timestamp(), Stands::Open(open))
+            }
+        };
+        self.turns.push(Reverse((timestamp, self.tracks.len())));
+        self.tracks.push(Track { path, stands });
+        Ok(())
+    }
+
+    fn warn(&self, warning: String) {
+        warn(&self.warnings, warning);
+    }
+
+    /// Hands out all packets.
+    fn run(self, hand: &mut Hand<'_>) {
+        let Merge { mut tracks, mut turns, read, warnings, drops, mut out } = self;
+        while let Some(Reverse((_, index))) = turns.pop() {
+            let others = turns.peek().map(|Reverse(turn)| *turn);
+            let Some(track) = tracks.get_mut(index) else { continue };
+            let open = match &mut track.stands {
+                Stands::Open(open) => open,
+                Stands::Closed => match open_again(&track.path, &read) {
+                    Ok(open) => {
+                        track.stands = Stands::Open(Box::new(open));
+                        let Stands::Open(open) = &mut track.stands else { continue };
+                        open
+                    }
+                    Err(warning) => {
+                        warn(&warnings, warning);
+                        continue;
+                    }
+                },
+            };
+            // As long as it is this capture's turn; its first packet may not be where it was.
+            while let Ok((record, consumed)) = open.next {
+                let turn = (record.timestamp, index);
+                if others.is_some_and(|others| others < turn) {
+                    turns.push(Reverse(turn));
+                    break;
+                }
+                let bytes = open.buffer.get(open.start..).unwrap_or_default();
+                if !out.packet(&record, record.frame(bytes), hand) {
+                    return;
+                }
+                open.advance(consumed);
+            }
+            if let Err(ended) = &open.next {
+                let warning = match ended {
+                    Ended::InOrder => None,
+                    Ended::Damaged(damage) => Some(format!("{}: {damage}", track.path.display())),
+                    Ended::Failed(error) => Some(format!("{}: cannot read on: {error}", track.path.display())),
+                };
+                drops.fetch_add(open.walker.drops(), Ordering::Relaxed);
+                track.stands = Stands::Closed;
+                warning.into_iter().for_each(|warning| warn(&warnings, warning));
+            }
+        }
+        out.flush(hand);
+    }
+}
+
+fn warn(warnings: &Mutex<Vec<String>>, warning: String) {
+    warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+}
+
+/// A file that was looked at before.
+fn open_again(path: &Path, read: &Arc<AtomicU64>) -> Result<Open, String> {
+    // EMFILE and ENFILE.
+    const TOO_MANY: [Option<i32>; 2] = [Some(24), Some(23)];
+    open_file(path).and_then(|opened| Open::new(CountedReads { file: opened.file, read: Arc::clone(read) }, path)).map_err(
+        |error| {
+            let too_many = matches!(&error, Error::File { source, .. } if TOO_MANY.contains(&source.raw_os_error()));
+            let advice =
+                if too_many { "; captures that overlap in time are open at once: raise the limit (ulimit -n)" } else { "" };
+            format!("{error}{advice}")
+        },
+    )
+}
+
+/// The capture that the workers read, in pieces.
+struct Blocks {
+    piece: Vec<u8>,
+    /// The interface of each link type.
+    interfaces: BTreeMap<u16, u32>,
+}
+
+impl Blocks {
+    fn new() -> Self {
+        let mut piece = Vec::with_capacity(CHUNK);
+        block::section(&mut piece);
+        Blocks { piece, interfaces: BTreeMap::new() }
+    }
+
+    /// Writes a packet; `false` if nobody wants any more.
+    fn packet(&mut self, record: &Record, frame: &[u8], hand: &mut Hand<'_>) -> bool {
+        if self.piece.len() + block::MOST_BESIDE_FRAME + frame.len() > CHUNK && !self.flush(hand) {
+            return false;
+        }
+        let following = self.interfaces.len() as u32;
+        let interface = *self.interfaces.entry(record.link_type).or_insert_with(|| {
+            block::interface(&mut self.piece, record.link_type);
+            following
+        });
+        block::packet(&mut self.piece, interface, record.timestamp, record.wire, frame);
+        true
+    }
+
+    fn flush(&mut self, hand: &mut Hand<'_>) -> bool {
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(CHUNK));
+        piece.is_empty() || hand(Ok(piece))
+    }
+}

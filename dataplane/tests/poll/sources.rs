@@ -1,0 +1,256 @@
+//! Captures that are compressed, and several captures as one.
+
+use crate::capture::{ShortReads, TemporaryFile, assert_same, counting, formats, limits, packets, replay, started, windows};
+use flate2::write::GzEncoder;
+use flowgauge_core::Settings;
+use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
+use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures, pcap, pcap_reader};
+use flowgauge_dataplane::poll::{Advance, Pace};
+use flowgauge_dataplane::{Dataplane, Event, Poll};
+use lzma_rust2::{XzOptions, XzWriter};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use std::io::{Cursor, Write};
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    compress_to_vec(bytes, CompressionLevel::Fastest)
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = XzWriter::new(Vec::new(), XzOptions::with_preset(0)).unwrap();
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// What compresses, with the bytes that may lie between two compressed parts.
+const FORMATS: [(&str, fn(&[u8]) -> Vec<u8>, &[u8]); 3] =
+    [("gzip", gzip, &[]), ("Zstandard", zstd, &[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]), ("xz", xz, &[0; 8])];
+
+/// Two parts after one another, cut anywhere in the capture.
+fn in_two(compress: fn(&[u8]) -> Vec<u8>, between: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 3 + 7);
+    [&compress(first)[..], between, &compress(second)].concat()
+}
+
+#[test]
+fn compressed_captures_count_as_what_they_hold() {
+    let packets = packets(11, 4000);
+    let limits = limits(&packets);
+    let expected = windows(&packets, &limits, true);
+    let (name, bytes) = formats(&packets).swap_remove(3);
+    for (format, compress, between) in FORMATS {
+        let compressed = in_two(compress, between, &bytes);
+        let file = TemporaryFile::new(&format!("compressed-{format}"), &compressed);
+        for workers in [1, 3] {
+            let reader = ShortReads::new(Cursor::new(compressed.clone()));
+            let sources = [
+                ("a file", pcap(file.path(), workers, Pace::Trace).unwrap()),
+                ("a pipe", pcap_reader(reader, "pipe", workers, Pace::Trace).unwrap()),
+            ];
+            for (source, ports) in sources {
+                let poll = started(Poll::new(ports, counting(true)), &Settings::default());
+                let state = poll.source();
+                let (windows, events) = replay(poll, &limits);
+                assert_same(&windows, &expected, &format!("{name} in {format} from {source}"));
+                assert_eq!(events, [Event::TrafficEnded]);
+                assert_eq!(state.losses().total(), 5);
+                let whole = Some((compressed.len() as u64, compressed.len() as u64));
+                assert_eq!(state.progress(), if source == "a file" { whole } else { None });
+            }
+        }
+    }
+}
+
+/// Packets counted to the end, and what was said.
+fn count(ports: Ports<PcapPort>) -> (u64, Vec<String>) {
+    let mut poll = started(Poll::new(ports, counting(false)), &Settings::default());
+    let stands = poll.gate().advance(u64::MAX);
+    assert!(matches!(stands, Advance::Ended { .. }), "{stands:?}");
+    let packets = poll.rotate().unwrap().packets_after;
+    let said = |event| match event {
+        Event::Warning(line) | Event::Notice(line) => Some(line),
+        _ => None,
+    };
+    (packets, poll.events().unwrap().into_iter().filter_map(said).collect())
+}
+
+fn reader(bytes: &[u8]) -> Result<Ports<PcapPort>, flowgauge_dataplane::Error> {
+    pcap_reader(Cursor::new(bytes.to_vec()), "z", 1, Pace::Trace)
+}
+
+#[test]
+fn compressed_captures_that_are_cut_count_what_can_be_read() {
+    let packets: Vec<Packet> = packets(12, 600).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
+    let bytes = build::pcap(&PcapOptions::default(), &packets);
+    for (format, compress, between) in FORMATS {
+        let compressed = in_two(compress, between, &bytes);
+        let first = compress(&bytes[..bytes.len() / 3 + 7]).len();
+        let mut last = 0;
+        for cut in (0..compressed.len()).step_by(97) {
+            let (counted, said) = match reader(&compressed[..cut]) {
+                Ok(ports) => count(ports),
+                Err(error) => (0, vec![error.to_string()]),
+            };
+            // What ends between two parts is a capture that is cut, or a mark that is.
+            assert_eq!(said.len(), 1, "{format} cut at {cut}: {said:?}");
+            if cut > 200 && cut < first {
+                assert!(said[0].ends_with(&format!("the {format} data is cut off")), "{said:?}");
+            }
+            assert!(counted >= last, "{format} cut at {cut}: {counted} packets, and {last} with less of it");
+            last = counted;
+            if cut > first + 16 {
+                assert!(counted >= packets.len() as u64 / 4, "{format} cut at {cut}: {counted}");
+            }
+        }
+        assert_eq!(count(reader(&compressed).unwrap()), (packets.len() as u64, vec![]), "{format}");
+    }
+}
+
+#[test]
+fn damaged_compressed_captures_are_survived() {
+    let packets: Vec<Packet> = packets(13, 200).into_iter().filter(|packet| packet.frame.len() < 2000).collect();
+    let bytes = build::pcap(&PcapOptions::default(), &packets);
+    let mut rng = ChaCha8Rng::seed_from_u64(14);
+    for (format, compress, between) in FORMATS {
+        let whole = in_two(compress, between, &bytes);
+        for number in 0..300 {
+            let mut damaged = whole.clone();
+            for _ in 0..rng.random_range(1..4) {
+                let at = rng.random_range(0..damaged.len());
+                match number % 3 {
+                    0 => damaged[at] ^= 1 << rng.random_range(0..8),
+                    1 => damaged[at] = rng.random(),
+                    _ => drop(damaged.splice(at..at, [rng.random(), rng.random()])),
+                }
+            }
+            let Ok(ports) = reader(&damaged) else { continue };
+            let (counted, said) = count(ports);
+            assert!(counted <= packets.len() as u64 && said.len() <= 2, "{format}, number {number}: {counted}, {said:?}");
+            // A change that no checksum sees is one of a name or a time in a header.
+            assert!(!said.is_empty() || counted == packets.len() as u64, "{format}, number {number}: {counted}");
+        }
+    }
+}
+
+/// A stream that asks for a window of gigabytes does not get it.
+#[test]
+fn windows_beyond_the_limit_are_refused_in_one_line() {
+    // A window of 2 GiB, and one block of no compression.
+    let zstd = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 9, 0, 0][..], &[7]].concat();
+    let line = reader(&zstd).map(drop).unwrap_err().to_string();
+    assert_eq!(line, "cannot read z: the Zstandard data needs a window of more than 128 MiB; decompress it first");
+    // The same with 64 MiB.
+    let zstd = [&zstd[..5], &[16 << 3], &zstd[6..]].concat();
+    let line = reader(&zstd).map(drop).unwrap_err().to_string();
+    assert!(line.starts_with("z: not a capture: "), "{line}");
+}
+
+/// Decompressed zeros without end would fill any memory that grows with them.
+#[test]
+fn a_bomb_is_read_in_pieces() {
+    let header = build::pcap(&PcapOptions::default(), &[]);
+    let zeros = gzip(&vec![0; 64 << 20]);
+    assert!(zeros.len() < 1 << 19);
+    // Records of zeros: each is a packet of no bytes at time 0.
+    let (counted, said) = count(reader(&[gzip(&header), zeros].concat()).unwrap());
+    assert_eq!((counted, said), ((64 << 20) / 16, vec![]));
+}
+
+/// Deals packets out to captures of all formats, some of them compressed.
+fn dealt(packets: &[Packet], count: usize) -> Vec<Vec<u8>> {
+    let mut rng = ChaCha8Rng::seed_from_u64(15);
+    let mut hands = vec![Vec::new(); count];
+    packets.iter().for_each(|packet| hands[rng.random_range(0..count)].push(packet.clone()));
+    let capture = |(index, hand): (usize, &Vec<Packet>)| {
+        let mut formats = formats(hand);
+        let (_, bytes) = formats.swap_remove(index % formats.len());
+        match index % 4 {
+            1 => gzip(&bytes),
+            2 => zstd(&bytes),
+            _ => bytes,
+        }
+    };
+    hands.iter().enumerate().map(capture).collect()
+}
+
+#[test]
+fn several_captures_count_as_one_in_the_order_of_time() {
+    let packets = packets(16, 6000);
+    let limits = limits(&packets);
+    for number in [2, 7] {
+        let files: Vec<TemporaryFile> = dealt(&packets, number)
+            .iter()
+            .enumerate()
+            .map(|(index, bytes)| TemporaryFile::new(&format!("dealt-{number}-{index}"), bytes))
+            .collect();
+        for workers in 1..=3 {
+            let truth = workers != 2;
+            let expected = windows(&packets, &limits, truth);
+            let mut opened: Vec<Capture> = files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
+            // One of them comes through a pipe.
+            let bytes = std::fs::read(files[1].path()).unwrap();
+            opened[1] = Capture::reader(ShortReads::new(Cursor::new(bytes)), "pipe");
+            let ports = captures(opened, workers, Pace::Trace).unwrap();
+            assert_eq!(ports.interface, format!("{} and {} more", files[0].path().display(), number - 1));
+            let poll = started(Poll::new(ports, counting(truth)), &Settings::default());
+            let state = poll.source();
+            let (windows, events) = replay(poll, &limits);
+            assert_same(&windows, &expected, &format!("{number} captures with {workers} workers"));
+            assert_eq!(events, [Event::TrafficEnded]);
+            // Those of pcapng say that 5 were lost.
+            assert_eq!(state.losses().total(), [5, 10][usize::from(number == 7)] * u64::from(number == 7));
+        }
+    }
+}
+
+/// A capture that is damaged, or none, loses its own packets only, and is named.
+#[test]
+fn what_is_wrong_with_one_of_several_captures_is_told() {
+    let packets = packets(17, 300);
+    let capture = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
+    let cut = capture(&packets[100..200]);
+    let all = [capture(&packets[..100]), cut[..cut.len() - 1].to_vec(), b"no capture at all".to_vec(), capture(&packets[200..])];
+    let files: Vec<TemporaryFile> =
+        all.iter().enumerate().map(|(index, bytes)| TemporaryFile::new(&format!("wrong-{index}"), bytes)).collect();
+    let opened = files.iter().map(|file| Capture::open(file.path()).unwrap()).collect();
+    let (counted, mut said) = count(captures(opened, 2, Pace::Trace).unwrap());
+    said.sort_unstable();
+    assert_eq!(counted, 299);
+    let [first, second] = &said[..] else { panic!("{said:?}") };
+    assert!(first.contains("wrong-1: the file ends inside a record at byte") && first.contains("after 99 packets"), "{first}");
+    assert!(second.contains("wrong-2: not a capture: the file is text"), "{second}");
+    // A file that is taken away after the first look.
+    let opened: Vec<Capture> = [0, 3].map(|index| Capture::open(files[index].path()).unwrap()).into();
+    let ports = captures(opened, 1, Pace::Trace).unwrap();
+    std::fs::remove_file(files[3].path()).unwrap();
+    let (counted, said) = count(ports);
+    assert!((100..=200).contains(&counted), "{counted}");
+    assert!(said.iter().all(|line| line.contains("wrong-3") && line.contains("No such file")), "{said:?}");
+    assert!(Capture::open(files[3].path()).is_err());
+}
+
+/// Packets that are out of order in their capture stay so, as they would without others.
+#[test]
+fn a_capture_out_of_order_keeps_its_order() {
+    let at = |seconds: u64, source: u32| Packet::new(seconds * 1_000_000_000, crate::capture::frame(source, 60));
+    let first = build::pcap(&PcapOptions::default(), &[at(10, 1), at(5, 2), at(30, 3)]);
+    let second = build::pcap(&PcapOptions::default(), &[at(20, 4), at(40, 5)]);
+    let readers = [("a", first), ("b", second)].map(|(name, bytes)| Capture::reader(Cursor::new(bytes), name));
+    let ports = captures(readers.into(), 1, Pace::Trace).unwrap();
+    let poll = started(Poll::new(ports, counting(false)), &Settings::default());
+    let gate = poll.gate();
+    let mut poll = poll;
+    let mut packets = Vec::new();
+    for limit in [10, 11, 21, 31, 41] {
+        gate.advance(limit * 1_000_000_000);
+        packets.push(poll.sample().unwrap().packets_after);
+    }
+    assert_eq!(packets, [0, 2, 3, 4, 5]);
+}
