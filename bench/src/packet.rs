@@ -92,7 +92,7 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
         (PARSE.to_owned(), frames.contestant(parsing)),
     ];
     let mut add = |key: KeyKind, hash: HashMode, contestant| stages.push((format!("{}, {}", key.name(), hash.name()), contestant));
-    use HashMode::{Crc32, Tabulated};
+    use HashMode::{Crc32, Keyed, Tabulated};
     use KeyKind::{Dst, FiveTuple, Src, SrcDst};
     // Settings are written out, so that the compiler makes code of its own for each, as it does for workers.
     add(Src, Crc32, counting(frames, || settings(Mode::Windowed, Src, Crc32)));
@@ -103,6 +103,10 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
     add(SrcDst, Tabulated, counting(frames, || settings(Mode::Windowed, SrcDst, Tabulated)));
     add(FiveTuple, Crc32, counting(frames, || settings(Mode::Windowed, FiveTuple, Crc32)));
     add(FiveTuple, Tabulated, counting(frames, || settings(Mode::Windowed, FiveTuple, Tabulated)));
+    add(Src, Keyed, counting(frames, || settings(Mode::Windowed, Src, Keyed)));
+    add(Dst, Keyed, counting(frames, || settings(Mode::Windowed, Dst, Keyed)));
+    add(SrcDst, Keyed, counting(frames, || settings(Mode::Windowed, SrcDst, Keyed)));
+    add(FiveTuple, Keyed, counting(frames, || settings(Mode::Windowed, FiveTuple, Keyed)));
     let staggered = counting(frames, || settings(Mode::Staggered, Src, Tabulated));
     stages.push(("staggered registers of src, tabulated".to_owned(), staggered));
     let nothing = || settings(Mode::Off, Src, Crc32);
@@ -178,7 +182,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
             for received in frames.batches() {
                 let context = context(settings(), &tabulation);
                 let mut active = state.active(&shared, 0);
-                received.for_each(|bytes| passes.record(&mut active, &context, &frame(bytes), 0));
+                received.for_each(|bytes| passes.record::<false>(&mut active, &context, &frame(bytes), 0));
                 passes.flush(&mut active, &context);
             }
             black_box(&state);
@@ -231,10 +235,14 @@ pub fn measure(quick: bool) -> Findings {
                 compare("src, crc32", COUNTERS, 2.5);
                 compare("src, tabulated", COUNTERS, 3.0);
                 compare("src, tabulated", "src, crc32", 1.5);
+                for key in KeyKind::ALL.map(KeyKind::name) {
+                    compare(&format!("{key}, keyed"), &format!("{key}, tabulated"), 1.3);
+                }
             }
             "memory, packed" => {
                 compare("src, crc32", TOUCH, 1.6);
                 compare("src, tabulated", "src, crc32", 1.5);
+                compare("src, keyed", "src, tabulated", 1.3);
             }
             _ => {}
         }

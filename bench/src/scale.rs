@@ -62,6 +62,7 @@ fn contestant(case: Case, work: Work) -> Contestant<'static> {
         Work::Write => turn(case, |_, _| {}),
         Work::Count(HashMode::Crc32) => turn(case, count(case.precision, || HashMode::Crc32)),
         Work::Count(HashMode::Tabulated) => turn(case, count(case.precision, || HashMode::Tabulated)),
+        Work::Count(HashMode::Keyed) => turn(case, count(case.precision, || HashMode::Keyed)),
     }
 }
 

@@ -68,7 +68,7 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
     let nothing = settings(Mode::Off, KeyKind::Src, HashMode::Crc32);
     let mut programs = vec![("counters alone".to_owned(), nothing, None)];
     for key in KeyKind::ALL {
-        for hash in [HashMode::Crc32, HashMode::Tabulated] {
+        for hash in HashMode::ALL {
             let limit = match (key, hash) {
                 (KeyKind::Src, HashMode::Crc32) => Some(Limit::AtMost(1.35)),
                 (KeyKind::Src, HashMode::Tabulated) => Some(Limit::AtMost(1.5)),
@@ -152,8 +152,19 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         Ok(())
     })?;
     let idle = least.figure("nothing", least, None);
+    let of = |key: KeyKind, hash: HashMode| {
+        let name = format!("cardinality of {}, {}", key.name(), hash.name());
+        programs.iter().zip(&best).find(|((program, ..), _)| *program == name).map(|(_, best)| *best)
+    };
+    let keyed: Vec<Figure> = KeyKind::ALL
+        .into_iter()
+        .filter_map(|key| {
+            let name = format!("{}, keyed / tabulated", key.name());
+            Some(of(key, HashMode::Keyed)?.figure(name, of(key, HashMode::Tabulated)?, Some(Limit::AtMost(1.15))))
+        })
+        .collect();
     let figures = programs.into_iter().zip(best).map(|((name, _, limit), best)| best.figure(name, least, limit));
-    Ok([idle].into_iter().chain(figures).collect())
+    Ok([idle].into_iter().chain(figures).chain(keyed).collect())
 }
 
 /// The rate at which a veth device takes packets that are counted and dropped, next to the rate at which they are only dropped, both

@@ -5,12 +5,12 @@ use crate::estimate::cardinality::EstimateError;
 use crate::estimate::entropy::alarm::{self, Verdict};
 use crate::estimate::heavy::{Flow, KeyText};
 use crate::output::counted;
-use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, Kind, Membership, Record, Report};
+use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, Kind, Membership, Record, Report, Rows};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::unopened;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, Tabulation, WideBank};
-use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, LossCause, Losses, Part, Snapshot, Tables, Truth};
+use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WideBank};
+use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ pub struct Plan {
     pub estimation: Estimation,
     /// Seed of hash tables and read times.
     pub seed: u64,
+    /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes have no use for it.
+    pub hash_key: Option<HashKey>,
     /// What to tell of flows.
     pub report: Report,
 }
@@ -125,7 +127,7 @@ pub struct Controller<D, C> {
     dataplane: D,
     clock: C,
     plan: Plan,
-    tabulation: Box<Tabulation>,
+    rows: Rows,
     alarm: Option<alarm::Alarm>,
     schedule: Schedule,
     /// Start of the current window, in nanoseconds: where the one before it really ended.
@@ -183,7 +185,10 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// # Errors
     /// Whatever [`Dataplane::install`] fails with.
     pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
-        let tables = Tables::new(&plan.estimation.settings, plan.seed);
+        let tables = match &plan.hash_key {
+            Some(key) => Tables::keyed(&plan.estimation.settings, plan.seed, key),
+            None => Tables::new(&plan.estimation.settings, plan.seed),
+        };
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
@@ -201,7 +206,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             dataplane,
             clock,
             schedule: Schedule::new(start, intervals, plan.seed),
-            tabulation: Box::new(tables.tabulation),
+            rows: Rows::new(&tables),
             alarm: plan.report.alarm.map(alarm::Alarm::new),
             plan,
             window_start: start,
@@ -560,7 +565,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let total = self.total_of(part);
         let Some(hash) = total.hash else { return Ok(None) };
         let Estimation { settings, estimator, .. } = self.plan.estimation;
-        let (Plan { report, seed, .. }, bank) = (&self.plan, total.bank.as_deref());
+        let (Plan { report, .. }, bank) = (&self.plan, total.bank.as_deref());
         let cardinality = match settings.cardinality.mode {
             Mode::Windowed => {
                 let truth = total.truth.map(|truth| truth.total);
@@ -583,8 +588,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             late: total.late,
             cpu_ns: total.cpu_ns,
             cardinality,
-            frequency: bank.and_then(|bank| Frequency::of(bank, &settings, report, &self.tabulation, *seed)),
-            membership: bank.and_then(|bank| Membership::of(bank, &settings, report, &self.tabulation, *seed)),
+            frequency: bank.and_then(|bank| Frequency::of(bank, &settings, report, &self.rows)),
+            membership: bank.and_then(|bank| Membership::of(bank, &settings, report, &self.rows)),
             heavy: bank.and_then(|bank| Heavy::of(bank, &settings, report)),
             ..self.empty(part)
         }))
@@ -593,14 +598,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// What a snapshot holds beside distinct flows.
     fn measured(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
         let packets_before_after = (snapshot.packets_before, snapshot.packets_after);
-        let (Plan { estimation: Estimation { settings, .. }, seed, report, .. }, bank) = (&self.plan, &snapshot.bank);
+        let (Plan { estimation: Estimation { settings, .. }, report, .. }, bank) = (&self.plan, &snapshot.bank);
         Record {
             counters: bank.counters,
             packets_before_after,
             cpu_ns: snapshot.cpu_ns,
-            entropy: Entropy::of(snapshot, settings, *seed),
-            frequency: Frequency::of(bank, settings, report, &self.tabulation, *seed),
-            membership: Membership::of(bank, settings, report, &self.tabulation, *seed),
+            entropy: Entropy::of(snapshot, settings, &self.rows),
+            frequency: Frequency::of(bank, settings, report, &self.rows),
+            membership: Membership::of(bank, settings, report, &self.rows),
             heavy: Heavy::of(bank, settings, report),
             ..self.empty(part)
         }

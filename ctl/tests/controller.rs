@@ -212,6 +212,7 @@ fn plan(intervals: Intervals, mode: Mode) -> Plan {
         intervals,
         estimation: Estimation { settings, estimator: Estimator::Ertl, slot_ns: MILLISECOND },
         seed: 3,
+        hash_key: None,
         report: Report::default(),
     }
 }

@@ -176,6 +176,13 @@ impl Capabilities {
         if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
             return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
         }
+        // Rows of sketches are always tabulated, but by the signature of the hash.
+        let is_on = MeasurementKind::ALL.iter().any(|kind| kind.keys(settings).next().is_some());
+        if is_on && cardinality.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
+            let advice =
+                "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";
+            return refuse("hash by keyed, which takes multiplications of 64 bits".to_owned(), advice.to_owned());
+        }
         if cardinality.mode != cardinality::Mode::Off {
             if !self.hashes.contains(&cardinality.hash) {
                 return refuse(

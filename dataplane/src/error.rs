@@ -117,6 +117,14 @@ pub enum Error {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// A key of a hash that cannot be had.
+    #[error("{source_name}: {problem}")]
+    HashKey {
+        /// Where it was to come from.
+        source_name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A failure that [`FaultInjector`](crate::middleware::FaultInjector) made up. Transient.
     #[error("cannot {operation}: fault injected ({fault})")]
     Injected {

@@ -16,6 +16,7 @@
 pub mod capabilities;
 pub mod capture;
 pub mod error;
+pub mod hash_key;
 pub mod losses;
 pub mod middleware;
 pub mod poll;
@@ -30,6 +31,7 @@ mod zeroed;
 
 pub use capabilities::{Capabilities, Direction, MeasurementKind};
 pub use error::Error;
+pub use hash_key::HashKey;
 pub use losses::{LossCause, Losses};
 pub use poll::Poll;
 pub use snapshot::{Adopted, Part, Place, Snapshot, Truth};

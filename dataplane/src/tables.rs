@@ -1,10 +1,11 @@
 //! The match tables that a controller computes and a dataplane holds.
 
 use crate::error::Error;
+use crate::hash_key::HashKey;
 use flowgauge_core::cardinality::{RankEntry, rank_table};
 use flowgauge_core::heavy::{AdmissionEntry, admission_table};
 use flowgauge_core::logarithm::{self, LogarithmEntry};
-use flowgauge_core::{HashIdentity, Settings, Tabulation};
+use flowgauge_core::{HashIdentity, HashMode, Settings, Tabulation};
 
 /// Match tables, computed once from settings and seed.
 ///
@@ -14,6 +15,8 @@ use flowgauge_core::{HashIdentity, Settings, Tabulation};
 pub struct Tables {
     /// Seed of the words.
     pub seed: u64,
+    /// The secret of the words, of a keyed hash.
+    pub key: Option<HashKey>,
     /// Identity of the hash of registers that the tables make.
     pub hash: HashIdentity,
     /// Words that hashes of registers and of sketches' rows are made of.
@@ -27,16 +30,39 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables for these settings and this seed.
+    /// The tables for these settings and this seed. A keyed hash gets a key that the seed gives, which is no secret: for tests and
+    /// benchmarks.
     #[must_use]
     pub fn new(settings: &Settings, seed: u64) -> Self {
+        let key = (settings.cardinality.hash == HashMode::Keyed).then(|| HashKey::from_seed(seed));
+        Self::with_key(settings, seed, key)
+    }
+
+    /// The tables for these settings and this secret, of which no hash but a keyed one has any use.
+    #[must_use]
+    pub fn keyed(settings: &Settings, seed: u64, key: &HashKey) -> Self {
+        Self::with_key(settings, seed, (settings.cardinality.hash == HashMode::Keyed).then(|| key.clone()))
+    }
+
+    fn with_key(settings: &Settings, seed: u64, key: Option<HashKey>) -> Self {
         Tables {
             seed,
-            hash: HashIdentity::new(settings.cardinality.hash, seed),
-            tabulation: Tabulation::from_seed(seed),
+            hash: identity(settings.cardinality.hash, seed, key.as_ref()),
+            tabulation: words(seed, key.as_ref()),
+            key,
             rank: rank_table(settings.cardinality.precision).collect(),
             logarithm: logarithm::PER_PACKET.table().collect(),
             admission: admission_table().collect(),
+        }
+    }
+
+    /// Identity of the hash of rows of sketches and filters. Where registers take the CRC as it is, rows are tabulated nonetheless: a linear
+    /// hash would let the same flows meet in every row.
+    #[must_use]
+    pub fn row_hash(&self) -> HashIdentity {
+        match self.hash.mode {
+            HashMode::Crc32 | HashMode::Tabulated => HashIdentity::new(HashMode::Tabulated, self.seed),
+            HashMode::Keyed => self.hash,
         }
     }
 
@@ -52,12 +78,14 @@ impl Tables {
             return Err(misfit("tabulation", problem));
         }
         // Whoever merges sketches goes by the identity, so it must be that of the hash that will be computed.
-        let hash = HashIdentity::new(cardinality.hash, self.seed);
+        let hash = identity(cardinality.hash, self.seed, self.key.as_ref());
         if self.hash != hash {
             return Err(misfit("tabulation", format!("tables are for {:?}, {hash:?} is computed", self.hash)));
         }
-        if self.tabulation != Tabulation::from_seed(self.seed) {
-            return Err(misfit("tabulation", format!("words are not those of seed {}", self.seed)));
+        if self.tabulation != words(self.seed, self.key.as_ref()) {
+            let whose =
+                self.key.as_ref().map_or_else(|| format!("seed {}", self.seed), |key| format!("key {:016x}", key.fingerprint()));
+            return Err(misfit("tabulation", format!("words are not those of {whose}")));
         }
         let rank: Vec<RankEntry> = rank_table(cardinality.precision).collect();
         same(&self.rank, &rank).map_err(|problem| misfit("rank", problem))?;
@@ -66,6 +94,14 @@ impl Tables {
         let admission: Vec<AdmissionEntry> = admission_table().collect();
         same(&self.admission, &admission).map_err(|problem| misfit("admission", problem))
     }
+}
+
+fn identity(mode: HashMode, seed: u64, key: Option<&HashKey>) -> HashIdentity {
+    HashIdentity::new(mode, key.map_or(seed, HashKey::fingerprint))
+}
+
+fn words(seed: u64, key: Option<&HashKey>) -> Tabulation {
+    key.map_or_else(|| Tabulation::from_seed(seed), HashKey::tabulation)
 }
 
 /// Whether the entries of a table are those that are needed.

@@ -21,6 +21,9 @@ use flowgauge_core::{
     Active, Arrival, BANKS, Context, Core, Frame, Link, One, Packets, SETTINGS_WORDS, Segments, Settings, Shared, Sharing, Tabulation, parse,
 };
 
+/// Whether these are the programs of keyed hashes. They are an object of their own: for code of two kinds of signatures the stack has no room.
+const KEYED: bool = matches!(env!("CARGO_BIN_NAME").as_bytes(), b"flowgauge-keyed");
+
 const MMAPABLE: u32 = 1 << 10;
 
 #[unsafe(no_mangle)]
@@ -38,7 +41,7 @@ static VERDICT: u32 = xdp_action::XDP_PASS;
 #[unsafe(no_mangle)]
 static LEAVES: u32 = 0;
 
-/// The tables of the tabulated hash. Writable, or the compiler would put its zeros in place of the words that the loader writes.
+/// The words that hashes are made of. Writable, or the compiler would put its zeros in place of the words that the loader writes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".data")]
 static mut TABULATION: Tabulation = Tabulation::ZERO;
@@ -117,7 +120,9 @@ fn count<const EVERYTHING: bool>(link: Link, frame: &Window, wire_length: u32, p
     let tabulation = unsafe { &*(&raw const TABULATION) };
     let context = Context { settings, tabulation, sharing: Sharing::Shared };
     let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
-    active.record(&context, link, frame, Arrival { wire_length, packets, slot });
+    if let Some(packet) = active.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) {
+        active.measure(&context, &[packet]);
+    }
 }
 
 /// Each measurement's settings are loaded as one word, which the verifier sees through, and which takes one register.

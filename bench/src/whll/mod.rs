@@ -133,7 +133,7 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
     // The trace's stand-in comes first: its experiments are the longest.
     let traffic = [Traffic::Bursty, Traffic::Unique, Traffic::Sequential];
     let mut experiments: Vec<Experiment> =
-        traffic.into_iter().flat_map(|traffic| experiments(options, traffic, &HashMode::ALL)).collect();
+        traffic.into_iter().flat_map(|traffic| experiments(options, traffic, &HashMode::PUBLIC)).collect();
     let tables = experiments.len();
     experiments.extend((1..=options.seeds).map(|seed| Experiment {
         traffic: Traffic::Unique,

@@ -118,7 +118,7 @@ fn runs_repeat_to_the_bit_and_late_registers_stay_in_their_window() {
 #[test]
 fn a_report_has_its_tables_plots_and_reads() {
     let traffic = [Traffic::Unique, Traffic::Sequential];
-    let runs = traffic.into_iter().flat_map(|traffic| HashMode::ALL.map(|hash| experiment(traffic, hash, READ_SKEW)));
+    let runs = traffic.into_iter().flat_map(|traffic| HashMode::PUBLIC.map(|hash| experiment(traffic, hash, READ_SKEW)));
     let findings = Findings {
         options: Options { seeds: 1, read_skew: READ_SKEW },
         runs: execute(runs.collect(), &|_, _| {}).unwrap(),

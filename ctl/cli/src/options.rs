@@ -17,7 +17,7 @@ use flowgauge_ctl::output::Format;
 use flowgauge_ctl::record::{Estimation, Report, can_watch};
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::poll::PollMode;
-use flowgauge_dataplane::{MeasurementKind, tofino, xdp};
+use flowgauge_dataplane::{HashKey, MeasurementKind, tofino, xdp};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -141,10 +141,21 @@ pub(crate) struct Options {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) inner: Option<bool>,
 
-    /// How keys are hashed: tabulated, or crc32 as in the thesis, which fails on structured addresses [default: tabulated]
+    /// How keys are hashed: keyed, by a secret, for traffic that someone may have chosen; tabulated, the same in every run; or crc32 as in
+    /// the thesis, which fails on structured addresses [default: keyed for live traffic, without --seed; else tabulated]
     #[arg(long, value_name = "HASH", value_parser = value::hash, help_heading = "Measurement")]
     #[serde(deserialize_with = "config::hash")]
     pub(crate) hash: Option<HashMode>,
+
+    /// The secret of --hash keyed: 32 or 64 hexadecimal digits, or 16 or 32 bytes; sketches can be merged only if their keys are equal
+    /// [default: random numbers, anew in every run]
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) hash_key: Option<PathBuf>,
+
+    /// The secret itself, once it is read or made; see [`with_hash`](Self::with_hash).
+    #[arg(skip)]
+    #[serde(skip)]
+    pub(crate) secret: Option<HashKey>,
 
     /// Registers, a power of two from 16 to 65536; the error is about 1.04 / sqrt(registers) [default: 2048]
     #[arg(long, value_name = "N", value_parser = value::registers, help_heading = "Measurement")]
@@ -207,7 +218,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) truth: Option<bool>,
 
-    /// Seed of hash tables and read times; sketches can be merged only if their seeds are equal [default: 1]
+    /// Seed of hash tables and read times; sketches of --hash tabulated can be merged only if their seeds are equal [default: 1]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     pub(crate) seed: Option<u64>,
 
@@ -287,6 +298,8 @@ impl Options {
             alarm: self.alarm.or(file.alarm),
             inner: self.inner.or(file.inner),
             hash: self.hash.or(file.hash),
+            hash_key: self.hash_key.or(file.hash_key),
+            secret: None,
             registers: self.registers.or(file.registers),
             estimator: self.estimator.or(file.estimator),
             truth: self.truth.or(file.truth),
@@ -315,6 +328,12 @@ impl Options {
             }
             _ if self.watches() && !can_watch(&self.settings()) => {
                 "--alarm watches the entropies of sources and destinations; leave out the --key of entropy"
+            }
+            _ if self.hash_key.is_some() && self.hash.is_some_and(|hash| hash != HashMode::Keyed) => {
+                "--hash-key is for --hash keyed; leave out one or the other"
+            }
+            _ if self.hash == Some(HashMode::Keyed) && self.seed.is_some() && self.hash_key.is_none() => {
+                "a --seed is no secret; for --hash keyed that can be repeated give --hash-key FILE"
             }
             _ => return self.without_idle_options(),
         };
@@ -373,6 +392,19 @@ impl Options {
 
     pub(crate) fn window(&self) -> Duration {
         self.window.unwrap_or(USUAL_WINDOW)
+    }
+
+    /// Settles on a hash, and has its secret if it takes one. Whoever counts live traffic may count what someone has chosen, unless a seed asks
+    /// for the same hash in every run. `kept` is the secret of an earlier process that this one goes on for.
+    pub(crate) fn with_hash(self, live: bool, kept: impl FnOnce() -> Option<HashKey>) -> Result<Options, Failure> {
+        let usual = if self.hash_key.is_some() || (live && self.seed.is_none()) { HashMode::Keyed } else { HashMode::Tabulated };
+        let hash = self.hash.unwrap_or(usual);
+        let secret = match (hash, &self.hash_key) {
+            (HashMode::Crc32 | HashMode::Tabulated, _) => None,
+            (HashMode::Keyed, Some(path)) => Some(HashKey::read(path)?),
+            (HashMode::Keyed, None) => Some(kept().map_or_else(HashKey::random, Ok)?),
+        };
+        Ok(Options { hash: Some(hash), secret, ..self })
     }
 
     /// What is measured.
@@ -488,6 +520,7 @@ impl Options {
                 slot_ns: self.slot_ns(),
             },
             seed: self.seed.unwrap_or(1),
+            hash_key: self.secret.clone(),
             report: Report {
                 top: self.top.unwrap_or(Report::default().top),
                 queries: self.query.clone(),

@@ -35,7 +35,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let options = self.options.with_config()?;
+        let options = self.options.with_config()?.with_hash(false, || None)?;
         let workers = options.workers.unwrap_or(1);
         let mut found = Vec::new();
         for file in &self.files {

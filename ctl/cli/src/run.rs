@@ -175,8 +175,8 @@ impl Run {
             return Err(Failure::Usage(problem.to_owned()));
         }
         match backend {
-            Backend::Xdp => return on_kernel(&options),
-            Backend::Tofino => return switch::run(&options),
+            Backend::Xdp => return on_kernel(options),
+            Backend::Tofino => return switch::run(&options.with_hash(false, || None)?),
             Backend::Poll if on_interface => {
                 return Err(Failure::Usage(
                     "--backend poll has no use for -i and the options that go with it; give it a --port".to_owned(),
@@ -187,6 +187,9 @@ impl Run {
         if options.eal.is_some() && !options.port.as_ref().is_some_and(PortSpec::is_dpdk) {
             return Err(Failure::Usage("--eal is for --port dpdk:DEVICE; leave it out".to_owned()));
         }
+        // What comes from a file or a generator comes again, and so does its result.
+        let live = options.port.as_ref().is_some_and(PortSpec::is_live);
+        let options = options.with_hash(live, || None)?;
         match options.port.clone() {
             Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.counts_truth()),
             Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.counts_truth()),
@@ -208,7 +211,7 @@ impl Run {
 }
 
 /// Counts on network interfaces.
-fn on_kernel(options: &Options) -> Result<(), Failure> {
+fn on_kernel(options: Options) -> Result<(), Failure> {
     let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
     if options.interface.is_empty() {
         return usage("the kernel counts on a network interface; name it with -i");
@@ -236,10 +239,13 @@ fn on_kernel(options: &Options) -> Result<(), Failure> {
     if options.xdp_mode.is_some() && directions == Directions::Egress {
         return usage("--xdp-mode is for packets that arrive; --direction egress has no modes");
     }
+    let pins = keep(&options)?;
+    let kept = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
+    let options = options.with_hash(true, kept)?;
     let mode = options.xdp_mode.unwrap_or_default();
     let (settings, slot_ns) = (options.settings(), options.slot_ns());
-    let kept = xdp::Options { mode, slot_ns, pins: keep(options)?, ..xdp::Options::new(settings) };
-    measure_live(Xdp::at(places, kept), options)
+    let kept = xdp::Options { mode, slot_ns, pins, ..xdp::Options::new(settings) };
+    measure_live(Xdp::at(places, kept), &options)
 }
 
 /// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who

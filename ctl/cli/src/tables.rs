@@ -5,14 +5,15 @@ use crate::value;
 use clap::Args;
 use flowgauge_core::{HashMode, Precision, Settings};
 use flowgauge_ctl::output::Format;
-use flowgauge_dataplane::Tables as Installed;
+use flowgauge_dataplane::{HashKey, Tables as Installed};
 use serde_json::json;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Show the match tables that the controller installs in a dataplane.
 ///
 /// 'rank' turns the lower bits of a hash into a register level by longest prefix match, for switches that cannot count leading
-/// zeros. 'tabulation' holds the words of the tabulated hash, a function of the seed. Software backends compute both but
+/// zeros. 'tabulation' holds the words of the tabulated hash, a function of the seed; those of a keyed hash are a secret. Software backends compute both but
 /// check what they are given.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -23,13 +24,17 @@ pub(crate) struct Tables {
     #[arg(long, value_name = "N", value_parser = value::registers, default_value = "2048")]
     registers: Precision,
 
-    /// The hash: tabulated or crc32
+    /// The hash: tabulated, crc32 or keyed, of which only the fingerprint of the key is shown
     #[arg(long, value_name = "HASH", value_parser = value::hash, default_value = "tabulated")]
     hash: HashMode,
 
     /// Seed of the tabulation words
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    /// The secret of --hash keyed
+    #[arg(long, value_name = "FILE")]
+    hash_key: Option<PathBuf>,
 
     /// table, csv or json
     #[arg(long, value_name = "FORMAT", value_parser = value::format, default_value = "table")]
@@ -41,7 +46,14 @@ impl Tables {
         let mut settings = Settings::default();
         settings.cardinality.precision = self.registers;
         settings.cardinality.hash = self.hash;
-        let tables = Installed::new(&settings, self.seed);
+        let tables = match (self.hash, &self.hash_key) {
+            (HashMode::Keyed, Some(path)) => Installed::keyed(&settings, self.seed, &HashKey::read(path)?),
+            (HashMode::Keyed, None) => {
+                return Err(Failure::Usage("a keyed hash has its tables from a secret; give it with --hash-key FILE".to_owned()));
+            }
+            (_, Some(_)) => return Err(Failure::Usage("--hash-key is for --hash keyed; leave out one or the other".to_owned())),
+            (HashMode::Crc32 | HashMode::Tabulated, None) => Installed::new(&settings, self.seed),
+        };
         let mut out = io::BufWriter::new(io::stdout().lock());
         let written = match self.format {
             Format::Table => self.print(&tables, &mut out),
@@ -77,6 +89,9 @@ impl Tables {
             let end = if byte % 8 == 7 { "\n" } else { "" };
             write!(out, "  {word:08x}{end}")?;
         }
+        if self.hash == HashMode::Keyed {
+            writeln!(out, "\nkeyed: the words are a secret, of fingerprint {:016x}", tables.hash.fingerprint)?;
+        }
         Ok(())
     }
 
@@ -94,9 +109,15 @@ impl Tables {
             tables.rank.iter().map(|e| json!({"value": e.value, "prefix_length": e.prefix_length, "level": e.level})).collect();
         let tabulation: Vec<_> = tables.tabulation.tables().iter().map(|words| words.to_vec()).collect();
         let used = self.hash == HashMode::Tabulated;
+        let hash = match self.hash {
+            HashMode::Crc32 | HashMode::Tabulated => {
+                json!({ "mode": self.hash.name(), "seed": tables.hash.seed, "polynomial": format!("{:#010x}", tables.hash.polynomial) })
+            }
+            HashMode::Keyed => json!({ "mode": self.hash.name(), "fingerprint": format!("{:016x}", tables.hash.fingerprint) }),
+        };
         let all = json!({
             "registers": self.registers.registers(),
-            "hash": { "mode": self.hash.name(), "seed": tables.hash.seed, "polynomial": format!("{:#010x}", tables.hash.polynomial) },
+            "hash": hash,
             "rank": { "bits": self.registers.rank_bits(), "default_level": self.registers.max_level(), "entries": rank },
             "tabulation": used.then_some(tabulation),
         });

@@ -281,6 +281,11 @@ impl PortSpec {
     pub(crate) fn is_dpdk(&self) -> bool {
         matches!(self, PortSpec::Dpdk(_))
     }
+
+    /// Whether its packets come from a network.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self, PortSpec::Dpdk(_) | PortSpec::AfXdp(_))
+    }
 }
 
 pub(crate) fn port(text: &str) -> Result<PortSpec, String> {

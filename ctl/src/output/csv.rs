@@ -3,7 +3,7 @@
 use crate::controller::Sink;
 use crate::estimate::heavy::KeyText;
 use crate::record::{Entropy, Kind, Record};
-use flowgauge_core::ENTROPIES;
+use flowgauge_core::{ENTROPIES, HashIdentity, HashMode};
 use std::io::{self, Write};
 
 const HEADER: &str = "time,window_id,ground_truth,estimate,low,high,record,packets,bytes,ipv4_packets,ipv6_packets,non_ip,truncated,\
@@ -48,7 +48,7 @@ impl<W: Write> Sink for Csv<W> {
                 write!(self.writer, "{truth},{},{},{}", estimate.value, estimate.low, estimate.high)?;
                 let hash = cardinality.hash;
                 let registers = cardinality.levels.len().to_string();
-                (cardinality.key.name(), cardinality.estimator, format!("{}/{}", hash.mode.name(), hash.seed), registers)
+                (cardinality.key.name(), cardinality.estimator, hash_name(&hash), registers)
             }
             None => {
                 write!(self.writer, ",,,")?;
@@ -97,4 +97,11 @@ impl<W: Write> Sink for Csv<W> {
 /// RFC 4180 §2: a field with commas, quotes or line breaks is quoted.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+}
+
+fn hash_name(hash: &HashIdentity) -> String {
+    match hash.mode {
+        HashMode::Crc32 | HashMode::Tabulated => format!("{}/{}", hash.mode.name(), hash.seed),
+        HashMode::Keyed => format!("{}/{:016x}", hash.mode.name(), hash.fingerprint),
+    }
 }

@@ -4,7 +4,7 @@ use crate::controller::Sink;
 use crate::estimate::entropy::alarm::Verdict;
 use crate::estimate::heavy::KeyText;
 use crate::record::{Alarm, Cardinality, Entropy, Frequency, Heavy, Kind, Membership, Record, Sketched};
-use flowgauge_core::{FlowKey, HashIdentity, KeyKind};
+use flowgauge_core::{FlowKey, HashIdentity, HashMode, KeyKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -195,8 +195,12 @@ struct UsualLine {
 #[derive(Serialize)]
 struct HashLine {
     mode: &'static str,
-    polynomial: String,
-    seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    polynomial: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<String>,
 }
 
 impl<'a> From<&'a Record> for Line<'a> {
@@ -257,7 +261,13 @@ impl From<&Cardinality> for CardinalityLine {
 
 impl From<&HashIdentity> for HashLine {
     fn from(hash: &HashIdentity) -> Self {
-        HashLine { mode: hash.mode.name(), polynomial: format!("{:#010x}", hash.polynomial), seed: hash.seed }
+        let keyed = hash.mode == HashMode::Keyed;
+        HashLine {
+            mode: hash.mode.name(),
+            polynomial: (!keyed).then(|| format!("{:#010x}", hash.polynomial)),
+            seed: (!keyed).then_some(hash.seed),
+            fingerprint: keyed.then(|| format!("{:016x}", hash.fingerprint)),
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use crate::estimate::cardinality::Estimate;
 use crate::estimate::heavy::{Flow, KeyText};
 use crate::record::{Alarm, Cardinality, Entropy, Heavy, Kind, Record};
 use anstyle::{AnsiColor, Style};
-use flowgauge_core::KeyKind;
 use flowgauge_core::heavy::Unit;
+use flowgauge_core::{HashMode, KeyKind};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
@@ -304,8 +304,10 @@ impl<W: Write> Table<W> {
                 let registers = counted(cardinality.levels.len() as u64, "register");
                 let mut phrases =
                     vec![format!("estimator {}", cardinality.estimator), registers, format!("hash {}", hash.mode.name())];
-                if hash.seed != 0 {
-                    phrases.push(format!("seed {}", hash.seed));
+                match hash.mode {
+                    HashMode::Crc32 => {}
+                    HashMode::Tabulated => phrases.push(format!("seed {}", hash.seed)),
+                    HashMode::Keyed => phrases.push(format!("key {:016x}", hash.fingerprint)),
                 }
                 push_line(text, &below(&phrases));
             }

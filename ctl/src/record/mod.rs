@@ -7,7 +7,7 @@ use flowgauge_dataplane::{Losses, Snapshot};
 
 mod sketches;
 
-pub use sketches::{Alarm, Entropy, Frequency, Heavy, Membership, Report, Sketched, can_watch};
+pub use sketches::{Alarm, Entropy, Frequency, Heavy, Membership, Report, Rows, Sketched, can_watch};
 
 /// Which kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use crate::estimate::{entropy, frequency, membership};
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::membership::FilterShape;
 use flowgauge_core::sketch::{self, Mode};
-use flowgauge_core::{FlowKey, HashIdentity, HashMode, KeyKind, Settings, Shape, SketchKind, Tabulation, WideBank, WideSketch};
-use flowgauge_dataplane::Snapshot;
+use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, Shape, SketchKind, Tabulation, WideBank, WideSketch};
+use flowgauge_dataplane::{Snapshot, Tables};
 
 /// What to tell of flows.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,15 +41,29 @@ pub struct Sketched {
 }
 
 impl Sketched {
-    fn new(settings: &sketch::Settings, seed: u64) -> Option<Self> {
+    fn new(settings: &sketch::Settings, hash: HashIdentity) -> Option<Self> {
         let sketch::Settings { mode, key, shape } = *settings;
-        Some(Sketched { key, kind: mode.sketch()?, shape, hash: row_hash(seed) })
+        Some(Sketched { key, kind: mode.sketch()?, shape, hash })
     }
 }
 
-/// Rows are always tabulated: a linear hash would let the same flows meet in every row.
-fn row_hash(seed: u64) -> HashIdentity {
-    HashIdentity::new(HashMode::Tabulated, seed)
+/// How the rows of sketches and filters are hashed.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    hash: HashIdentity,
+    tabulation: Box<Tabulation>,
+}
+
+impl Rows {
+    /// As a dataplane with these tables does.
+    #[must_use]
+    pub fn new(tables: &Tables) -> Self {
+        Rows { hash: tables.row_hash(), tabulation: Box::new(tables.tabulation.clone()) }
+    }
+
+    fn signature(&self, key: &FlowKey) -> u32 {
+        self.hash.mode.signature(key, &self.tabulation)
+    }
 }
 
 /// How a record's packets are spread over flows.
@@ -66,13 +80,13 @@ pub struct Entropy {
 impl Entropy {
     /// The entropies of a snapshot.
     #[must_use]
-    pub fn of(snapshot: &Snapshot, settings: &Settings, seed: u64) -> Vec<Self> {
+    pub fn of(snapshot: &Snapshot, settings: &Settings, rows: &Rows) -> Vec<Self> {
         let counters = &snapshot.bank.counters;
         let packets = counters.ipv4.wrapping_add(counters.ipv6);
         let truths = snapshot.truth.map(|truth| truth.entropy).unwrap_or_default();
         let parts = settings.entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches).zip(truths);
         let entropy = |(((settings, of_bank), cells), truth): (((&sketch::Settings, &flowgauge_core::Entropy), &WideSketch), _)| {
-            let sketch = Sketched::new(settings, seed)?;
+            let sketch = Sketched::new(settings, rows.hash)?;
             let estimate = entropy::estimate(packets, of_bank.sum, cells, sketch.shape, sketch.kind);
             Some(Entropy { sketch, estimate, truth })
         };
@@ -94,11 +108,12 @@ pub struct Frequency {
 impl Frequency {
     /// What a bank holds of the flows that are asked for.
     #[must_use]
-    pub fn of(bank: &WideBank, settings: &Settings, report: &Report, tabulation: &Tabulation, seed: u64) -> Option<Self> {
-        let sketch = Sketched::new(&settings.frequency, seed)?;
+    pub fn of(bank: &WideBank, settings: &Settings, report: &Report, rows: &Rows) -> Option<Self> {
+        let sketch = Sketched::new(&settings.frequency, rows.hash)?;
         let Sketched { kind, shape, .. } = sketch;
         let counted = bank.counters.ipv4.wrapping_add(bank.counters.ipv6);
-        let packets = |key: &FlowKey| frequency::estimate(&bank.frequency, kind, shape, crc(key), tabulation, counted);
+        let packets =
+            |key: &FlowKey| frequency::estimate(&bank.frequency, kind, shape, rows.signature(key), &rows.tabulation, counted);
         let flows = asked(report, sketch.key).map(|key| (*key, packets(key))).collect();
         Some(Frequency { sketch, flows, full_counters: bank.frequency.full(shape) })
     }
@@ -122,13 +137,13 @@ pub struct Membership {
 impl Membership {
     /// What a bank remembers of the flows that are asked for.
     #[must_use]
-    pub fn of(bank: &WideBank, settings: &Settings, report: &Report, tabulation: &Tabulation, seed: u64) -> Option<Self> {
+    pub fn of(bank: &WideBank, settings: &Settings, report: &Report, rows: &Rows) -> Option<Self> {
         let flowgauge_core::membership::Settings { on, key, shape } = settings.membership;
-        let seen = |key: &FlowKey| bank.membership.contains(shape, crc(key), tabulation);
+        let seen = |key: &FlowKey| bank.membership.contains(shape, rows.signature(key), &rows.tabulation);
         on.then(|| Membership {
             key,
             shape,
-            hash: row_hash(seed),
+            hash: rows.hash,
             false_positive: membership::false_positive(&bank.membership, shape),
             flows: asked(report, key).map(|key| (*key, seen(key))).collect(),
         })
@@ -187,10 +202,6 @@ impl Alarm {
     pub fn raised(&self) -> bool {
         self.verdict == Verdict::Raised
     }
-}
-
-fn crc(key: &FlowKey) -> u32 {
-    flowgauge_core::hash::crc32(key.as_bytes())
 }
 
 /// The flows that are asked for and are keys of this kind.

@@ -1,7 +1,7 @@
 //! Flow keys: which packets belong to one flow.
 
 use crate::frame::Frame;
-use crate::hash::Crc32;
+use crate::hash::{Crc32, HashMode, Multilinear, Tabulation};
 use crate::parse::{Packet, Transport, transport};
 
 /// Which fields make a flow. Bytes are in network order, fields in the order named.
@@ -41,6 +41,50 @@ impl KeyKind {
             KeyKind::Src | KeyKind::Dst => [4, 16],
             KeyKind::SrcDst => [8, 32],
             KeyKind::FiveTuple => [13, 37],
+        }
+    }
+
+    /// The signature of a packet's key: 32 bits that all measurements are made with.
+    #[inline(always)]
+    pub fn signature<F: Frame + ?Sized>(self, hash: HashMode, tabulation: &Tabulation, frame: &F, packet: &Packet<'_>) -> u32 {
+        match hash {
+            HashMode::Crc32 | HashMode::Tabulated => self.crc32(frame, packet),
+            HashMode::Keyed => self.multilinear(tabulation.multilinear(), frame, packet),
+        }
+    }
+
+    /// The same, with a kind of signature that the compiler knows.
+    #[inline(always)]
+    pub(crate) fn signature_of<const KEYED: bool, F: Frame + ?Sized>(
+        self,
+        tabulation: &Tabulation,
+        frame: &F,
+        packet: &Packet<'_>,
+    ) -> u32 {
+        if KEYED { self.multilinear(tabulation.multilinear(), frame, packet) } else { self.crc32(frame, packet) }
+    }
+
+    #[inline(always)]
+    fn multilinear<F: Frame + ?Sized>(self, words: &Multilinear, frame: &F, packet: &Packet<'_>) -> u32 {
+        match (self, packet) {
+            (KeyKind::Src, Packet::V4(ip)) => words.ipv4([ip.src()]),
+            (KeyKind::Dst, Packet::V4(ip)) => words.ipv4([ip.dst()]),
+            (KeyKind::SrcDst, Packet::V4(ip)) => words.ipv4([ip.src(), ip.dst()]),
+            (KeyKind::FiveTuple, Packet::V4(ip)) => {
+                let Transport { protocol, ports } = transport(frame, packet);
+                words.ipv4([ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]])
+            }
+            (KeyKind::Src, Packet::V6(ip)) => words.ipv6(ip.src()),
+            (KeyKind::Dst, Packet::V6(ip)) => words.ipv6(ip.dst()),
+            (KeyKind::SrcDst, Packet::V6(ip)) => {
+                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                words.ipv6([s0, s1, s2, s3, d0, d1, d2, d3])
+            }
+            (KeyKind::FiveTuple, Packet::V6(ip)) => {
+                let Transport { protocol, ports } = transport(frame, packet);
+                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                words.ipv6([s0, s1, s2, s3, d0, d1, d2, d3, ports, [protocol, 0, 0, 0]])
+            }
         }
     }
 

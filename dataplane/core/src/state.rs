@@ -314,14 +314,19 @@ impl Active<'_> {
     /// Counts one frame.
     #[inline(always)]
     pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, arrival: Arrival<impl Packets>) {
-        if let Some(observation) = self.observe(context, link, frame, arrival) {
+        let observation = match context.settings.cardinality.hash {
+            HashMode::Crc32 | HashMode::Tabulated => self.observe::<false, F, _>(context, link, frame, arrival),
+            HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, arrival),
+        };
+        if let Some(observation) = observation {
             self.measure(context, &[observation]);
         }
     }
 
-    /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet.
+    /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet. `KEYED` says
+    /// whether the settings' hash is the keyed one: code for one kind of signature takes fewer registers, and no packet has to ask.
     #[inline(always)]
-    pub fn observe<F: Frame + ?Sized, P: Packets>(
+    pub fn observe<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
         context: &Context<'_>,
         link: Link,
@@ -342,11 +347,11 @@ impl Active<'_> {
         Some(match packet {
             Packet::V4(_) => {
                 bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(packets);
-                Observation::of(&context.settings, frame, &packet, arrival)
+                Observation::of::<KEYED, _>(context, frame, &packet, arrival)
             }
             Packet::V6(_) => {
                 bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(packets);
-                Observation::of(&context.settings, frame, &packet, arrival)
+                Observation::of::<KEYED, _>(context, frame, &packet, arrival)
             }
         })
     }
@@ -361,10 +366,7 @@ impl Active<'_> {
         let (sharing, own) = (sharing.of(counted), Sharing::Alone.of(counted));
         // By value: a reference to what may be constants would keep the compiler from seeing them.
         let Settings { cardinality, entropy, frequency, membership, heavy, .. } = *settings;
-        let hash = |crc| match cardinality.hash {
-            HashMode::Crc32 => crc,
-            HashMode::Tabulated => tabulation.hash(crc),
-        };
+        let hash = |signature| cardinality.hash.hash(signature, tabulation);
         match cardinality.mode {
             Mode::Off => {}
             Mode::Windowed => {
@@ -424,7 +426,7 @@ impl Active<'_> {
 /// What measurements have to know of a packet: of its keys those that are used, each made once, however many measurements are by it.
 #[derive(Clone, Copy)]
 pub struct Observation<P = One> {
-    /// CRCs of keys.
+    /// Signatures of keys.
     src: u32,
     dst: u32,
     src_dst: u32,
@@ -442,14 +444,21 @@ impl Observation {
 
 impl<P: Packets> Observation<P> {
     #[inline(always)]
-    fn of<F: Frame + ?Sized>(settings: &Settings, frame: &F, packet: &Packet<'_>, arrival: Arrival<P>) -> Self {
-        let crc = |key: KeyKind| if settings.uses(key) { key.crc32(frame, packet) } else { 0 };
+    fn of<const KEYED: bool, F: Frame + ?Sized>(
+        context: &Context<'_>,
+        frame: &F,
+        packet: &Packet<'_>,
+        arrival: Arrival<P>,
+    ) -> Self {
+        let settings = &context.settings;
+        let signature =
+            |key: KeyKind| if settings.uses(key) { key.signature_of::<KEYED, F>(context.tabulation, frame, packet) } else { 0 };
         let heavy = &settings.heavy;
         Observation {
-            src: crc(KeyKind::Src),
-            dst: crc(KeyKind::Dst),
-            src_dst: crc(KeyKind::SrcDst),
-            five_tuple: crc(KeyKind::FiveTuple),
+            src: signature(KeyKind::Src),
+            dst: signature(KeyKind::Dst),
+            src_dst: signature(KeyKind::SrcDst),
+            five_tuple: signature(KeyKind::FiveTuple),
             arrival,
             heavy: if heavy.algorithm == Algorithm::Off { FlowKey::EMPTY } else { heavy.key.extract(frame, packet) },
         }

@@ -1,9 +1,9 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
 use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Part, Snapshot, Status, Tables};
-use flowgauge_core::Settings;
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
+use flowgauge_core::{HashMode, Settings};
 use serde_json::{Value, json};
 use std::fmt::{LowerHex, Write as _};
 use std::io::Write;
@@ -52,9 +52,12 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         });
         let frequencies = (frequency.mode != Mode::Off).then(|| hex(snapshot.bank.frequency.cells(frequency.shape), 16));
         let filter = membership.on.then(|| hex(snapshot.bank.membership.words(membership.shape), 16));
+        // Signatures next to their keys would give the secret of a keyed hash away.
+        let told = cardinality.hash != HashMode::Keyed;
         let table = (heavy.algorithm != Algorithm::Off).then(|| {
             let slots = snapshot.bank.heavy.slot_entries(heavy).map(|Entry { signature, key, count, inherited }| {
-                json!({ "signature": format!("{signature:08x}"), "key": hex(key.as_bytes(), 2), "count": count, "inherited": inherited })
+                let signature = told.then(|| format!("{signature:08x}"));
+                json!({ "signature": signature, "key": hex(key.as_bytes(), 2), "count": count, "inherited": inherited })
             });
             json!({ "packets": snapshot.bank.heavy.packets(), "total": snapshot.bank.heavy.total(), "slots": slots.collect::<Vec<_>>() })
         });
@@ -101,7 +104,12 @@ fn losses(losses: &Losses) -> Value {
 }
 
 fn hash(identity: &flowgauge_core::HashIdentity) -> Value {
-    json!({ "mode": identity.mode.name(), "polynomial": format!("{:#010x}", identity.polynomial), "seed": identity.seed })
+    match identity.mode {
+        HashMode::Crc32 | HashMode::Tabulated => {
+            json!({ "mode": identity.mode.name(), "polynomial": format!("{:#010x}", identity.polynomial), "seed": identity.seed })
+        }
+        HashMode::Keyed => json!({ "mode": identity.mode.name(), "fingerprint": format!("{:016x}", identity.fingerprint) }),
+    }
 }
 
 fn outcome<T>(result: &Result<T, Error>, describe: impl FnOnce(&T) -> Value) -> Value {

@@ -21,7 +21,7 @@ pub(super) const WORDS: usize = 4;
 /// A group of fewer keys is cheaper one by one.
 const FEW: usize = 40;
 
-/// Keys of IPv4 packets, word by word as they are in memory.
+/// Keys of IPv4 packets, word by word as they are in memory; with a keyed hash the first words are their signatures, and the others unused.
 #[repr(C, align(64))]
 pub(super) struct Keys {
     pub(super) words: [[u32; CAPACITY]; WORDS],
@@ -101,7 +101,7 @@ impl Batch {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(length as u64);
         let cardinality::Settings { hash, precision, .. } = self.cardinality;
         let few = if length % GROUP < FEW { length % GROUP } else { 0 };
-        (length - few..length).for_each(|at| raise(bank, hash, precision, self.crc(at), tabulation));
+        (length - few..length).for_each(|at| raise(bank, hash, precision, self.signature(at), tabulation));
         // Groups are whole: a key that comes again raises nothing.
         let groups = (length - few).div_ceil(GROUP);
         for word in &mut self.keys.words {
@@ -119,7 +119,10 @@ impl Batch {
         }
     }
 
-    fn crc(&self, at: usize) -> u32 {
+    fn signature(&self, at: usize) -> u32 {
+        if self.cardinality.hash == HashMode::Keyed {
+            return self.keys.words[0][at];
+        }
         let [first, second, third, [protocol, ..]] = [0, 1, 2, 3].map(|word: usize| self.keys.words[word][at].to_le_bytes());
         let crc = match self.cardinality.key {
             KeyKind::Src | KeyKind::Dst => Crc32::new().words([first]),
@@ -131,12 +134,8 @@ impl Batch {
 }
 
 #[inline(always)]
-fn raise(bank: &mut Bank, hash: HashMode, precision: Precision, crc: u32, tabulation: &Tabulation) {
-    let hash = match hash {
-        HashMode::Crc32 => crc,
-        HashMode::Tabulated => tabulation.hash(crc),
-    };
-    bank.cardinality.update(hash, precision);
+fn raise(bank: &mut Bank, hash: HashMode, precision: Precision, signature: u32, tabulation: &Tabulation) {
+    bank.cardinality.update(hash.hash(signature, tabulation), precision);
 }
 
 /// Frames of no flow, and of links but Ethernet. What it takes fits into registers: nobody else sees where a filling or a frame is, or
@@ -160,7 +159,7 @@ fn raise_alone(bank: &mut Bank, context: &Context<'_>, bytes: &[u8], packet: &Pa
     };
     *of_family = of_family.wrapping_add(1);
     let cardinality::Settings { key, hash, precision, .. } = context.settings.cardinality;
-    raise(bank, hash, precision, key.crc32(bytes, packet), context.tabulation);
+    raise(bank, hash, precision, key.signature(hash, context.tabulation, bytes, packet), context.tabulation);
 }
 
 impl Filling<'_> {
@@ -186,12 +185,15 @@ impl Filling<'_> {
                 let bank = &mut *self.active.bank;
                 bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(1);
                 let precision = self.context.settings.cardinality.precision;
-                return raise(bank, hash, precision, key.crc32(bytes, &packet), self.context.tabulation);
+                let tabulation = self.context.tabulation;
+                return raise(bank, hash, precision, key.signature(hash, tabulation, bytes, &packet), tabulation);
             }
         };
         let [first, second, third, fourth] = &mut self.batch.keys.words;
         let at = self.length & (CAPACITY - 1);
         match key {
+            // Products of 64 bits are quicker one by one than as vectors, and a signature takes less room than its key.
+            _ if hash == HashMode::Keyed => first[at] = key.signature(hash, self.context.tabulation, bytes, &packet),
             KeyKind::Src => first[at] = u32::from_le_bytes(ip.src()),
             KeyKind::Dst => first[at] = u32::from_le_bytes(ip.dst()),
             KeyKind::SrcDst => {

@@ -23,14 +23,14 @@ impl Default for Passes {
 }
 
 impl Passes {
-    /// Counts a frame as [`Active::record`] does, now or with the next [`flush`](Self::flush).
+    /// Counts a frame as [`Active::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Active::observe`] has it.
     #[inline(always)]
-    pub fn record(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
+    pub fn record<const KEYED: bool>(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
         // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
         let observation = if frame.link == Link::Ethernet {
-            active.observe(context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, slot))
+            active.observe::<KEYED, _, _>(context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, slot))
         } else {
-            observe_unlikely(active, context, frame, slot)
+            observe_unlikely::<KEYED>(active, context, frame, slot)
         };
         if let (Some(observation), Some(free)) = (observation, self.observations.get_mut(self.length)) {
             *free = observation;
@@ -51,8 +51,13 @@ impl Passes {
 
 #[cold]
 #[inline(never)]
-fn observe_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) -> Option<Observation> {
-    active.observe(context, frame.link, frame.bytes, Arrival::new(frame.wire_length, slot))
+fn observe_unlikely<const KEYED: bool>(
+    active: &mut Active<'_>,
+    context: &Context<'_>,
+    frame: &Frame<'_>,
+    slot: u32,
+) -> Option<Observation> {
+    active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, Arrival::new(frame.wire_length, slot))
 }
 
 #[cfg(test)]
@@ -63,7 +68,7 @@ mod tests {
     use flowgauge_core::cardinality::Mode;
     use flowgauge_core::heavy::{self, Algorithm};
     use flowgauge_core::sketch::{self, Shape, SketchKind};
-    use flowgauge_core::{KeyKind, Settings, Shared, Sharing, State, Tabulation, membership};
+    use flowgauge_core::{HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, membership};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -90,7 +95,13 @@ mod tests {
         let tabulation = Tabulation::from_seed(7);
         let mut random = ChaCha8Rng::seed_from_u64(2);
         let packets: Vec<(Vec<u8>, Link)> = (0..512).map(|_| packet(&mut random)).collect();
-        for settings in settings() {
+        let of_each_hash = |hash| {
+            settings().map(move |mut settings| {
+                settings.cardinality.hash = hash;
+                settings
+            })
+        };
+        for settings in [HashMode::Tabulated, HashMode::Keyed].into_iter().flat_map(of_each_hash) {
             let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
             let (one_by_one_shared, shared) = (Shared::boxed(), Shared::boxed());
             let (mut one_by_one, mut in_passes) = (State::boxed(), State::boxed());
@@ -106,7 +117,11 @@ mod tests {
                         bytes.as_slice(),
                         Arrival::new(wire_length, slot),
                     );
-                    passes.record(&mut active, &context, &Frame { bytes, wire_length, timestamp: 0, link: *link }, slot);
+                    let frame = Frame { bytes, wire_length, timestamp: 0, link: *link };
+                    match settings.cardinality.hash {
+                        HashMode::Keyed => passes.record::<true>(&mut active, &context, &frame, slot),
+                        HashMode::Crc32 | HashMode::Tabulated => passes.record::<false>(&mut active, &context, &frame, slot),
+                    }
                 }
                 passes.flush(&mut active, &context);
                 assert!(one_by_one == in_passes, "{settings:?}, after a batch of {length}");

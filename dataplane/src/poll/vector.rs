@@ -20,6 +20,9 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
+/// Words of a key that is a signature already.
+const SIGNATURES: usize = 0;
+
 /// By byte of a word, then by byte of the CRC: the matrix from one to the other.
 type Matrices = [[u64; 4]; 4];
 
@@ -66,6 +69,7 @@ impl Vectors {
                 (KeyKind::SrcDst, HashMode::Tabulated) => self.split_words::<2, true>(keys, groups, places),
                 (KeyKind::FiveTuple, HashMode::Crc32) => self.split_words::<4, false>(keys, groups, places),
                 (KeyKind::FiveTuple, HashMode::Tabulated) => self.split_words::<4, true>(keys, groups, places),
+                (_, HashMode::Keyed) => self.split_words::<SIGNATURES, true>(keys, groups, places),
             }
         }
     }
@@ -73,6 +77,10 @@ impl Vectors {
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
     fn split_words<const USED: usize, const TABULATED: bool>(&self, keys: &Keys, groups: usize, places: &mut Places) {
         for group in 0..groups.min(CAPACITY / GROUP) {
+            if USED == SIGNATURES {
+                self.place(self.tabulated(planes(&keys.words[0], group)), group, places);
+                continue;
+            }
             let mut crc = self.constant.map(|byte| _mm512_set1_epi8(byte as i8));
             for (word, matrices) in keys.words.iter().zip(&self.matrices).take(USED) {
                 for (plane, matrices) in planes(word, group).into_iter().zip(matrices) {
@@ -89,9 +97,9 @@ impl Vectors {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn tabulated(&self, crc: [__m512i; 4]) -> [__m512i; 4] {
+    fn tabulated(&self, signature: [__m512i; 4]) -> [__m512i; 4] {
         let mut hash = [_mm512_setzero_si512(); 4];
-        for (byte, tables) in crc.into_iter().zip(&self.tables.0) {
+        for (byte, tables) in signature.into_iter().zip(&self.tables.0) {
             let upper = _mm512_movepi8_mask(byte);
             for (hash, [t0, t1, t2, t3]) in hash.iter_mut().zip(tables) {
                 let low = _mm512_maskz_permutex2var_epi8(!upper, load(t0), byte, load(t1));

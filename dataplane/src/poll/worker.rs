@@ -38,7 +38,7 @@ pub(super) struct Worker<P> {
 }
 
 /// What the compiler makes code of its own for: a windowed count with this key and hash.
-const SPECIAL: [(KeyKind, HashMode); 8] = [
+const SPECIAL: [(KeyKind, HashMode); 12] = [
     (KeyKind::Src, HashMode::Crc32),
     (KeyKind::Src, HashMode::Tabulated),
     (KeyKind::Dst, HashMode::Crc32),
@@ -47,6 +47,10 @@ const SPECIAL: [(KeyKind, HashMode); 8] = [
     (KeyKind::SrcDst, HashMode::Tabulated),
     (KeyKind::FiveTuple, HashMode::Crc32),
     (KeyKind::FiveTuple, HashMode::Tabulated),
+    (KeyKind::Src, HashMode::Keyed),
+    (KeyKind::Dst, HashMode::Keyed),
+    (KeyKind::SrcDst, HashMode::Keyed),
+    (KeyKind::FiveTuple, HashMode::Keyed),
 ];
 
 impl<P: Port> Worker<P> {
@@ -82,12 +86,16 @@ impl<P: Port> Worker<P> {
     /// Chooses the code for these settings once, so that no packet has to.
     fn receiver(&self) -> fn(&mut Self) -> Received {
         let cardinality = self.settings.cardinality;
+        let passes = match cardinality.hash {
+            HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<false>,
+            HashMode::Keyed => Self::receive_passes::<true>,
+        };
         if cardinality.mode != Mode::Windowed
             || self.settings.beyond_cardinality()
             || self.settings.headers.inner
             || self.truth.is_some()
         {
-            return Self::receive_passes;
+            return passes;
         }
         match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
             Some(0) => self.special::<0>(),
@@ -98,7 +106,11 @@ impl<P: Port> Worker<P> {
             Some(5) => self.special::<5>(),
             Some(6) => self.special::<6>(),
             Some(7) => self.special::<7>(),
-            _ => Self::receive_passes,
+            Some(8) => self.special::<8>(),
+            Some(9) => self.special::<9>(),
+            Some(10) => self.special::<10>(),
+            Some(11) => self.special::<11>(),
+            _ => passes,
         }
     }
 
@@ -138,8 +150,8 @@ impl<P: Port> Worker<P> {
         })
     }
 
-    /// Counts one batch of the port, whatever is on.
-    fn receive_passes(&mut self) -> Received {
+    /// Counts one batch of the port, whatever is on; `KEYED` as [`Passes::record`] has it.
+    fn receive_passes<const KEYED: bool>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context { settings, tabulation, sharing };
         let live = (self.gate.pace() != Pace::Trace).then(unix_time);
@@ -149,7 +161,7 @@ impl<P: Port> Worker<P> {
         let (slots, keys, passes) = (&mut self.slots, &mut self.keys, &mut self.passes);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
             let timestamp = live.unwrap_or(frame.timestamp);
-            passes.record(&mut active, &context, &frame, slots.slot(timestamp));
+            passes.record::<KEYED>(&mut active, &context, &frame, slots.slot(timestamp));
             if let Some(truth) = truth
                 && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {

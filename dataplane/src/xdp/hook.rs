@@ -4,7 +4,7 @@ use super::device::{self, Counted, DeviceCounters};
 use super::link::{Hooks, Link};
 use super::mapped::{Cores, Sketches};
 use super::object::{self, Globals, NoteArray, Plain};
-use super::pins::{self, Found, Identity, Note, Pins};
+use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
 use crate::Event;
@@ -185,7 +185,8 @@ fn identity(options: &Options, tables: &Tables) -> Identity {
         seconds * 1_000_000_000 + nanoseconds
     });
     let Options { settings, slot_ns, .. } = *options;
-    Identity { settings, seed: tables.seed, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
+    let secret = Secret::new(tables.key.as_ref());
+    Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
 }
 
 /// Loads the object; it counts in the memory of the pins, if there are any.

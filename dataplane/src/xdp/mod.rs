@@ -26,7 +26,7 @@ pub use device::{DeviceCounters, link_of, merged};
 pub use grace::Wait;
 pub use inject::{Injector, Offload};
 pub use live::LiveSender;
-pub use pins::{DIRECTORY, Left, MOUNT, detach, left, supported};
+pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
 pub use sender::Sender;
 
 use crate::capabilities::{Capabilities, Direction};

@@ -5,12 +5,15 @@ use super::pins::Note;
 use super::redirect::QUEUES;
 use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
-use flowgauge_core::hash::BLOCKS;
-use flowgauge_core::{Settings, Tabulation, sketch};
+use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
+use flowgauge_core::{HashMode, Settings, Tabulation, sketch};
 use std::path::PathBuf;
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge.o"));
+
+/// The same programs for keyed hashes.
+static KEYED_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge-keyed.o"));
 
 /// The same for AF_XDP sockets: kernels without them could not make its map.
 static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/redirect.o"));
@@ -67,7 +70,7 @@ pub(super) struct Globals<'a> {
 /// sketches to count in, instead of new ones.
 pub(super) fn load(globals: &Globals<'_>, cpus: usize, arrays: Option<&[PathBuf; 2]>) -> Result<Ebpf, EbpfError> {
     const { assert!(size_of::<Settings>() == 7 * size_of::<sketch::Settings>(), "bytes, without padding") };
-    const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS), "no padding") };
+    const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS) + 8 * MULTILINEAR_WORDS, "no padding") };
     let settings = Plain(globals.settings);
     let start = (&raw const *globals.tabulation).cast::<u8>();
     // SAFETY: integers without padding, as just checked, which live as long as `globals`.
@@ -84,7 +87,7 @@ pub(super) fn load(globals: &Globals<'_>, cpus: usize, arrays: Option<&[PathBuf;
         .override_global("VERDICT", &globals.verdict, true)
         .override_global("LEAVES", &u32::from(globals.leaves), true)
         .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
-        .load(OBJECT)
+        .load(if globals.settings.cardinality.hash == HashMode::Keyed { KEYED_OBJECT } else { OBJECT })
 }
 
 /// Loads the sender, whose packets have `sources` different source addresses.

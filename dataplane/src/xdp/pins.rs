@@ -21,6 +21,7 @@ use super::link::{self, Link};
 use super::object::{NoteArray, Plain};
 use crate::capabilities::Direction;
 use crate::error::Error;
+use crate::hash_key::HashKey;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
 use flowgauge_core::cardinality::{self, Mode};
@@ -57,6 +58,8 @@ pub(super) struct Note {
     /// What the interface was called when counting began, with zeros behind.
     interface: [u8; NAME],
     seed: u64,
+    /// The secret of a keyed hash, which only root can read here: the file system gives pins to their owner alone.
+    secret: Secret,
     slot_ns: u64,
     /// As in the programs' global of that name.
     boot_ns: u64,
@@ -74,11 +77,39 @@ pub(super) struct Note {
     pub(super) gaps: u64,
 }
 
+/// A key of 32 bytes; zero for none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Secret([u64; 4]);
+
+impl Secret {
+    pub(super) fn new(key: Option<&HashKey>) -> Self {
+        let mut words = [0; 4];
+        let bytes = key.map_or([0; 32], HashKey::to_bytes);
+        words.iter_mut().zip(bytes.as_chunks().0).for_each(|(word, bytes)| *word = u64::from_ne_bytes(*bytes));
+        Secret(words)
+    }
+
+    fn key(self) -> Option<HashKey> {
+        let mut bytes = [0; 32];
+        bytes.as_chunks_mut().0.iter_mut().zip(self.0).for_each(|(bytes, word)| *bytes = word.to_ne_bytes());
+        (self.0 != [0; 4]).then(|| HashKey::from_bytes(bytes))
+    }
+}
+
+/// Tells the fingerprint alone.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.key().fmt(f)
+    }
+}
+
 /// What a controller wants to count, or finds counted.
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
     pub(super) settings: Settings,
     pub(super) seed: u64,
+    pub(super) secret: Secret,
     pub(super) slot_ns: u64,
     pub(super) boot_ns: u64,
 }
@@ -96,6 +127,7 @@ impl Note {
             others: others(&identity.settings),
             interface: named_in_bytes(interface),
             seed: identity.seed,
+            secret: identity.secret,
             slot_ns: identity.slot_ns,
             boot_ns: identity.boot_ns,
             network_namespace: network_namespace(),
@@ -164,6 +196,11 @@ impl Note {
         }
         if self.seed != wanted.seed {
             return Some(format!("it counts with --seed {}, not {}", self.seed, wanted.seed));
+        }
+        if self.secret != wanted.secret {
+            let fingerprint = |secret: Secret| secret.key().map_or(0, |key| key.fingerprint());
+            let (has, wants) = (fingerprint(self.secret), fingerprint(wanted.secret));
+            return Some(format!("it counts with another --hash-key (fingerprint {has:016x}, not {wants:016x})"));
         }
         if self.mode == Mode::Staggered as u32 {
             if self.slot_ns != wanted.slot_ns {
@@ -533,6 +570,21 @@ pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
     Ok(left)
 }
 
+/// The secret of the hash with which a process that is gone left counting at one of these places, for the one that goes on with it.
+#[must_use]
+pub fn kept_key(root: &Path, places: &[Place]) -> Option<HashKey> {
+    let spots = spots(root).unwrap_or_default();
+    let wanted = |spot: &Spot| {
+        let is = |place: &Place| place.direction == spot.direction && device::index(&place.interface) == Some(spot.index);
+        spot.is_here() && places.iter().any(is)
+    };
+    spots.into_iter().filter(|(_, spot)| wanted(spot)).find_map(|(directory, _)| {
+        let note = MapData::from_pin(directory.join(NOTE)).and_then(Map::from_map_data).ok()?;
+        let Plain(note) = NoteArray::try_from(note).ok()?.get(&0, 0).ok()?;
+        note.secret.key().filter(|_| note.version == VERSION)
+    })
+}
+
 /// Removes what is left of interfaces that had the name of this one and are gone. Gives whether there was anything.
 pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
     let mut forgotten = false;
@@ -623,7 +675,7 @@ mod tests {
 
     fn note(change: impl FnOnce(&mut Identity)) -> Note {
         let settings = Settings::default();
-        let mut identity = Identity { settings, seed: 1, slot_ns: 1000, boot_ns: 5_000 };
+        let mut identity = Identity { settings, seed: 1, secret: Secret::new(None), slot_ns: 1000, boot_ns: 5_000 };
         change(&mut identity);
         Note::new(&identity, "eth0", 3, 10)
     }
@@ -635,6 +687,8 @@ mod tests {
         assert_eq!(told(|_| {}), "");
         assert_eq!(told(|identity| identity.settings.cardinality.key = KeyKind::Dst), "it counts with --key src, not dst");
         assert_eq!(told(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
+        let other = told(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
+        assert!(other.starts_with("it counts with another --hash-key (fingerprint 0000000000000000, not "), "{other}");
         let other = told(|identity| identity.settings.cardinality.precision = Precision::MIN);
         assert_eq!(other, "it counts with --registers 2048, not 16");
         let other = told(|identity| identity.settings.cardinality.mode = Mode::Staggered);
@@ -658,6 +712,17 @@ mod tests {
         assert!(kept.rein_in(1_000));
         assert_eq!((kept.since_ns, kept.open_windows()), (3, vec![3, 3]));
         assert_eq!(kept.interface(), "eth0");
+    }
+
+    #[test]
+    fn notes_keep_a_key_and_show_its_fingerprint_alone() {
+        let key = HashKey::from_seed(7);
+        let kept = note(|identity| identity.secret = Secret::new(Some(&key)));
+        assert_eq!(kept.secret.key(), Some(key.clone()));
+        let shown = format!("{kept:?}");
+        assert!(shown.contains(&format!("{:016x}", key.fingerprint())), "{shown}");
+        assert!(kept.secret.0.iter().all(|word| !shown.contains(&word.to_string())), "{shown}");
+        assert_eq!(note(|_| {}).secret.key(), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ macro_rules! cases {
         tables_are_installed_once, no_losses_at_first }
         group! { $backend, truth: windows_and_total_for_every_key }
         group! { $backend, sketches: entropy_of_every_key_and_shape, entropies_of_sources_and_destinations,
-        frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, what_cannot_be_is_refused }
+        frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, everything_by_a_keyed_hash, what_cannot_be_is_refused }
         group! { $backend, heavy: every_algorithm, every_key }
         group! { $backend, staggered: within_one_slot, last_round_in_trace_time }
         group! { $backend, middleware: faults_neither_lose_nor_double, a_failed_sample_is_no_zero, recorder_writes_what_it_saw,

@@ -1,16 +1,21 @@
 //! What sketches must hold: written from the definitions, slowly, and sharing no code with what is under test.
 
-use crate::model::{Verdict, crc32, split_mix, verdict};
+use crate::model::{Verdict, crc32, keyed, multilinear, split_mix, verdict};
 use flowgauge_core::sketch::Mode;
-use flowgauge_core::{ENTROPIES, Settings, SketchKind};
+use flowgauge_core::{ENTROPIES, HashMode, Settings, SketchKind};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::borrow::Borrow;
 
-/// The 16 bits of each of twelve rows for a CRC: what SplitMix64 gives behind the 1024 words of registers, four tables of 256 words for
+/// The 16 bits of each of twelve rows for a key. With a CRC: what SplitMix64 gives behind the 1024 words of registers, four tables of 256 words for
 /// every four rows.
-fn row_hashes(seed: u64, crc: u32) -> Vec<u16> {
-    let word = |block: u64, table: u64, byte: u32| split_mix(seed, 1024 + (block * 4 + table) * 256 + u64::from(byte));
-    let block = |block: u64| (0..4).fold(0, |hash, table| hash ^ word(block, table, crc >> (24 - 8 * table) & 0xff));
+fn row_hashes(hash: HashMode, seed: u64, key: &[u8]) -> Vec<u16> {
+    let is_keyed = hash == HashMode::Keyed;
+    let signature = if is_keyed { multilinear(&keyed().multilinear().words(), key) } else { crc32(key) };
+    let word = |block: u64, table: u64, byte: u32| match is_keyed {
+        true => keyed().rows()[block as usize][table as usize][byte as usize],
+        false => split_mix(seed, 1024 + (block * 4 + table) * 256 + u64::from(byte)),
+    };
+    let block = |block: u64| (0..4).fold(0, |hash, table| hash ^ word(block, table, signature >> (24 - 8 * table) & 0xff));
     (0..12).map(|row| (block(row / 4) >> (16 * (row % 4))) as u16).collect()
 }
 
@@ -62,7 +67,7 @@ impl Sketches {
 
     fn add(&mut self, settings: &Settings, seed: u64, frame: &OwnedFrame) {
         let hashes = |key| match verdict(frame, key) {
-            Verdict::V4(key) | Verdict::V6(key) => Some(row_hashes(seed, crc32(&key))),
+            Verdict::V4(key) | Verdict::V6(key) => Some(row_hashes(settings.cardinality.hash, seed, &key)),
             _ => None,
         };
         for (index, entropy) in settings.entropy.iter().enumerate() {

@@ -118,7 +118,7 @@ pub struct Settings {
     pub mode: Mode,
     /// What makes a flow.
     pub key: KeyKind,
-    /// How a key is hashed.
+    /// How keys are hashed, for all measurements; where it is a CRC, rows of sketches and filters are tabulated nonetheless.
     pub hash: HashMode,
     /// How many registers are used.
     pub precision: Precision,

@@ -1,15 +1,18 @@
 //! Simple tabulation of a 32-bit value.
 
+use super::multilinear::{MULTILINEAR_WORDS, Multilinear};
+
 /// Rows that a sketch can have.
 pub const MAX_ROWS: usize = BLOCKS * ROWS_PER_BLOCK;
 
-/// Rows whose hashes one pass over the CRC's bytes gives.
+/// Rows whose hashes one pass over a signature's bytes gives.
 pub const ROWS_PER_BLOCK: usize = 4;
 
 /// Passes that the rows of the largest sketch take.
 pub const BLOCKS: usize = 3;
 
-/// Tables of 256 random words, indexed by the bytes of a CRC, `h3` being the most significant.
+/// The words that hashes are made of: tables of 256 random words, indexed by the bytes of a flow key's signature, `h3` being the most
+/// significant, and what makes the signature of a keyed hash.
 ///
 /// One set gives the hash of registers: `g = T0[h3] ^ T1[h2] ^ T2[h1] ^ T3[h0]`. Sketches of several rows need more bits than that,
 /// so there are further sets of 64-bit words, of which each gives four rows 16 bits.
@@ -20,24 +23,33 @@ pub const BLOCKS: usize = 3;
 pub struct Tabulation {
     tables: [[u32; 256]; 4],
     rows: [[[u64; 256]; 4]; BLOCKS],
+    multilinear: Multilinear,
 }
 
 impl Tabulation {
-    /// The tables of a seed: successive SplitMix64 outputs, table 0 first, index 0 first; upper halves for the hash of registers, and
-    /// after them whole outputs for the blocks of rows.
+    /// The tables of a seed: those of [successive](Self::from_stream) SplitMix64 outputs.
     ///
     /// This sequence is part of a sketch's hash identity and never changes.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut state = seed;
+        Self::from_stream(|| split_mix_64(&mut state))
+    }
+
+    /// The tables of a stream of random words, table 0 first, index 0 first: upper halves for the hash of registers, after them whole words
+    /// for the blocks of rows, and at last those of the signature of a keyed hash.
+    #[must_use]
+    pub fn from_stream(mut next: impl FnMut() -> u64) -> Self {
         let mut tabulation = Tabulation::ZERO;
         for word in tabulation.tables.iter_mut().flatten() {
-            *word = (split_mix_64(&mut state) >> 32) as u32;
+            *word = (next() >> 32) as u32;
         }
         for word in tabulation.rows.iter_mut().flatten().flatten() {
-            *word = split_mix_64(&mut state);
+            *word = next();
         }
-        tabulation
+        let mut words = [0; MULTILINEAR_WORDS];
+        words.iter_mut().for_each(|word| *word = next());
+        tabulation.with_multilinear(Multilinear::from_words(words))
     }
 
     /// Tables of zeros, for statics that are filled later.
@@ -46,7 +58,13 @@ impl Tabulation {
     /// Tables of given words, as read back from a device.
     #[must_use]
     pub const fn from_words(tables: [[u32; 256]; 4], rows: [[[u64; 256]; 4]; BLOCKS]) -> Self {
-        Tabulation { tables, rows }
+        Tabulation { tables, rows, multilinear: Multilinear::ZERO }
+    }
+
+    /// The same with another signature of a keyed hash.
+    #[must_use]
+    pub const fn with_multilinear(self, multilinear: Multilinear) -> Self {
+        Tabulation { multilinear, ..self }
     }
 
     /// The words of the hash of registers, `[table][byte]`.
@@ -61,35 +79,42 @@ impl Tabulation {
         &self.rows
     }
 
-    /// Hashes a CRC.
+    /// What makes the signature of a keyed hash.
+    #[inline(always)]
+    #[must_use]
+    pub fn multilinear(&self) -> &Multilinear {
+        &self.multilinear
+    }
+
+    /// Hashes a signature.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
-    pub fn hash(&self, crc: u32) -> u32 {
+    pub fn hash(&self, signature: u32) -> u32 {
         let [t0, t1, t2, t3] = &self.tables;
-        let [h0, h1, h2, h3] = crc.to_le_bytes();
+        let [h0, h1, h2, h3] = signature.to_le_bytes();
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 
-    /// Hashes a CRC for the four rows of a block; see [`row`].
+    /// Hashes a signature for the four rows of a block; see [`row`].
     #[inline(always)]
     #[must_use]
     #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
-    pub fn row_block(&self, crc: u32, block: usize) -> u64 {
+    pub fn row_block(&self, signature: u32, block: usize) -> u64 {
         let Some([t0, t1, t2, t3]) = self.rows.get(block) else { return 0 };
-        let [h0, h1, h2, h3] = crc.to_le_bytes();
+        let [h0, h1, h2, h3] = signature.to_le_bytes();
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 
     /// Calls `visit(row, hash)` for the first `rows` rows. A row's place is in the upper bits of its hash.
     #[inline(always)]
-    pub fn for_each_row(&self, crc: u32, rows: usize, mut visit: impl FnMut(usize, u32)) {
+    pub fn for_each_row(&self, signature: u32, rows: usize, mut visit: impl FnMut(usize, u32)) {
         let mut first = 0;
         for block in 0..BLOCKS {
             if first >= rows {
                 break;
             }
-            let hashes = self.row_block(crc, block);
+            let hashes = self.row_block(signature, block);
             for offset in 0..ROWS_PER_BLOCK {
                 let index = first.wrapping_add(offset);
                 if index >= rows {

@@ -143,7 +143,7 @@ impl Default for Settings {
 /// A packet, or several in a row that came as one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// The CRC of the packet's flow key.
+    /// The signature of the packet's flow key.
     pub signature: u32,
     /// How many there are, at least 1.
     pub packets: u32,
@@ -156,7 +156,7 @@ pub struct Item<'a> {
 /// A flow in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The CRC of the flow key.
+    /// The signature of the flow key.
     pub signature: u32,
     /// The flow key.
     pub key: FlowKey,

@@ -2,9 +2,9 @@
 
 use crate::backend::{Backend, Setup, start};
 use crate::frames::{from_source, kinds, random};
-use crate::model::{Verdict, crc32, verdict};
+use crate::model::{Verdict, crc32, keyed, multilinear, verdict};
 use flowgauge_core::heavy::{Algorithm, Entry, Item, Settings, Unit};
-use flowgauge_core::{FlowKey, Heavy, KeyKind, cardinality};
+use flowgauge_core::{FlowKey, HashMode, Heavy, KeyKind, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::collections::HashMap;
 
@@ -27,7 +27,11 @@ fn packets(frames: &[OwnedFrame], settings: &Settings) -> Vec<(FlowKey, u32)> {
 }
 
 fn check(backend: &dyn Backend, settings: Settings) {
-    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    check_hash(backend, settings, HashMode::Tabulated);
+}
+
+fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, hash, ..cardinality::Settings::DEFAULT };
     let mut setup = Setup { settings: flowgauge_core::Settings::only(off), ..Setup::default() };
     setup.settings.heavy = settings;
     let Some(mut rig) = start(backend, &setup) else { return };
@@ -40,7 +44,11 @@ fn check(backend: &dyn Backend, settings: Settings) {
         for core in backend.cores(&frames) {
             let mut table = Box::new(Heavy::new());
             for (key, bytes) in packets(&core, &settings) {
-                table.update(&settings, Item { signature: crc32(key.as_bytes()), packets: 1, bytes, key: &key });
+                let signature = match hash {
+                    HashMode::Keyed => multilinear(&keyed().multilinear().words(), key.as_bytes()),
+                    HashMode::Crc32 | HashMode::Tabulated => crc32(key.as_bytes()),
+                };
+                table.update(&settings, Item { signature, packets: 1, bytes, key: &key });
             }
             expected.merge(&table, &settings);
         }
@@ -92,7 +100,9 @@ pub fn every_key(backend: &dyn Backend) {
     }
     for algorithm in [Algorithm::SpaceSaving, Algorithm::DWayRap, Algorithm::HashPipe, Algorithm::Precision] {
         for key in KeyKind::ALL {
-            check(backend, Settings { algorithm, unit: Unit::Packets, slots_log2: 5, key });
+            let settings = Settings { algorithm, unit: Unit::Packets, slots_log2: 5, key };
+            check(backend, settings);
+            check_hash(backend, settings, HashMode::Keyed);
         }
     }
 }

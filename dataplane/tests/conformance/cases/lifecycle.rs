@@ -3,8 +3,9 @@
 use crate::backend::{Backend, Setup, assert_same, start};
 use crate::frames::random;
 use crate::model::Expected;
+use flowgauge_core::hash::Multilinear;
 use flowgauge_core::{HashMode, Precision, Tabulation};
-use flowgauge_dataplane::{Capabilities, Error, Event, Tables};
+use flowgauge_dataplane::{Capabilities, Error, Event, HashKey, Tables};
 
 pub fn capabilities_make_sense(backend: &dyn Backend) {
     let Some(rig) = start(backend, &Setup::default()) else { return };
@@ -70,7 +71,7 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
     change("another hash", &|tables| {
         tables.hash.mode = match tables.hash.mode {
             HashMode::Crc32 => HashMode::Tabulated,
-            HashMode::Tabulated => HashMode::Crc32,
+            HashMode::Tabulated | HashMode::Keyed => HashMode::Crc32,
         };
     });
     if tables.hash.mode == HashMode::Tabulated {
@@ -79,6 +80,16 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
             let mut words = *tables.tabulation.tables();
             words[3][255] ^= 1;
             tables.tabulation = Tabulation::from_words(words, *tables.tabulation.rows());
+        });
+    }
+    if tables.hash.mode == HashMode::Keyed {
+        change("another fingerprint", &|tables| tables.hash.fingerprint ^= 1);
+        change("another key", &|tables| tables.key = Some(HashKey::from_seed(99)));
+        change("no key", &|tables| tables.key = None);
+        change("another multiplier", &|tables| {
+            let mut words = tables.tabulation.multilinear().words();
+            words[11] ^= 1;
+            tables.tabulation = tables.tabulation.clone().with_multilinear(Multilinear::from_words(words));
         });
     }
     wrong

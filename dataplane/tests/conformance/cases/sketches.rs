@@ -5,7 +5,7 @@ use crate::frames::{from_source, kinds, random};
 use crate::sketches::Sketches;
 use flowgauge_core::membership::FilterShape;
 use flowgauge_core::sketch::{self, Shape};
-use flowgauge_core::{KeyKind, Settings, SketchKind, cardinality, heavy, membership};
+use flowgauge_core::{HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
 
@@ -153,6 +153,22 @@ pub fn everything_together(backend: &dyn Backend) {
     rig.feed(&frames[..]);
     let window = rig.rotate();
     crate::backend::assert_same(&window, &setup.model().expect(&frames), setup.precision(), "registers beside sketches");
+}
+
+/// The same by a keyed hash, which all measurements have in common, whether distinct flows are counted or not.
+pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
+    let keyed = |mode| cardinality::Settings { mode, hash: HashMode::Keyed, ..cardinality::Settings::DEFAULT };
+    for (mode, key) in [(cardinality::Mode::Windowed, KeyKind::FiveTuple), (cardinality::Mode::Off, KeyKind::SrcDst)] {
+        check(
+            backend,
+            &with(|settings| {
+                settings.cardinality = keyed(mode);
+                settings.entropy = [KeyKind::SrcDst, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
+                settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
+                settings.membership = membership::Settings { on: true, key, shape: FilterShape::new(4, 1 << 16).unwrap() };
+            }),
+        );
+    }
 }
 
 /// What cannot be measured is refused before anything is counted, with what can.
