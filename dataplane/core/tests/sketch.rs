@@ -233,8 +233,14 @@ fn cores_that_fill_a_counter_together_do_not_wrap_it() {
 }
 
 /// A bank knows from its packets whether a counter can be full, and looks from then on.
+/// Banks are large, and without optimisation they pass over the stack more than once.
 #[test]
 fn a_bank_of_many_packets_looks_at_its_counters() {
+    let thread = std::thread::Builder::new().stack_size(16 << 20);
+    thread.spawn(many_packets_look_at_counters).unwrap().join().unwrap();
+}
+
+fn many_packets_look_at_counters() {
     let on = |kind: SketchKind| flowgauge_core::sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Shape::DEFAULT };
     let mut frame = [0; 60];
     frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6]);
