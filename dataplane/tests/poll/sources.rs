@@ -29,8 +29,10 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What compresses, with the bytes that may lie between two compressed parts.
-const FORMATS: [(&str, fn(&[u8]) -> Vec<u8>, &[u8]); 3] =
+/// A format's name, what compresses to it, and bytes that may lie between two compressed parts.
+type Format = (&'static str, fn(&[u8]) -> Vec<u8>, &'static [u8]);
+
+const FORMATS: [Format; 3] =
     [("gzip", gzip, &[]), ("Zstandard", zstd, &[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]), ("xz", xz, &[0; 8])];
 
 /// Two parts after one another, cut anywhere in the capture.
