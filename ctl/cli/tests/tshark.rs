@@ -433,7 +433,7 @@ fn point_to_point(v4: &[u8], v6: &[u8]) -> Vec<Frames> {
         links("ppp-hdlc", link_type::PPP_HDLC, Some(4), behind(framed)),
         links("ppp-hdlc-others", link_type::PPP_HDLC, None, others.to_vec()),
         links("ppp-ether", link_type::PPP_ETHER, Some(8), every_packet().map(session).collect()),
-        links("ppp-with-dir", link_type::PPP_WITH_DIR, Some(5), with_direction(behind(framed))),
+        links("ppp-with-dir", link_type::PPP_WITH_DIR, None, with_direction(behind(framed))),
     ]
 }
 
