@@ -4,7 +4,7 @@ use super::failure::Failure;
 use crate::capabilities::MeasurementKind;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::{Settings, sketch};
+use flowgauge_core::{HashMode, Settings, sketch};
 
 /// Rows that sketches and filters have on a switch: the median of three takes three comparisons.
 pub(super) const ROWS: usize = 3;
@@ -28,6 +28,9 @@ pub fn builds(settings: &Settings) -> Result<[Build; 5], Failure> {
     let Settings { cardinality, entropy: [entropy, second], frequency, membership, heavy, headers } = settings;
     if headers.inner {
         return Err(Failure::program("it opens no tunnels (--inner)"));
+    }
+    if cardinality.hash == HashMode::Keyed {
+        return Err(Failure::program("it hashes by CRCs and not by keyed, which takes multiplications of 64 bits"));
     }
     if cardinality.mode == Mode::Staggered {
         return Err(Failure::program("it has no staggered registers"));
