@@ -30,6 +30,7 @@ fn window(number: u64) -> Record {
         interface: "eth0".to_owned(),
         direction: "ingress",
         part: false,
+        inner: false,
         counters: Counters::default(),
         packets_before_after: (0, 0),
         drops: Losses::default(),
