@@ -71,7 +71,7 @@ fn sent(arguments: &str) -> u64 {
         let rest = line.split_once(before).unwrap_or_else(|| panic!("'{before}' in '{line}'")).1;
         rest.split(after).next().unwrap().trim().replace(',', "").parse().unwrap_or_else(|error| panic!("{error}: {line}"))
     };
-    number("tx: ", " packets sent") - number("dropped ", ";")
+    number("tx: ", " packet") - number("dropped ", ";")
 }
 
 #[test]
