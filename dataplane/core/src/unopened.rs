@@ -35,11 +35,11 @@ impl Unopened {
         self.vote_for(other.ethertype, other.votes);
     }
 
-    /// An EtherType, and the least number of frames it has of `non_ip` that voted. `None` if they have none, or if there were none.
+    /// An EtherType, and how many frames it has at least. `None` if they have none, or if there were none.
     #[must_use]
-    pub fn most(&self, non_ip: u64) -> Option<(u16, u64)> {
+    pub fn most(&self) -> Option<(u16, u64)> {
         let ethertype = u16::try_from(self.ethertype).ok().filter(|&ethertype| ethertype != 0 && self.votes > 0)?;
-        // Every vote of another took one away, or was taken away by one.
-        Some((ethertype, non_ip.wrapping_add(u64::from(self.votes)) >> 1))
+        // Each vote that is left is a frame of its own; of the pairs that cancelled out, none need be of this EtherType.
+        Some((ethertype, u64::from(self.votes)))
     }
 }
