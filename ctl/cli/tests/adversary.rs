@@ -136,9 +136,9 @@ fn crafted_five_tuples_hide_in_no_measurement_of_a_keyed_hash() {
     let window = told(&format!("--hash keyed --hash-key {key}"));
     let entropy = &window["entropy"]["five-tuple"];
     let truth = number(&entropy["truth"]);
-    assert!(truth > 16.0 && number(&entropy["low"]) <= truth && truth <= number(&entropy["high"]), "{entropy}");
+    assert!(truth > 16.0 && (number(&entropy["low"])..=number(&entropy["high"])).contains(&truth), "{entropy}");
     let [low, high] = ["low", "high"].map(|bound| number(&window["frequency"]["flows"][0][bound]));
-    assert!(low <= 1.0 && 1.0 <= high && high < 1000.0, "{}", window["frequency"]);
+    assert!((low..=high).contains(&1.0) && high < 1000.0, "{}", window["frequency"]);
     assert_eq!(window["membership"]["flows"][0]["seen"], true);
     // Somewhat over 100,000 of 262,144 bits are set: others are taken for flows now and then, and this one is not by this key.
     assert!(number(&window["membership"]["false_positive"]) < 0.6, "{}", window["membership"]);
