@@ -73,7 +73,7 @@ pub(crate) struct Run {
 
     /// Where packets come from: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
     ///
-    /// In full: af_xdp:IFACE[:QUEUES][,OPTION=VALUE]…, pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or
+    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or
     /// dpdk:DEVICE[,OPTION=VALUE]….
     ///
     /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
