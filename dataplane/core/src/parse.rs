@@ -2,7 +2,7 @@
 //!
 //! Only what flow keys need is read, and only a network header that is missing or contradicts itself rejects a frame: a
 //! cut-off transport header or an unknown extension header leaves the ports at zero, so that a packet's class never depends
-//! on the key in use. What lies between the link and the network is opened ([`encapsulation`](crate::encapsulation)); tunnels, which
+//! on the key in use. What lies between the link and the network is opened ([`crate::encapsulation`]); tunnels, which
 //! have a network header of their own, are not, unless [settings](Settings) ask for it: the outermost network header counts.
 
 use crate::encapsulation::{self, IPV4, IPV6, is_vlan};
