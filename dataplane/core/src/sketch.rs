@@ -431,7 +431,7 @@ impl Default for SharedSketch {
 pub enum Sharing {
     /// Nobody else does: plain loads and stores will do.
     Alone,
-    /// Nobody else does, and all packets together are [too few](Sharing::of) to fill a counter: nobody has to look.
+    /// Nobody else does, and all packets together are too few to fill a counter: nobody has to look.
     AloneWithFew,
     /// Others do.
     Shared,
