@@ -159,15 +159,15 @@ impl Capabilities {
     /// [`Error::Unsupported`], with what to do instead.
     pub fn check(&self, settings: &Settings) -> Result<(), Error> {
         let refuse = |what: String, advice: String| Err(Error::Unsupported { backend: self.backend, what, advice });
-        let names = |names: Vec<&'static str>| format!("it can {}", names.join(", "));
+        let names = |what: &str, names: Vec<&'static str>| format!("{what} {}", names.join(", "));
         for kind in MeasurementKind::ALL {
             for key in kind.keys(settings) {
                 if !self.measurements.contains(&kind) {
-                    let advice = names(self.measurements.iter().map(|kind| kind.name()).collect());
+                    let advice = names("it can measure", self.measurements.iter().map(|kind| kind.name()).collect());
                     return refuse(format!("measure {}", kind.name()), advice);
                 }
                 if !self.keys.contains(&key) {
-                    let advice = names(self.keys.iter().map(|key| key.name()).collect());
+                    let advice = names("it has the keys", self.keys.iter().map(|key| key.name()).collect());
                     return refuse(format!("measure {} by {}", kind.name(), key.name()), advice);
                 }
             }
@@ -190,7 +190,7 @@ impl Capabilities {
             if !self.hashes.contains(&cardinality.hash) {
                 return refuse(
                     format!("hash by {}", cardinality.hash.name()),
-                    names(self.hashes.iter().map(|hash| hash.name()).collect()),
+                    names("it can hash by", self.hashes.iter().map(|hash| hash.name()).collect()),
                 );
             }
             if !self.precision.contains(&cardinality.precision) {
@@ -221,11 +221,11 @@ impl Capabilities {
         if heavy.algorithm != Algorithm::Off {
             if !self.algorithms.contains(&heavy.algorithm) {
                 let why = if heavy.algorithm.takes_any_slot() { ", which takes the smallest of all counts" } else { "" };
-                let advice = names(self.algorithms.iter().map(|algorithm| algorithm.name()).collect());
+                let advice = names("it can find them by", self.algorithms.iter().map(|algorithm| algorithm.name()).collect());
                 return refuse(format!("find heavy hitters by {}{why}", heavy.algorithm.name()), advice);
             }
             if !self.units.contains(&heavy.unit) {
-                let advice = names(self.units.iter().map(|unit| unit.name()).collect());
+                let advice = names("it can count", self.units.iter().map(|unit| unit.name()).collect());
                 return refuse(format!("find the flows with the most {}", heavy.unit.name()), advice);
             }
         }

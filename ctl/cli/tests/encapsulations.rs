@@ -4,11 +4,11 @@
 
 mod common;
 
+use common::tshark::{has_tshark, tshark};
 use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions};
 use std::collections::HashSet;
 use std::path::Path;
-use std::process::Command;
 
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
@@ -18,20 +18,6 @@ struct Counted {
     sources: u64,
     destinations: u64,
     five_tuples: u64,
-}
-
-fn tshark() -> Command {
-    let mut command = Command::new("tshark");
-    command.env("HOME", "/tmp").env("WIRESHARK_CONFIG_DIR", "/nonexistent").arg("-n");
-    command
-}
-
-fn has_tshark() -> bool {
-    let found = tshark().arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        println!("skipped: needs tshark");
-    }
-    found
 }
 
 /// Which of several network headers counts.

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::tshark::{has_tshark, tshark};
 use common::{SECOND, START, Scratch, frames, number, parse, replay, total};
 use flowgauge_dataplane::capture::build::{
     self, ExtraBlock, InterfaceOptions, Packet, PacketBlock, PcapNgOptions, PcapOptions, PcapVariant,
@@ -14,7 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What both programs find in a capture.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,21 +27,6 @@ struct Counted {
     pairs: u64,
     /// Pairs with protocol and ports.
     tuples: u64,
-}
-
-fn tshark() -> Command {
-    let mut command = Command::new("tshark");
-    // No configuration, no names, and no complaints about running as root.
-    command.env("HOME", "/tmp").env("WIRESHARK_CONFIG_DIR", "/nonexistent").arg("-n");
-    command
-}
-
-fn has_tshark() -> bool {
-    let found = tshark().arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        println!("skipped: needs tshark");
-    }
-    found
 }
 
 /// Layers that may precede the network header: what is opened. Behind anything else an IP header is not the frame's own.

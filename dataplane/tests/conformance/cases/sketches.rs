@@ -179,7 +179,7 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
         let mut changed = capabilities.clone();
         changed.keys = KeyKind::ALL.to_vec();
         changed.measurements = MeasurementKind::ALL.to_vec();
-        (changed.entropies, changed.rows) = (2, 1..=12);
+        (changed.entropies, changed.rows, changed.entropy_rows) = (2, 1..=12, 1..=12);
         change(&mut changed);
         changed.check(&setup.settings).unwrap_err().to_string()
     };
@@ -187,7 +187,7 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
     let entropy = with(|settings| settings.entropy[0] = sketch(SketchKind::CountSketch, KeyKind::Src, 4, 1024));
     assert_eq!(
         refused(|changed| changed.measurements = vec![MeasurementKind::Cardinality], &entropy),
-        format!("{backend} cannot measure entropy; it can cardinality")
+        format!("{backend} cannot measure entropy; it can measure cardinality")
     );
     assert_eq!(
         refused(|changed| changed.rows = 3..=3, &entropy),
@@ -195,7 +195,7 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
     );
     assert_eq!(
         refused(|changed| changed.keys = vec![KeyKind::Dst], &entropy),
-        format!("{backend} cannot measure entropy by src; it can dst")
+        format!("{backend} cannot measure entropy by src; it has the keys dst")
     );
     let two = with(|settings| settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]);
     assert_eq!(refused(|changed| changed.entropies = 1, &two), format!("{backend} cannot measure 2 entropies; it can measure 1"));
