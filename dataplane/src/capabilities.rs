@@ -107,8 +107,6 @@ pub struct Capabilities {
     pub entropies: usize,
     /// Rows that a sketch can have.
     pub rows: RangeInclusive<usize>,
-    /// Rows that the sketch of an entropy can have.
-    pub entropy_rows: RangeInclusive<usize>,
     /// Algorithms of heavy hitters.
     pub algorithms: Vec<Algorithm>,
     /// What flows can be heavy by.
@@ -141,7 +139,6 @@ impl Capabilities {
             precision: Precision::MIN..=Precision::MAX,
             entropies: ENTROPIES,
             rows: 1..=MAX_ROWS,
-            entropy_rows: 1..=MAX_ROWS,
             algorithms: Algorithm::ALL.to_vec(),
             units: Unit::ALL.to_vec(),
             inner: true,
@@ -202,13 +199,6 @@ impl Capabilities {
         let entropies = MeasurementKind::Entropy.keys(settings).count();
         if entropies > self.entropies {
             return refuse(format!("measure {entropies} entropies"), format!("it can measure {}", self.entropies));
-        }
-        for sketch in entropy.iter().filter(|sketch| sketch.mode != sketch::Mode::Off) {
-            let rows = sketch.shape.rows();
-            if !self.entropy_rows.contains(&rows) {
-                let (least, most) = (self.entropy_rows.start(), self.entropy_rows.end());
-                return refuse(format!("measure entropy with a sketch of {rows} rows"), format!("it can use {least} to {most}"));
-            }
         }
         let sketches = entropy.iter().chain([frequency]).filter(|sketch| sketch.mode != sketch::Mode::Off);
         let rows = sketches.map(|sketch| sketch.shape.rows()).chain(membership.on.then(|| membership.shape.rows()));

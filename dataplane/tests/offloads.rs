@@ -11,15 +11,16 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
-use flowgauge_dataplane::{Dataplane, Direction, Event, LossCause, Place, Poll, Tables, poll};
+use flowgauge_dataplane::{Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -113,7 +114,18 @@ fn segments(stream: &TcpStream) -> Segments {
     Segments { sent: word(136).into(), received: word(140).into(), unacknowledged: word(24) }
 }
 
+/// Sets a whole number as an option of a socket.
+fn set_option(socket: &impl AsRawFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
+    let length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel reads the bytes of the number.
+    let answer = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+}
+
 const TCP_BYTES: usize = 3 << 20;
+/// What may be under way at once: a quarter of the packets that a veth device takes before it drops some, which is what happens to a fast
+/// sender where the receiver's CPU is busy.
+const WINDOW: libc::c_int = 64 << 10;
 
 /// A connection between the hosts, with as much sent each way.
 fn transfer(far: &Host) -> (TcpStream, TcpStream) {
@@ -121,6 +133,9 @@ fn transfer(far: &Host) -> (TcpStream, TcpStream) {
     let port = listener.local_addr().unwrap().port();
     let connecting = far.run(move || TcpStream::connect((RECEIVER.1, port)).unwrap());
     let (accepted, _) = listener.accept().unwrap();
+    for stream in [&connecting, &accepted] {
+        set_option(stream, libc::SOL_SOCKET, libc::SO_RCVBUF, WINDOW);
+    }
     for (mut from, mut to) in [(&connecting, &accepted), (&accepted, &connecting)] {
         thread::scope(|scope| {
             scope.spawn(move || from.write_all(&vec![7; TCP_BYTES]).unwrap());
@@ -138,18 +153,18 @@ const DATAGRAMS: u64 = (SENDS * SEGMENTS_EACH) as u64;
 /// With Ethernet, IPv4 and UDP headers.
 const DATAGRAM_BYTES: u64 = DATAGRAMS * (SEGMENT as u64 + 42);
 
-/// Datagrams that are handed over twenty at a time, for the device to part (UDP GSO).
-fn send_datagrams(from: &UdpSocket, to: &str, port: u16) {
+/// A socket whose datagrams are handed over many at a time, for the device to part (UDP GSO).
+fn datagrams_of(host: &str) -> UdpSocket {
     const UDP_SEGMENT: libc::c_int = 103;
-    let length = SEGMENT as libc::c_int;
-    // SAFETY: the kernel reads the four bytes of the number.
-    let answer = unsafe {
-        libc::setsockopt(from.as_raw_fd(), libc::IPPROTO_UDP, UDP_SEGMENT, (&raw const length).cast(), size_of_val(&length) as u32)
-    };
-    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
-    for _ in 0..SENDS {
-        from.send_to(&[7; SEGMENT * SEGMENTS_EACH], (to, port)).unwrap();
-    }
+    let socket = UdpSocket::bind((host, 0)).unwrap();
+    set_option(&socket, libc::SOL_UDP, UDP_SEGMENT, SEGMENT as libc::c_int);
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    socket
+}
+
+/// Twenty datagrams.
+fn send_datagrams(from: &UdpSocket, to: impl ToSocketAddrs) {
+    from.send_to(&[7; SEGMENT * SEGMENTS_EACH], to).unwrap();
 }
 
 /// Packets and bytes that came and that left.
@@ -230,17 +245,14 @@ fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
             connected(offloads, move |far| {
                 let mut xdp = xdp(mode);
                 let told = tells_of_merged(&mut xdp);
-                let near = UdpSocket::bind((RECEIVER.1, 0)).unwrap();
-                let port = near.local_addr().unwrap().port();
-                let far_port = far.run(move || {
-                    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
-                    send_datagrams(&socket, RECEIVER.1, port);
-                    // Open as long as the test: nobody answers that there is no such port.
-                    let port = socket.local_addr().unwrap().port();
-                    std::mem::forget(socket);
-                    port
-                });
-                send_datagrams(&near, SENDER.1, far_port);
+                let (near, distant) = (datagrams_of(RECEIVER.1), far.run(|| datagrams_of(SENDER.1)));
+                for (from, to) in [(&distant, &near), (&near, &distant)] {
+                    for _ in 0..SENDS {
+                        send_datagrams(from, to.local_addr().unwrap());
+                        // No more at once than a device takes.
+                        (0..SEGMENTS_EACH).for_each(|_| assert_eq!(to.recv(&mut [0; SEGMENT]).unwrap(), SEGMENT));
+                    }
+                }
                 let mut counted = Counted::default();
                 (0..5).for_each(|_| counted.add(&mut xdp));
                 println!("udp, {mode:?}, offloads {offloads:?}: {DATAGRAMS} came and left, counted {:?}", counted.packets);
@@ -267,12 +279,19 @@ fn a_port_of_its_own_counts_datagrams_or_tells_why_it_lost_them() {
                 poll.install(&Tables::new(&Settings::default(), 1)).unwrap();
                 let is_generic = text.contains("skb");
                 assert_eq!(tells_of_merged(&mut poll), is_generic);
-                far.run(|| send_datagrams(&UdpSocket::bind((SENDER.1, 0)).unwrap(), RECEIVER.1, 9));
-                let mut packets = 0;
-                for _ in 0..20 {
-                    packets += poll.rotate().unwrap().bank.counters.ipv4;
+                let distant = far.run(|| datagrams_of(SENDER.1));
+                let (mut packets, mut losses) = (0, Losses::default());
+                for sent in 1..=SENDS as u64 {
+                    send_datagrams(&distant, (RECEIVER.1, 9));
+                    // No more at once than a device takes.
+                    for _ in 0..100 {
+                        packets += poll.rotate().unwrap().bank.counters.ipv4;
+                        losses = poll.losses().unwrap();
+                        if packets == sent * SEGMENTS_EACH as u64 || losses.total() == sent {
+                            break;
+                        }
+                    }
                 }
-                let losses = poll.losses().unwrap();
                 println!("udp, af_xdp:{text}, offloads {offloads:?}: {DATAGRAMS} came, counted {packets}, {losses:?}");
                 if packets == DATAGRAMS {
                     assert_eq!(losses.total(), 0);

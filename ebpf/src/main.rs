@@ -18,7 +18,8 @@ use core::ffi::c_void;
 use core::mem::transmute;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{
-    Active, Arrival, BANKS, Context, Core, Frame, Link, One, Packets, SETTINGS_WORDS, Segments, Settings, Shared, Sharing, Tabulation, parse,
+    Active, Arrival, BANKS, Context, Core, Frame, Link, One, Packets, SETTINGS_WORDS, Scratch, Segments, Settings, Shared, Sharing,
+    Tabulation, parse,
 };
 
 /// Whether these are the programs of keyed hashes. They are an object of their own: for code of two kinds of signatures the stack has no room.
@@ -70,12 +71,15 @@ struct Window {
 const FURTHEST: usize = 1 << 15;
 
 impl Window {
-    /// The compiler must not know that `data` has 32 bits: it would see that no sum with it overflows, and compare with `end` less a
-    /// number instead, which the verifier takes for no comparison with `end`.
+    /// The compiler must not know that pointers have 32 bits: it would see that no sum with `data` overflows, and compare with `end` less a
+    /// number instead, which the verifier takes for no comparison with `end`; and it would put half of a pointer on the stack.
     #[inline(always)]
-    fn new(mut data: usize, end: usize) -> Self {
-        // SAFETY: a register is what it was. Without an instruction two lines of the source would begin at one, which the kernel refuses.
-        unsafe { asm!("{0} = {0}", inout(reg) data, options(pure, nomem, nostack, preserves_flags)) };
+    fn new(mut data: usize, mut end: usize) -> Self {
+        // SAFETY: registers are what they were. Without an instruction two lines of the source would begin at one, which the kernel refuses.
+        unsafe {
+            asm!("{0} = {0}", inout(reg) data, options(pure, nomem, nostack, preserves_flags));
+            asm!("{0} = {0}", inout(reg) end, options(pure, nomem, nostack, preserves_flags));
+        }
         Window { data, end }
     }
 
@@ -101,15 +105,35 @@ impl Frame for Window {
     }
 }
 
-/// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
+/// This CPU's element.
 #[inline(always)]
-fn count<const EVERYTHING: bool>(link: Link, frame: &Window, wire_length: u32, packets: impl Packets) {
+fn core() -> Option<&'static mut Core> {
     // SAFETY: a helper without conditions.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(core) = CORES.get_ptr_mut(cpu) else { return };
     // SAFETY: XDP and TC programs are not preempted by others on their CPU, which alone owns this element; user space
     // touches only the bank that is not active.
-    let Core { bank, state } = unsafe { &mut *core };
+    CORES.get_ptr_mut(cpu).map(|core| unsafe { &mut *core })
+}
+
+/// The same value, read from where it is put: it takes no room on the stack, and the verifier knows no more of it than that it is a number.
+/// What it knew before differs from path to path through the parser, and it would follow each of them to the end.
+#[inline(always)]
+fn by_way_of<T: Copy>(scratch: &mut Scratch, value: T) -> &T {
+    const { assert!(size_of::<T>() <= size_of::<Scratch>() && align_of::<T>() <= align_of::<Scratch>()) };
+    let mut place = (&raw mut *scratch).cast::<T>();
+    // SAFETY: large enough and aligned, as checked above, and lent. A register is what it was, but the compiler does not know that what it
+    // points to is what was written; it goes with the source's line, as in `Window`.
+    unsafe {
+        place.write(value);
+        asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags));
+        &*place
+    }
+}
+
+/// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
+#[inline(always)]
+fn count<const EVERYTHING: bool>(core: &mut Core, link: Link, frame: &Window, wire_length: u32, packets: impl Packets) {
+    let Core { bank, scratch, state } = core;
     // SAFETY: user space stores whole words at any time.
     let bank = unsafe { (&raw const *bank).read_volatile() } as usize & (BANKS - 1);
     let settings = settings::<EVERYTHING>();
@@ -120,8 +144,11 @@ fn count<const EVERYTHING: bool>(link: Link, frame: &Window, wire_length: u32, p
     let tabulation = unsafe { &*(&raw const TABULATION) };
     let context = Context { settings, tabulation, sharing: Sharing::Shared };
     let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
-    if let Some(packet) = active.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) {
-        active.measure(&context, &[packet]);
+    let Some(packet) = active.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) else { return };
+    if EVERYTHING {
+        active.measure(&context, by_way_of(scratch, packet));
+    } else {
+        active.measure(&context, &packet);
     }
 }
 
@@ -152,7 +179,8 @@ fn settings<const EVERYTHING: bool>() -> Settings {
 #[inline(always)]
 fn current_slot() -> u32 {
     // SAFETY: volatile, as above; a helper without conditions.
-    let (slot_ns, boot_ns, now) = unsafe { ((&raw const SLOT_NS).read_volatile(), (&raw const BOOT_NS).read_volatile(), bpf_ktime_get_ns()) };
+    let (slot_ns, boot_ns, now) =
+        unsafe { ((&raw const SLOT_NS).read_volatile(), (&raw const BOOT_NS).read_volatile(), bpf_ktime_get_ns()) };
     ((boot_ns + now) / slot_ns.max(1)) as u32
 }
 
@@ -207,7 +235,9 @@ fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
 #[inline(always)]
 fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
-    count::<EVERYTHING>(link, &frame, wire_length, One);
+    if let Some(core) = core() {
+        count::<EVERYTHING>(core, link, &frame, wire_length, One);
+    }
     // SAFETY: as above.
     unsafe { (&raw const VERDICT).read_volatile() }
 }
@@ -249,8 +279,10 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
         // Where this fails, what is linear is counted. It invalidates the pointers, hence they are read below.
         let _ = ctx.pull_data(wanted as u32);
     }
-    let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
-    count::<EVERYTHING>(link, &linear(ctx.skb.skb), wire_length, packets);
+    if let Some(core) = core() {
+        let (wire_length, packets) = *by_way_of(&mut core.scratch, on_the_wire(link, ctx.skb.skb, length));
+        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), wire_length, packets);
+    }
     tcx_action_base::TCX_NEXT
 }
 

@@ -16,10 +16,16 @@
 //! assert_eq!(state.banks[0].counters.non_ip, 1);
 //! ```
 #![no_std]
-#![cfg_attr(target_arch = "bpf", allow(internal_features, reason = "see counter.rs"), feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    allow(internal_features, reason = "see counter.rs and branchless.rs"),
+    feature(core_intrinsics, asm_experimental_arch)
+)]
 #![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic, clippy::arithmetic_side_effects)]
 
 pub mod arrival;
+#[cfg_attr(not(target_arch = "bpf"), allow(dead_code, reason = "for BPF"))]
+mod branchless;
 pub mod cardinality;
 pub mod counter;
 pub mod counters;
@@ -55,4 +61,4 @@ pub use sketch::WideSketch;
 pub use sketch::{Shape, SharedSketch, Sharing, Sketch, SketchKind};
 #[cfg(not(target_arch = "bpf"))]
 pub use state::WideBank;
-pub use state::{Active, BANKS, Bank, Context, Core, Observation, SETTINGS_WORDS, Settings, Shared, State};
+pub use state::{Active, BANKS, Bank, Context, Core, Observation, Observed, SETTINGS_WORDS, Scratch, Settings, Shared, State};

@@ -8,6 +8,7 @@
 //! ([`SketchKind::is_full`]). The end is near within [`SLACK`]: cores that add at the same time have looked before one of them filled the
 //! counter, and each may still add the packets of a frame. What cores, interfaces and windows have counted is added up in 64 bits ([`WideSketch`]).
 
+use crate::branchless;
 use crate::counter::SharedCounter;
 use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK, Tabulation};
 use crate::key::KeyKind;
@@ -533,10 +534,8 @@ impl SharedSketch {
 #[inline(always)]
 fn room_for(kind: SketchKind, cell: i32, term: i32) -> i32 {
     if cfg!(target_arch = "bpf") {
-        // Without a branch, so that the verifier has one path to follow: all ones if the counter is beyond its range.
         let (offset, span) = kind.range();
-        let beyond = i64::from(span).wrapping_sub(i64::from(cell.wrapping_add(offset) as u32)) >> 63;
-        term & !(beyond as i32)
+        branchless::unless_beyond(term, cell.wrapping_add(offset) as u32, span)
     } else if kind.is_full(cell) {
         0
     } else {
@@ -586,7 +585,7 @@ impl Values {
     /// Counters of Count-Min are unsigned.
     #[inline(always)]
     fn smallest(&self) -> i32 {
-        self.0.iter().fold(i32::MAX, |least, &value| order(least, if value < 0 { i32::MAX } else { value }).0)
+        self.0.iter().fold(i32::MAX, |least, &value| order(least, not_negative(value)).0)
     }
 
     /// The median; of an even number of rows the mean of the two in the middle, rounded up.
@@ -632,14 +631,20 @@ fn mean(a: i32, b: i32) -> i32 {
     (i64::from(a).wrapping_add(i64::from(b)).wrapping_add(1) >> 1) as i32
 }
 
-/// The smaller and the larger of two. BPF has no instruction for it; without branches the verifier has one path to follow.
+/// The smaller and the larger of two.
 #[inline(always)]
 fn order(a: i32, b: i32) -> (i32, i32) {
+    if cfg!(target_arch = "bpf") { branchless::order(a, b) } else { (a.min(b), a.max(b)) }
+}
+
+/// A counter of Count-Min, or the largest that is an answer.
+#[inline(always)]
+fn not_negative(value: i32) -> i32 {
     if cfg!(target_arch = "bpf") {
-        let difference = i64::from(a).wrapping_sub(i64::from(b));
-        let excess = (difference & (difference >> 63)) as i32;
-        (b.wrapping_add(excess), a.wrapping_sub(excess))
+        branchless::not_negative(value)
+    } else if value < 0 {
+        i32::MAX
     } else {
-        (a.min(b), a.max(b))
+        value
     }
 }

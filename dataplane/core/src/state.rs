@@ -289,6 +289,11 @@ impl State {
     }
 }
 
+/// Room for what a program in the kernel knows of a packet.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct Scratch([u64; 12]);
+
 /// A core's state together with what its reader tells it: one element of the array that the kernel's programs share with user
 /// space.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -296,6 +301,8 @@ impl State {
 pub struct Core {
     /// Index of the bank to count in.
     pub bank: u32,
+    /// The program's own.
+    pub scratch: Scratch,
     /// What is counted.
     pub state: State,
 }
@@ -319,7 +326,7 @@ impl Active<'_> {
             HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, arrival),
         };
         if let Some(observation) = observation {
-            self.measure(context, &[observation]);
+            self.measure(context, &observation);
         }
     }
 
@@ -359,7 +366,7 @@ impl Active<'_> {
     /// The second half of [`record`](Self::record), for packets in the order in which they came: one measurement after the other, so that
     /// each finds its own tables in the nearest cache. None of them looks at another, and so the result is that of packets one by one.
     #[inline(always)]
-    pub fn measure(&mut self, context: &Context<'_>, packets: &[Observation<impl Packets>]) {
+    pub fn measure<P: Packets>(&mut self, context: &Context<'_>, packets: &(impl Observed<P> + ?Sized)) {
         let Context { settings, tabulation, sharing } = context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counted = self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6);
@@ -370,12 +377,12 @@ impl Active<'_> {
         match cardinality.mode {
             Mode::Off => {}
             Mode::Windowed => {
-                for packet in packets {
+                for packet in packets.each() {
                     self.bank.cardinality.update(hash(packet.by(cardinality.key)), cardinality.precision);
                 }
             }
             Mode::Staggered => {
-                for packet in packets {
+                for packet in packets.each() {
                     self.staggered.update(hash(packet.by(cardinality.key)), cardinality.precision, packet.arrival.slot);
                 }
             }
@@ -383,13 +390,13 @@ impl Active<'_> {
         if let Some([first_sketch, second_sketch]) = self.sketches {
             let ([first, second], [first_sum, second_sum]) = (entropy, &mut self.bank.entropy);
             if let Some(kind) = first.mode.sketch() {
-                for packet in packets {
+                for packet in packets.each() {
                     let (crc, number) = (packet.by(first.key), packet.number());
                     first_sum.update_by(first_sketch, sharing, kind, first.shape, crc, tabulation, number);
                 }
             }
             if let Some(kind) = second.mode.sketch() {
-                for packet in packets {
+                for packet in packets.each() {
                     let (crc, number) = (packet.by(second.key), packet.number());
                     second_sum.update_by(second_sketch, sharing, kind, second.shape, crc, tabulation, number);
                 }
@@ -397,29 +404,57 @@ impl Active<'_> {
         }
         if let Some(kind) = frequency.mode.sketch() {
             if own == Sharing::AloneWithFew {
-                for packet in packets {
+                for packet in packets.each() {
                     let (crc, number) = (packet.by(frequency.key), packet.number());
                     self.bank.frequency.update_few(kind, frequency.shape, crc, tabulation, number);
                 }
             } else {
-                for packet in packets {
+                for packet in packets.each() {
                     let (crc, number) = (packet.by(frequency.key), packet.number());
                     self.bank.frequency.update_by(kind, frequency.shape, crc, tabulation, number);
                 }
             }
         }
         if membership.on {
-            for packet in packets {
+            for packet in packets.each() {
                 self.bank.membership.update(membership.shape, packet.by(membership.key), tabulation);
             }
         }
         if heavy.algorithm != Algorithm::Off {
-            for packet in packets {
+            for packet in packets.each() {
                 let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
                 let item = Item { signature: packet.by(heavy.key), packets, bytes, key: &packet.heavy };
                 self.bank.heavy.update(&heavy, item);
             }
         }
+    }
+}
+
+/// One packet or many. One does not have to lie in memory, as a slice would have it.
+pub trait Observed<P> {
+    /// Every packet, in order.
+    fn each<'a>(&'a self) -> impl Iterator<Item = &'a Observation<P>>
+    where
+        P: 'a;
+}
+
+impl<P> Observed<P> for Observation<P> {
+    #[inline(always)]
+    fn each<'a>(&'a self) -> impl Iterator<Item = &'a Observation<P>>
+    where
+        P: 'a,
+    {
+        core::iter::once(self)
+    }
+}
+
+impl<P> Observed<P> for [Observation<P>] {
+    #[inline(always)]
+    fn each<'a>(&'a self) -> impl Iterator<Item = &'a Observation<P>>
+    where
+        P: 'a,
+    {
+        self.iter()
     }
 }
 

@@ -145,7 +145,8 @@ impl<P: Port> Worker<P> {
             if frame.link == Link::Ethernet {
                 active.record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
             } else {
-                record_unlikely(&mut active, &context, &frame);
+                // Of the settings as they were: a reference to the constants would have them in memory, for every packet.
+                record_unlikely(&mut active, settings, tabulation, sharing, frame);
             }
         })
     }
@@ -180,8 +181,9 @@ impl<P: Port> Worker<P> {
 
 #[cold]
 #[inline(never)]
-fn record_unlikely(active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>) {
-    active.record(context, frame.link, frame.bytes, Arrival::new(frame.wire_length, 0));
+fn record_unlikely(active: &mut Active<'_>, settings: Settings, tabulation: &Tabulation, sharing: Sharing, frame: Frame<'_>) {
+    let context = Context { settings, tabulation, sharing };
+    active.record(&context, frame.link, frame.bytes, Arrival::new(frame.wire_length, 0));
 }
 
 const KEYS: usize = 1024;

@@ -99,7 +99,6 @@ impl Program {
             precision: cardinality.precision..=cardinality.precision,
             entropies: MeasurementKind::Entropy.keys(&self.settings).count(),
             rows: ROWS..=ROWS,
-            entropy_rows: ROWS..=ROWS,
             algorithms: finds_heavy.then_some(Algorithm::Precision).into_iter().collect(),
             units: finds_heavy.then_some(Unit::Packets).into_iter().collect(),
             inner: false,

@@ -384,6 +384,7 @@ pub(super) fn loading<E: Loading>(error: &E) -> String {
     // The verifier's refusal has the same number as a lack of rights.
     if text.contains("processed") && text.contains("insns") {
         tracing::debug!("{text}");
+
         // Without it the verifier takes no program that computes with addresses.
         if capabilities(None).is_ok_and(|own| !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)) {
             return "cannot load the programs: the kernel's verifier refuses them to a process without the capability CAP_PERFMON; it \

@@ -222,10 +222,7 @@ impl Xdp {
         interfaces.dedup();
         let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus());
         let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
-        // Super-packets and their sums leave the verifier too few instructions for more.
-        let on_tcx = places.iter().any(|place| options.hooks(place.direction) != Hooks::Xdp);
-        let entropy_rows = if on_tcx { 1..=4 } else { everything.entropy_rows.clone() };
-        let capabilities = Capabilities { atomic_snapshots: false, inner: false, places, algorithms, entropy_rows, ..everything };
+        let capabilities = Capabilities { atomic_snapshots: false, inner: false, places, algorithms, ..everything };
         Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 

@@ -41,7 +41,7 @@ const SHARED: &str = "shared";
 const NOTE: &str = "note";
 
 /// Changes whenever `Core`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -179,7 +179,7 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
         let mut changed = capabilities.clone();
         changed.keys = KeyKind::ALL.to_vec();
         changed.measurements = MeasurementKind::ALL.to_vec();
-        (changed.entropies, changed.rows, changed.entropy_rows) = (2, 1..=12, 1..=12);
+        (changed.entropies, changed.rows) = (2, 1..=12);
         change(&mut changed);
         changed.check(&setup.settings).unwrap_err().to_string()
     };
