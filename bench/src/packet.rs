@@ -200,7 +200,7 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
 
 #[inline(always)]
 fn context(settings: Settings, tabulation: &Tabulation) -> Context<'_> {
-    Context { settings, tabulation, sharing: Sharing::Alone }
+    Context::new(settings, tabulation, Sharing::Alone)
 }
 
 #[inline(always)]

@@ -71,7 +71,7 @@ fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut S
     let shared = Box::new(Shared::new());
     move |state, frame| {
         let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision };
-        let context = Context { settings: Settings::only(cardinality), tabulation: &tabulation, sharing: Sharing::Alone };
+        let context = Context::new(Settings::only(cardinality), &tabulation, Sharing::Alone);
         state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
     }
 }

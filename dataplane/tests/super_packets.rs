@@ -68,7 +68,7 @@ fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared
     let made = std::thread::Builder::new().stack_size(64 << 20).spawn(|| (Box::new(State::new()), Box::new(Shared::new())));
     let (mut state, shared) = made.unwrap().join().unwrap();
     let tables = Tables::new(&settings, 1);
-    let context = Context { settings, tabulation: &tables.tabulation, sharing: Sharing::Alone };
+    let context = Context::new(settings, &tables.tabulation, Sharing::Alone);
     for frame in frames {
         let arrival = Arrival::new(frame.len() as u32, 0);
         state.active(&shared, 0).record(&context, Link::Ethernet, frame.as_slice(), arrival);

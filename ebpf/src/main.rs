@@ -142,7 +142,7 @@ fn count<const EVERYTHING: bool>(core: &mut Core, link: Link, frame: &Window, wi
     let slot = if settings.cardinality.mode == Mode::Staggered { current_slot() } else { 0 };
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let context = Context { settings, tabulation, sharing: Sharing::Shared };
+    let context = Context::new(settings, tabulation, Sharing::Shared);
     let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
     let Some(packet) = active.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) else { return };
     if EVERYTHING {

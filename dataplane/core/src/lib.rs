@@ -9,7 +9,7 @@
 //! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, State, Tabulation};
 //!
 //! let tabulation = Tabulation::from_seed(1);
-//! let context = Context { settings: Settings::default(), tabulation: &tabulation, sharing: Sharing::Alone };
+//! let context = Context::new(Settings::default(), &tabulation, Sharing::Alone);
 //! let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
 //! let frame: &[u8] = &[0; 60];
 //! state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(60, 0));

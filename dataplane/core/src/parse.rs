@@ -172,6 +172,21 @@ pub fn counted<'a, F: Frame + ?Sized>(frame: &'a F, link: Link, settings: &Setti
     Ok(outermost)
 }
 
+/// What nearly all frames are, if this is one. A result would have the packet in memory, in pieces of other sizes than it is read by.
+#[inline(always)]
+pub(crate) fn plain<F: Frame + ?Sized>(frame: &F, link: Link, settings: Settings) -> Option<Packet<'_>> {
+    let may_be = !cfg!(target_arch = "bpf") && link == Link::Ethernet && !settings.inner;
+    if may_be { plain_ipv4(frame).map(Packet::V4) } else { None }
+}
+
+/// As [`counted`], of frames that are not plain: away from the code of those that are, where there is such a thing. Settings by value: a
+/// reference would have them all in memory, constants or not.
+#[cfg_attr(target_arch = "bpf", inline(always))]
+#[cfg_attr(not(target_arch = "bpf"), inline(never))]
+pub(crate) fn any<F: Frame + ?Sized>(frame: &F, link: Link, settings: Settings) -> Result<Packet<'_>, Reject> {
+    counted(frame, link, &settings)
+}
+
 /// Finds and checks the outermost network header of a frame.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use crate::heavy::{self, Algorithm, Heavy, Item};
 use crate::key::{FlowKey, KeyKind};
 use crate::link::Link;
 use crate::membership::{self, Membership};
-use crate::parse::{self, Packet, Reject, counted};
+use crate::parse::{self, Packet, Reject};
 #[cfg(not(target_arch = "bpf"))]
 use crate::sketch::{Counts, WideSketch};
 use crate::sketch::{SharedSketch, Sharing};
@@ -53,6 +53,36 @@ pub struct Context<'a> {
     pub tabulation: &'a Tabulation,
     /// Whether other cores count in the same sketches.
     pub sharing: Sharing,
+    /// A bit for every key that a measurement is by.
+    keys: u8,
+}
+
+impl<'a> Context<'a> {
+    /// Of settings and tables.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
+        let bit = |key| u8::from(settings.uses(key)).wrapping_shl(key as u32);
+        let keys = bit(KeyKind::Src) | bit(KeyKind::Dst) | bit(KeyKind::SrcDst) | bit(KeyKind::FiveTuple);
+        Context { settings, tabulation, sharing, keys }
+    }
+
+    /// As [`Settings::uses`].
+    #[inline(always)]
+    fn uses(&self, key: KeyKind) -> bool {
+        if cfg!(target_arch = "bpf") {
+            // Constants, which the verifier sees through, and takes away what they say is not in use.
+            self.settings.uses(key)
+        } else {
+            self.keys & 1_u8.wrapping_shl(key as u32) != 0
+        }
+    }
+
+    /// A key's signature, or zero if nothing is by it.
+    #[inline(always)]
+    fn signature<const KEYED: bool, F: Frame + ?Sized>(&self, key: KeyKind, frame: &F, packet: &Packet<'_>) -> u32 {
+        if self.uses(key) { key.signature_of::<KEYED, F>(self.tabulation, frame, packet) } else { 0 }
+    }
 }
 
 impl Settings {
@@ -343,12 +373,15 @@ impl Active<'_> {
         let bank = &mut *self.bank;
         let packets = u64::from(arrival.packets.number());
         bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(arrival.wire_length));
-        let packet = match counted(frame, link, &context.settings.headers) {
-            Ok(packet) => packet,
-            Err(reject) => {
-                bank.reject(reject, arrival.packets.number());
-                return None;
-            }
+        let packet = match parse::plain(frame, link, context.settings.headers) {
+            Some(packet) => packet,
+            None => match parse::any(frame, link, context.settings.headers) {
+                Ok(packet) => packet,
+                Err(reject) => {
+                    bank.reject(reject, arrival.packets.number());
+                    return None;
+                }
+            },
         };
         // Keys are inlined for each family, so that nothing has to be told apart twice.
         Some(match packet {
@@ -367,7 +400,7 @@ impl Active<'_> {
     /// each finds its own tables in the nearest cache. None of them looks at another, and so the result is that of packets one by one.
     #[inline(always)]
     pub fn measure<P: Packets>(&mut self, context: &Context<'_>, packets: &(impl Observed<P> + ?Sized)) {
-        let Context { settings, tabulation, sharing } = context;
+        let Context { settings, tabulation, sharing, .. } = context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counted = self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6);
         let (sharing, own) = (sharing.of(counted), Sharing::Alone.of(counted));
@@ -485,15 +518,12 @@ impl<P: Packets> Observation<P> {
         packet: &Packet<'_>,
         arrival: Arrival<P>,
     ) -> Self {
-        let settings = &context.settings;
-        let signature =
-            |key: KeyKind| if settings.uses(key) { key.signature_of::<KEYED, F>(context.tabulation, frame, packet) } else { 0 };
-        let heavy = &settings.heavy;
+        let heavy = &context.settings.heavy;
         Observation {
-            src: signature(KeyKind::Src),
-            dst: signature(KeyKind::Dst),
-            src_dst: signature(KeyKind::SrcDst),
-            five_tuple: signature(KeyKind::FiveTuple),
+            src: context.signature::<KEYED, F>(KeyKind::Src, frame, packet),
+            dst: context.signature::<KEYED, F>(KeyKind::Dst, frame, packet),
+            src_dst: context.signature::<KEYED, F>(KeyKind::SrcDst, frame, packet),
+            five_tuple: context.signature::<KEYED, F>(KeyKind::FiveTuple, frame, packet),
             arrival,
             heavy: if heavy.algorithm == Algorithm::Off { FlowKey::EMPTY } else { heavy.key.extract(frame, packet) },
         }

@@ -51,7 +51,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
     let heavy = Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)));
     for (((heavy, kind), shape), sharing) in heavy.zip(kinds).zip(shapes).zip(sharing) {
         let settings = settings(kind, shape, heavy);
-        let context = Context { settings, tabulation: &tabulation, sharing };
+        let context = Context::new(settings, &tabulation, sharing);
         let ((mut whole, whole_shared), (mut single, single_shared)) = (empty(), empty());
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(300) {
             let frame = frame((number * 7 % 61) as u8, number);
@@ -87,7 +87,7 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
     for (algorithm, unit) in Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit))) {
         let mut settings = settings(SketchKind::CountMin, Shape::DEFAULT, (algorithm, unit));
         settings.heavy.slots_log2 = 4;
-        let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+        let context = Context::new(settings, &tabulation, Sharing::Alone);
         let (mut state, shared) = empty();
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(2000) {
             let bytes = frame((number * 7 % 251) as u8, 0);

@@ -329,7 +329,7 @@ fn keys_hold_their_fields_in_order() {
 #[test]
 fn one_frame_raises_one_counter_and_one_register() {
     let tabulation = Tabulation::from_seed(1);
-    let context = Context { settings: Settings::default(), tabulation: &tabulation, sharing: Sharing::Alone };
+    let context = Context::new(Settings::default(), &tabulation, Sharing::Alone);
     let mut counting = nothing_counted(&context.settings);
     let (state, shared) = &mut *counting;
     let frame: &[u8] = &ethernet(&[], 0x0800, &ipv4(0, 0, 6));
@@ -417,7 +417,7 @@ proptest! {
         let tabulation = Tabulation::from_seed(7);
         let mut settings = Settings::default();
         settings.cardinality.key = key;
-        let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+        let context = Context::new(settings, &tabulation, Sharing::Alone);
         let mut counting = nothing_counted(&settings);
         let (state, shared) = &mut *counting;
         state.active(shared, 0).record(&context, link, &frame, Arrival::new(60, 0));

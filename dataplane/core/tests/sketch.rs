@@ -250,7 +250,7 @@ fn many_packets_look_at_counters() {
         let [[up, full], [down, full_down]] = ends(kind);
         let mut settings = Settings::DEFAULT;
         (settings.entropy[0], settings.frequency) = (on(kind), on(kind));
-        let context = Context { settings, tabulation: tabulation(), sharing };
+        let context = Context::new(settings, tabulation(), sharing);
         let (mut state, shared) = (vec![State::new()], Box::new(Shared::new()));
         state[0].active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
         // As if all packets so far had been of this flow.

@@ -285,7 +285,7 @@ pub(super) mod tests {
         let packets: Vec<(Vec<u8>, Link)> = (0..4096).map(|_| packet(&mut random)).collect();
         let shared = Shared::boxed();
         each_setting(|settings| {
-            let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+            let context = Context::new(settings, &tabulation, Sharing::Alone);
             let mut batch = Batch::new(&settings, &tabulation).unwrap();
             let (mut one_by_one, mut batched) = (State::boxed(), State::boxed());
             let mut rest = packets.iter().cycle();
@@ -324,7 +324,7 @@ pub(super) mod tests {
             println!("skipped: needs a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
             return;
         };
-        let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+        let context = Context::new(settings, &tabulation, Sharing::Alone);
         // Sources whose CRC is a chosen number: the CRC of a word is one-to-one, and turned back bit by bit.
         let zero = crc32(&[0; 4]);
         let mut basis: Vec<(u32, u32)> = (0..32).map(|bit| (1 << bit, crc32(&(1_u32 << bit).to_le_bytes()) ^ zero)).collect();

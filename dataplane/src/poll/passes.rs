@@ -102,7 +102,7 @@ mod tests {
             })
         };
         for settings in [HashMode::Tabulated, HashMode::Keyed].into_iter().flat_map(of_each_hash) {
-            let context = Context { settings, tabulation: &tabulation, sharing: Sharing::Alone };
+            let context = Context::new(settings, &tabulation, Sharing::Alone);
             let (one_by_one_shared, shared) = (Shared::boxed(), Shared::boxed());
             let (mut one_by_one, mut in_passes) = (State::boxed(), State::boxed());
             let mut passes = Passes::default();

@@ -123,7 +123,7 @@ impl<P: Port> Worker<P> {
     fn receive_batch<const SPECIALISED: usize>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let Some(batch) = &mut self.batch else { return Received::Idle };
-        let context = Context { settings, tabulation, sharing };
+        let context = Context::new(settings, tabulation, sharing);
         let mut filling = batch.fill(self.writer.active(), &context);
         self.port.receive(&mut |frame: Frame<'_>| {
             // In here, so that both are constants.
@@ -140,7 +140,7 @@ impl<P: Port> Worker<P> {
             // In here, where the constants are known, and not outside, where the closure would only keep a copy.
             let (key, hash) = const { SPECIAL[SPECIALISED] };
             let cardinality = cardinality::Settings { mode: Mode::Windowed, key, hash, ..settings.cardinality };
-            let context = Context { settings: Settings::only(cardinality), tabulation, sharing };
+            let context = Context::new(Settings::only(cardinality), tabulation, sharing);
             // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
             if frame.link == Link::Ethernet {
                 active.record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
@@ -154,7 +154,7 @@ impl<P: Port> Worker<P> {
     /// Counts one batch of the port, whatever is on; `KEYED` as [`Passes::record`] has it.
     fn receive_passes<const KEYED: bool>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let context = Context { settings, tabulation, sharing };
+        let context = Context::new(settings, tabulation, sharing);
         let live = (self.gate.pace() != Pace::Trace).then(unix_time);
         let truth = self.truth.as_deref();
         let bank_index = self.writer.bank();
@@ -182,7 +182,7 @@ impl<P: Port> Worker<P> {
 #[cold]
 #[inline(never)]
 fn record_unlikely(active: &mut Active<'_>, settings: Settings, tabulation: &Tabulation, sharing: Sharing, frame: Frame<'_>) {
-    let context = Context { settings, tabulation, sharing };
+    let context = Context::new(settings, tabulation, sharing);
     active.record(&context, frame.link, frame.bytes, Arrival::new(frame.wire_length, 0));
 }
 

@@ -58,7 +58,7 @@ fn membership(key: KeyKind, row_bits: u32) -> Settings {
 /// What the core counts of frames that are on the wire as they are here.
 fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Window {
     let tables = Tables::new(settings, SEED);
-    let context = Context { settings: *settings, tabulation: &tables.tabulation, sharing: Sharing::Alone };
+    let context = Context::new(*settings, &tables.tabulation, Sharing::Alone);
     static EMPTY: State = State::new();
     let (mut state, shared) = (boxed(&EMPTY), Box::new(Shared::new()));
     for frame in frames {
@@ -321,7 +321,7 @@ fn counters_near_their_ends_stay_where_they_are() {
     for (kind, values) in kinds {
         let settings = entropy(kind, KeyKind::Src, 4);
         let tables = Tables::new(&settings, SEED);
-        let context = Context { settings, tabulation: &tables.tabulation, sharing: Sharing::Shared };
+        let context = Context::new(settings, &tables.tabulation, Sharing::Shared);
         let mut full = 0;
         for value in values {
             let mut switch = Switch::new(&settings, SEED);
