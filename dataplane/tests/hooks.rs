@@ -417,6 +417,9 @@ fn an_interface_that_goes_down_and_up_is_told() {
         assert_eq!(notice(&mut xdp), "rx: is down; no packets cross it");
         ip("link set dev rx up").unwrap();
         assert_eq!(notice(&mut xdp), "rx: is up again");
+        // The other end throws packets away until the kernel has seen to its carrier, some time after.
+        let state = || Command::new("ip").args(["-o", "link", "show", "dev", SENDER.0]).output().unwrap().stdout;
+        (0..10_000).find(|_| String::from_utf8_lossy(&state()).contains("state UP")).expect("a carrier");
         send(5);
         assert_eq!(counted(&window(&mut xdp, 5)), 5);
     });

@@ -471,6 +471,9 @@ fn only_the_same_measurement_is_adopted() {
         assert!(said.contains("--adopt") && said.contains("flowgauge detach"), "{said}");
         let said = refusal("rx", Options { settings: five_tuples(), ..kept(true) });
         assert!(said.contains("it counts with --key src, not five-tuple"), "{said}");
+        // Another hook would count other packets.
+        let said = refusal("rx", Options { mode: Mode::Tcx, ..kept(true) });
+        assert!(said.contains("it counts with --xdp-mode native, not tcx"), "{said}");
         // Refusing has changed nothing.
         send(&socket(), 8);
         let (mut xdp, _) = adopted(vec![ingress()], doomed(true));

@@ -70,7 +70,7 @@ pub(super) struct Hooked {
 
 /// Counts frames that are injected, at no interface.
 pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
-    let identity = identity(options, tables);
+    let identity = identity(place, options, tables);
     let mut programs = load(place, options, &identity, tables, None)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     let memory = map(place, &programs)?;
@@ -107,7 +107,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         _ => Counted::InStack,
     };
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
-    let identity = identity(options, tables);
+    let identity = identity(place, options, tables);
     let note = Note::new(&identity, interface, index, now_ns());
     let mut said = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
@@ -179,14 +179,15 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
 }
 
-fn identity(options: &Options, tables: &Tables) -> Identity {
+fn identity(place: &Place, options: &Options, tables: &Tables) -> Identity {
     let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         let (seconds, nanoseconds) = (time.tv_sec().unsigned_abs(), time.tv_nsec().unsigned_abs());
         seconds * 1_000_000_000 + nanoseconds
     });
     let Options { settings, slot_ns, .. } = *options;
     let secret = Secret::new(tables.key.as_ref());
-    Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic) }
+    let attached = if options.hooks(place.direction) == Hooks::Xdp { options.mode } else { Mode::Tcx };
+    Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic), attached }
 }
 
 /// Loads the object; it counts in the memory of the pins, if there are any.

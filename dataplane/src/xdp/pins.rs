@@ -53,6 +53,10 @@ pub(super) struct Note {
     key: u32,
     hash: u32,
     precision: u32,
+    /// In which of the interface's hooks it is, as a [mode](super::Mode).
+    attached: u32,
+    /// No padding.
+    reserved: u32,
     /// Settings of all measurements that are beside distinct flows.
     others: [u32; OTHERS],
     /// What the interface was called when counting began, with zeros behind.
@@ -112,6 +116,8 @@ pub(super) struct Identity {
     pub(super) secret: Secret,
     pub(super) slot_ns: u64,
     pub(super) boot_ns: u64,
+    /// Where its program is.
+    pub(super) attached: super::Mode,
 }
 
 impl Note {
@@ -124,6 +130,8 @@ impl Note {
             key: key as u32,
             hash: hash as u32,
             precision: precision.bits(),
+            attached: identity.attached as u32,
+            reserved: 0,
             others: others(&identity.settings),
             interface: named_in_bytes(interface),
             seed: identity.seed,
@@ -191,6 +199,10 @@ impl Note {
         if let Some((option, has, wants, name)) = options.into_iter().find(|(_, has, wants, _)| has != wants) {
             return Some(format!("it counts with {option} {}, not {}", name(has), name(wants)));
         }
+        if self.attached != wanted.attached {
+            let (has, wants) = (attached(self.attached), attached(wanted.attached));
+            return Some(format!("it counts with --xdp-mode {has}, not {wants}"));
+        }
         if self.others != wanted.others {
             return Some("it measures something else, or with other keys or sketches".to_owned());
         }
@@ -242,6 +254,10 @@ fn others(settings: &Settings) -> [u32; OTHERS] {
 fn mode(value: u32) -> String {
     let names = [(Mode::Off, "none"), (Mode::Windowed, "cardinality"), (Mode::Staggered, "staggered")];
     named(value, names.into_iter().map(|(mode, name)| (mode as u32, name)))
+}
+
+fn attached(value: u32) -> String {
+    named(value, super::Mode::ALL.into_iter().map(|mode| (mode as u32, mode.name())))
 }
 
 fn key(value: u32) -> String {
@@ -675,7 +691,8 @@ mod tests {
 
     fn note(change: impl FnOnce(&mut Identity)) -> Note {
         let settings = Settings::default();
-        let mut identity = Identity { settings, seed: 1, secret: Secret::new(None), slot_ns: 1000, boot_ns: 5_000 };
+        let (secret, attached) = (Secret::new(None), crate::xdp::Mode::Native);
+        let mut identity = Identity { settings, seed: 1, secret, slot_ns: 1000, boot_ns: 5_000, attached };
         change(&mut identity);
         Note::new(&identity, "eth0", 3, 10)
     }
@@ -689,6 +706,7 @@ mod tests {
         assert_eq!(told(|identity| identity.seed = 7), "it counts with --seed 1, not 7");
         let other = told(|identity| identity.secret = Secret::new(Some(&HashKey::from_seed(1))));
         assert!(other.starts_with("it counts with another --hash-key (fingerprint 0000000000000000, not "), "{other}");
+        assert_eq!(told(|identity| identity.attached = crate::xdp::Mode::Tcx), "it counts with --xdp-mode native, not tcx");
         let other = told(|identity| identity.settings.cardinality.precision = Precision::MIN);
         assert_eq!(other, "it counts with --registers 2048, not 16");
         let other = told(|identity| identity.settings.cardinality.mode = Mode::Staggered);

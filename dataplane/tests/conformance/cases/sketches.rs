@@ -5,7 +5,7 @@ use crate::frames::{from_source, kinds, random};
 use crate::sketches::Sketches;
 use flowgauge_core::membership::FilterShape;
 use flowgauge_core::sketch::{self, Shape};
-use flowgauge_core::{HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership};
+use flowgauge_core::{HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership, parse};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
 
@@ -196,6 +196,12 @@ pub fn what_cannot_be_is_refused(backend: &dyn Backend) {
     assert_eq!(
         refused(|changed| changed.keys = vec![KeyKind::Dst], &entropy),
         format!("{backend} cannot measure entropy by src; it has the keys dst")
+    );
+    assert_eq!(capabilities.inner, backend == "poll", "tunnels are opened by workers alone");
+    let inner = with(|settings| settings.headers = parse::Settings::INNER);
+    assert_eq!(
+        refused(|changed| changed.inner = false, &inner),
+        format!("{backend} cannot look into tunnels (--inner); leave out --inner, or count with --backend poll")
     );
     let two = with(|settings| settings.entropy = [sketch(SketchKind::CountSketch, KeyKind::Src, 3, 1024); 2]);
     assert_eq!(refused(|changed| changed.entropies = 1, &two), format!("{backend} cannot measure 2 entropies; it can measure 1"));
