@@ -18,7 +18,7 @@ type Plan = (&'static str, fn(u32) -> Vec<u8>);
 const PLANS: [Plan; 5] = [
     ("sequential", |number| (0x0a00_0000 + number).to_be_bytes().to_vec()),
     ("one host of each /24", |number| (0x0a00_0001 + (number << 8)).to_be_bytes().to_vec()),
-    ("ten hosts of each /24", |number| (0xac10_0001 + (number / 10 << 8) + number % 10).to_be_bytes().to_vec()),
+    ("ten hosts of each /24", |number| (0xac10_0001 + ((number / 10) << 8) + number % 10).to_be_bytes().to_vec()),
     ("IPv6, sequential hosts", |number| [0x2001_0db8_u32, 0, 0, 1 + number].iter().flat_map(|word| word.to_be_bytes()).collect()),
     ("IPv6, one host of each /64", |number| [0x2001_0db8_u32, number, 0, 1].iter().flat_map(|word| word.to_be_bytes()).collect()),
 ];
