@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 /// kernel.bpf_stats_enabled=1`). Programs that were left counting by a killed run are shown as well, as `detach` would end them.
 ///
 /// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or else where FLOWGAUGE_STATUS_DIR says,
-/// which must be the same for `run` and `status`; if it is empty, a run is not to be found. Only your own runs and root's are asked, all
+/// which must be the same for `run` and `status`; if it is empty, no run can be found. Only your own runs and root's are asked, all
 /// together for two seconds at most. The exit code is 0 if there is a run and all are healthy, else 1.
 #[derive(Args)]
 #[command(after_help = "Examples:

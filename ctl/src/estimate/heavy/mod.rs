@@ -1,8 +1,8 @@
 //! The heaviest flows of a table, with bounds on their counts.
 //!
-//! Of a flow's count in the table, what it did not inherit was counted while it had a slot and is its own: `low`. All such packets
-//! of all flows in the table taken from all packets leaves those that are in no one's own count. More than these a
-//! flow cannot have missed: `high` is `low` and all of them. SpaceSaving counts too much and never too little (Metwally et al. 2005,
+//! Of a flow's count in the table, what it did not inherit was counted while it had a slot and is its own: `low`. Take the own counts of
+//! all flows in the table from the number of all packets: the rest is in no flow's own count. A flow can have missed no more than this rest,
+//! and so `high` is `low` plus the rest. SpaceSaving counts too much and never too little (Metwally et al. 2005,
 //! lemma 3), so there `high` is at most the count. HashPipe inherits nothing, so there `low` is the count.
 //!
 //! These bounds are certain, whatever the order of packets and with any number of cores. They hold for a signature: of two flows that share
