@@ -171,7 +171,8 @@ impl Run {
         let backend = options.backend.unwrap_or(usual);
         let options = Options { backend: Some(backend), ..options };
         if on_switch && !matches!(backend, Backend::Tofino) {
-            let problem = "--address and the options that go with it are for --backend tofino; leave them out, or leave out -i and --backend";
+            let problem =
+                "--address and the options that go with it are for --backend tofino; leave them out, or leave out -i and --backend";
             return Err(Failure::Usage(problem.to_owned()));
         }
         match backend {
