@@ -176,7 +176,13 @@ pub fn counted<'a, F: Frame + ?Sized>(frame: &'a F, link: Link, settings: &Setti
 #[inline(always)]
 pub(crate) fn plain<F: Frame + ?Sized>(frame: &F, link: Link, settings: Settings) -> Option<Packet<'_>> {
     let may_be = !cfg!(target_arch = "bpf") && link == Link::Ethernet && !settings.inner;
-    if may_be { plain_ipv4(frame).map(Packet::V4) } else { None }
+    if !may_be {
+        return None;
+    }
+    match plain_ipv4(frame) {
+        Some(ip) => Some(Packet::V4(ip)),
+        None => plain_ipv6(frame).map(Packet::V6),
+    }
 }
 
 /// As [`counted`], of frames that are not plain: away from the code of those that are, where there is such a thing. Settings by value: a
@@ -243,6 +249,15 @@ fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let is_plain = u32::from_be_bytes(field(whole, 12)) >> 8 == 0x0008_0045;
     let total_length = u16::from_be_bytes(field(header, 2));
     (is_plain && total_length >= 20).then_some(Ipv4 { header, offset: 14 })
+}
+
+/// As [`plain_ipv4`]: IPv6 without tags.
+#[inline(always)]
+fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
+    let whole: &[u8; 54] = frame.bytes(0)?;
+    let header = whole.last_chunk()?;
+    let is_plain = u32::from_be_bytes(field(whole, 12)) >> 12 == 0x8_6dd6;
+    is_plain.then_some(Ipv6 { header, offset: 14 })
 }
 
 #[inline(always)]
