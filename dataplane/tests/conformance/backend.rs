@@ -4,6 +4,7 @@ use crate::model::Model;
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -18,8 +19,7 @@ pub trait Backend {
         case(self);
     }
 
-    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, with a line
-    /// `skipped: needs …`.
+    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, and says why.
     fn open(&self, setup: &Setup) -> Option<Rig>;
 
     /// Of these frames those that can come to this backend, as they would come. Only captures have other link layers than
@@ -123,9 +123,14 @@ pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
 fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
     let refused = capabilities.check(settings);
     if let Err(error) = &refused {
-        println!("skipped: {error}");
+        println!("not for this backend: {error}");
     }
     refused.is_ok()
+}
+
+/// Says what a backend lacks for a case, or a part of one. No machine could change that: it is not [skipped](flowgauge_testing::skip).
+pub fn not_for_this_backend(need: impl Display) {
+    println!("not for this backend: needs {need}");
 }
 
 /// Whether packets are counted in the order in which they are fed, and samples are cuts through that order.

@@ -1,10 +1,11 @@
 //! The XDP backend: frames run through its programs in the kernel, without an interface.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::backend::{Backend, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::xdp::{Injector, Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
+use flowgauge_testing::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ impl Backend for Injected {
         match Xdp::detached(self.0, self.options(&Setup::default())).install(&Setup::default().tables()) {
             Ok(_) => {}
             Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
-                println!("skipped: needs the right to load XDP programs: {problem}");
+                skip(format_args!("the right to load XDP programs: {problem}"));
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -68,7 +69,7 @@ impl Backend for Injected {
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        println!("skipped: needs trace time, which a kernel has not");
+        not_for_this_backend("trace time, which a kernel has not");
         None
     }
 }

@@ -1,11 +1,12 @@
 //! Counters and registers, bit by bit, of frames of every kind.
 
-use crate::backend::{Backend, Setup, assert_same, start};
+use crate::backend::{Backend, Setup, assert_same, not_for_this_backend, start};
 use crate::captured::captured;
 use crate::frames::{cut_everywhere, from_source, kinds, other_links, random};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashMode, KeyKind, Precision};
 use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_testing::skip;
 
 /// Gives each frame a window of its own, so that no frame can hide behind another of the same flow.
 fn check_each(backend: &dyn Backend, setup: &Setup, frames: &[OwnedFrame]) {
@@ -56,7 +57,7 @@ pub fn every_beginning_of_every_kind(backend: &dyn Backend) {
 pub fn every_link_layer(backend: &dyn Backend) {
     let frames = backend.possible([other_links(), cut_everywhere(&other_links())].concat());
     if frames.is_empty() {
-        println!("skipped: needs captures, which alone have other link layers than Ethernet");
+        not_for_this_backend("captures, which alone have other link layers than Ethernet");
         return;
     }
     check_each(backend, &Setup::with(|cardinality| cardinality.key = KeyKind::FiveTuple), &frames);
@@ -81,7 +82,7 @@ pub fn cardinality_off(backend: &dyn Backend) {
 /// Real traffic, where there is some: `FLOWGAUGE_CAPTURES=DIR` names a directory of captures.
 pub fn captures_at_hand(backend: &dyn Backend) {
     let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
-        println!("skipped: needs FLOWGAUGE_CAPTURES=DIR");
+        skip("FLOWGAUGE_CAPTURES=DIR");
         return;
     };
     let mut captures = 0;

@@ -1,6 +1,6 @@
 //! Tables of heavy hitters, slot by slot. What the algorithms do is tested in the core; here, that a backend does the same.
 
-use crate::backend::{Backend, Setup, start};
+use crate::backend::{Backend, Setup, not_for_this_backend, start};
 use crate::frames::{from_source, kinds, random};
 use crate::model::{Verdict, crc32, keyed, multilinear, verdict};
 use flowgauge_core::heavy::{Algorithm, Entry, Item, Settings, Unit};
@@ -80,7 +80,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
         check(backend, Settings { algorithm, unit: Unit::Packets, slots_log2: 6, key: KeyKind::Src });
     }
     if !backend.opens_many() {
-        return println!("skipped: needs a dataplane for every unit and number of slots");
+        return not_for_this_backend("a dataplane for every unit and number of slots");
     }
     for algorithm in Algorithm::ALL {
         for unit in Unit::ALL {
