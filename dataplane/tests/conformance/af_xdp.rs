@@ -1,6 +1,6 @@
 //! The poll-mode backend on an AF_XDP port: frames come over a pair of veth devices in a network of the test's own.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup, not_for_this_backend};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
@@ -49,6 +49,11 @@ impl Backend for OnVeth {
 
     fn in_order(&self) -> bool {
         self.queues == 1
+    }
+
+    // Every combination is a pair of devices, which the kernel takes its time to remove.
+    fn breadth(&self) -> Breadth {
+        Breadth::Values
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 /// A way to make dataplanes of one kind.
-pub trait Backend {
+pub trait Backend: Sync {
     /// Runs a case where this backend can run: here, unless it needs a network of its own.
     fn stage(&self, case: fn(&dyn Backend))
     where
@@ -26,9 +26,14 @@ pub trait Backend {
     /// Ethernet and frames that are shorter than they were on the wire, and most interfaces refuse very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
 
-    /// Whether dataplanes can be opened by the hundred in one process. DPDK's rings cannot: it keeps the memory of closed ones.
-    fn opens_many(&self) -> bool {
-        true
+    /// How many settings cases go through.
+    fn breadth(&self) -> Breadth {
+        Breadth::Combinations
+    }
+
+    /// Dataplanes that a case may use at a time. More than one where rotations wait for something else than a CPU.
+    fn at_a_time(&self) -> usize {
+        1
     }
 
     /// What is counted of these frames in each sketch of entropies: cores of this machine share one, pipes of a switch have their own.
@@ -53,6 +58,17 @@ pub trait Backend {
 
     /// A dataplane that will count these frames, sorted by timestamp, in the time of their timestamps; `None` likewise.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
+}
+
+/// How many settings a case goes through, each with a dataplane of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Breadth {
+    /// No more than it takes to see that settings arrive.
+    Few,
+    /// Every value of each setting, and every pair of values of two.
+    Values,
+    /// All combinations.
+    Combinations,
 }
 
 /// How to count.

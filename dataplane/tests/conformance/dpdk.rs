@@ -1,7 +1,7 @@
 //! The poll-mode backend on ports of DPDK's: frames come through the same library, over a ring in memory or a pair of veth devices in a
 //! network of the test's own.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup, not_for_this_backend};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
 use crate::support::{counted, flush, number, open};
 use flowgauge_core::Link;
@@ -61,8 +61,9 @@ impl Backend for OnRing {
         whole(frames, 0..=self.segments * BUFFER)
     }
 
-    fn opens_many(&self) -> bool {
-        false
+    // DPDK keeps the memory of rings that were closed.
+    fn breadth(&self) -> Breadth {
+        Breadth::Few
     }
 
     fn in_order(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The Tofino backend, over gRPC on loopback, on a model of a switch of two pipes that executes `p4/flowgauge.p4`.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup, not_for_this_backend};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::frames::within_reach_of_a_switch;
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::Link;
@@ -63,7 +63,12 @@ impl Backend for OnModel {
 
     // Each is a hundred requests' worth of registers over gRPC.
     fn rotations(&self) -> u64 {
-        200
+        100
+    }
+
+    // Every combination is a program of its own.
+    fn breadth(&self) -> Breadth {
+        Breadth::Values
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
