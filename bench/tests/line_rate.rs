@@ -5,7 +5,8 @@
 use flowgauge_bench::line_rate::{Options, measure};
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, FrameSender, Outlet, af_xdp};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
+use flowgauge_testing::on_veth;
 use std::time::Duration;
 
 fn search() {
@@ -35,9 +36,7 @@ fn search() {
 
 #[test]
 fn a_search_over_veth_ends_with_rates_and_times() {
-    if let Err(missing) = isolated(search) {
-        println!("skipped: needs {missing}");
-    }
+    on_veth(search);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports, memory};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
+use flowgauge_testing::skip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -89,7 +90,7 @@ fn measured(frames: &[OwnedFrame], key: KeyKind, shape: Shape) -> (Entropy, f64)
 #[test]
 fn captures_at_hand_within_three_percent() {
     let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
-        println!("skipped: needs FLOWGAUGE_CAPTURES=DIR");
+        skip("FLOWGAUGE_CAPTURES=DIR");
         return;
     };
     let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -166,7 +167,7 @@ impl Former {
 #[test]
 fn real_traffic_raises_no_alarm() {
     let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
-        println!("skipped: needs FLOWGAUGE_CAPTURES=DIR");
+        skip("FLOWGAUGE_CAPTURES=DIR");
         return;
     };
     let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();

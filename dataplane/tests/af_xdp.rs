@@ -7,20 +7,14 @@ use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp};
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::traffic::Generator;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Xdp};
 use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Losses, Place, Poll, Tables, xdp};
+use flowgauge_testing::{on_veth, skip};
 use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Runs a test in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 fn on_queues(queues: u32, test: impl FnOnce() + Send + 'static) {
     on_veth(move || {
@@ -309,7 +303,7 @@ fn ethtool(arguments: &str) -> Result<(), String> {
 fn queues_that_come_are_counted_from_then_on() {
     on_queues(2, || {
         if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return println!("skipped: needs ethtool ({error})");
+            return skip(format_args!("ethtool ({error})"));
         }
         let mut limited = started(open("rx:1"), Options::default());
         ethtool("-L rx rx 2").unwrap();
@@ -346,7 +340,7 @@ fn queues_that_come_are_counted_from_then_on() {
 fn packets_of_queues_that_cannot_be_counted_are_reported() {
     on_queues(2, || {
         if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return println!("skipped: needs ethtool ({error})");
+            return skip(format_args!("ethtool ({error})"));
         }
         let mut poll = started(open("rx"), Options::default());
         ethtool("-L rx rx 2").unwrap();
@@ -373,7 +367,7 @@ fn packets_in_several_pieces_count_once_with_their_length() {
         ip("link set dev rx mtu 9000").unwrap();
         let ports = match af_xdp(&port("rx"), None) {
             Ok(ports) => ports,
-            Err(error) => return println!("skipped: needs Linux 6.6 ({error})"),
+            Err(error) => return skip(format_args!("Linux 6.6 ({error})")),
         };
         let mut poll = started(ports, Options::default());
         let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();

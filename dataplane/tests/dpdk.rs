@@ -11,9 +11,10 @@ use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Outlet, Port, Ports, Re
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::xdp::DeviceCounters;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_dataplane::{Dataplane, Error, Event, LossCause, Snapshot, Tables};
 use flowgauge_dpdk::{Device, Queues};
+use flowgauge_testing::on_veth;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::ops::Range;
@@ -235,13 +236,6 @@ fn a_sender_writes_every_frame_of_a_profile() {
         rest = &rest[consumed..];
     }
     assert_eq!(index, PACKETS);
-}
-
-/// Runs a test on a veth pair in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
 }
 
 /// Nobody looks at the queue while more is sent than it holds; all that comes later finds room again.

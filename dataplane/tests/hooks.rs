@@ -6,9 +6,10 @@
 mod kernel;
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Mode, Options, Wait, Xdp, detach, left, supported};
 use flowgauge_dataplane::{Adopted, Dataplane, Direction, Event, LossCause, Place, Snapshot, Tables};
+use flowgauge_testing::{on_veth, skip};
 use kernel::Other;
 use nix::sched::{CloneFlags, unshare};
 use std::fs::{self, Permissions};
@@ -17,13 +18,6 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-
-/// Runs a test in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 fn ingress() -> Place {
     Place::ingress(RECEIVER.0)
@@ -229,7 +223,7 @@ fn queues_that_come_are_counted() {
     on_veth(|| {
         with_queues(4);
         if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return println!("skipped: needs ethtool ({error})");
+            return skip(format_args!("ethtool ({error})"));
         }
         let mut xdp = started(vec![ingress()], options());
         send_flows(100);
@@ -534,7 +528,7 @@ fn what_keeps_a_driver_from_running_programs_is_told_in_words() {
     on_veth(|| {
         with_queues(4);
         if let Err(error) = ethtool("-L rx rx 1").and_then(|()| ethtool("-L tx tx 4")) {
-            return println!("skipped: needs ethtool ({error})");
+            return skip(format_args!("ethtool ({error})"));
         }
         let mut xdp = Xdp::at(vec![ingress()], options());
         let said = xdp.install(&Tables::new(&options().settings, 1)).unwrap_err().to_string();
@@ -550,7 +544,7 @@ fn a_queue_that_comes_to_an_interface_of_jumbo_frames_is_counted() {
         with_queues(2);
         set_mtu(9000);
         if let Err(error) = ethtool("-L tx tx 1").and_then(|()| ethtool("-L rx rx 1")) {
-            return println!("skipped: needs ethtool ({error})");
+            return skip(format_args!("ethtool ({error})"));
         }
         let mut xdp = started(vec![ingress()], kept());
         ethtool("-L rx rx 2").unwrap();

@@ -6,17 +6,12 @@
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Sender, Xdp};
 use flowgauge_dataplane::{Dataplane, LossCause, Place, Poll, Tables, poll};
+use flowgauge_testing::on_veth;
 use std::net::UdpSocket;
 use std::thread;
-
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 fn counters() -> DeviceCounters {
     DeviceCounters::read(RECEIVER.0).unwrap()

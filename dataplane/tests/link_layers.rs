@@ -5,9 +5,10 @@
 
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Poll, Tables, poll};
+use flowgauge_testing::{on_veth, skip};
 use std::fs::File;
 use std::io::Write;
 use std::net::UdpSocket;
@@ -15,9 +16,9 @@ use std::os::fd::AsRawFd;
 
 /// Runs a test with a device, up and with an address; packets that are written to the file arrive at it.
 fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
-    let prepared = isolated(move || {
+    on_veth(move || {
         let Ok(file) = File::options().read(true).write(true).open("/dev/net/tun") else {
-            println!("skipped: needs /dev/net/tun");
+            skip("/dev/net/tun");
             return;
         };
         // SAFETY: a struct of integers, bytes and pointers, all of which may be zero.
@@ -32,9 +33,6 @@ fn on_device(kind: libc::c_int, test: impl FnOnce(File) + Send + 'static) {
         ip("link set dev tun0 up").unwrap();
         test(file);
     });
-    if let Err(need) = prepared {
-        println!("skipped: needs {need}");
-    }
 }
 
 /// IPv4 and UDP, from a source of its own each.

@@ -6,9 +6,10 @@ use flowgauge_core::{Settings, WideBank};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp, memory};
 use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::traffic::{Generator, Profile};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DeviceCounters, LiveSender, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Poll, Tables};
+use flowgauge_testing::on_veth;
 
 /// Packets that a veth device holds for its peer are 256.
 const FEW: u64 = 192;
@@ -22,13 +23,6 @@ const PROFILES: [&str; 8] = [
     "burst,flows=1k,size=1518",
     "unique,size=61,seed=9",
 ];
-
-/// Runs a test in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 fn started(mut dataplane: impl Dataplane) -> impl Dataplane {
     dataplane.install(&Tables::new(&Settings::default(), 1)).unwrap();

@@ -9,9 +9,10 @@
 
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll};
+use flowgauge_testing::{on_veth, skip};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use std::io::{Read, Write};
@@ -73,7 +74,7 @@ impl Offloads {
 
 /// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's.
 fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
-    let prepared = isolated(move || {
+    on_veth(move || {
         let (far, network) = Host::start();
         ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();
         let configure = move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
@@ -87,11 +88,8 @@ fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
         let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
         let ready = configure(RECEIVER.0, RECEIVER.1, near_mac, SENDER.1, far_mac)
             & far.run(move || configure(SENDER.0, SENDER.1, far_mac, RECEIVER.1, near_mac));
-        if ready { test(&far) } else { println!("skipped: needs ethtool") }
+        if ready { test(&far) } else { skip("ethtool") }
     });
-    if let Err(need) = prepared {
-        println!("skipped: needs {need}");
-    }
 }
 
 /// Segments that a connection sent and received, by the kernel's account, and those not acknowledged yet.

@@ -7,6 +7,7 @@ use flowgauge_core::sketch::{self, Shape, SketchKind};
 use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch};
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
+use flowgauge_testing::skip;
 
 /// Everything that is counted by packets or bytes.
 fn settings(unit: Unit) -> Settings {
@@ -25,7 +26,7 @@ fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
     match xdp.install(&Tables::new(&settings, 1)) {
         Ok(_) => Some(xdp),
         Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
-            println!("skipped: needs the right to load XDP programs: {problem}");
+            skip(format_args!("the right to load XDP programs: {problem}"));
             None
         }
         Err(error) => panic!("{error}"),

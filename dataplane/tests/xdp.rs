@@ -6,22 +6,16 @@ use flowgauge_core::cardinality::Mode as Registers;
 use flowgauge_core::{KeyKind, Precision, Settings};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip, isolated};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Wait, Xdp, detach};
 use flowgauge_dataplane::{Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables};
+use flowgauge_testing::{on_veth, skip};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-
-/// Runs a test in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 fn ingress() -> Place {
     Place::ingress(RECEIVER.0)
@@ -171,7 +165,7 @@ fn generic_ingress_loses_nothing() {
         // A veth device takes live frames only if it merges packets, or runs a program natively.
         let merges = Command::new("ethtool").args(["-K", RECEIVER.0, "gro", "on"]).output();
         if !merges.is_ok_and(|output| output.status.success()) {
-            println!("skipped: needs ethtool to send at the highest rate");
+            skip("ethtool to send at the highest rate");
             let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(datagrams()));
             counted += collect(&mut xdp, sent - counted.min(sent));
             return assert_eq!(counted, sent);

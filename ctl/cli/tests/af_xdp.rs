@@ -5,18 +5,12 @@
 mod common;
 
 use common::{Running, Scratch, check, number, of_kind, parse, run};
-use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use flowgauge_dataplane::xdp::veth::ip;
+use flowgauge_testing::on_veth;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::process::Command;
-
-/// Runs a test in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 /// A run that prints JSON lines, at work once its first window is over.
 struct Count {

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Outcome, SECOND, Scratch, flowgauge, number, packets, parse, pcap, replay, run, total};
 use flowgauge_dataplane::capture::build::{self, ExtraBlock, PcapNgOptions, PcapOptions};
+use flowgauge_testing::skip;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
@@ -220,7 +221,7 @@ fn a_file_without_permission_is_named() {
     let file = scratch.write("secret.pcap", sound());
     fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
     if File::open(&file).is_ok() {
-        println!("skipped: needs an unprivileged user");
+        skip("an unprivileged user");
         return;
     }
     let outcome = replay(&file, "");

@@ -5,9 +5,10 @@ mod common;
 
 use common::{Outcome, Scratch, flowgauge, run, text};
 use flowgauge_core::Settings;
-use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_dataplane::xdp::{Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Place, Tables};
+use flowgauge_testing::{on_veth, skip};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use serde_json::Value;
 use std::fs;
@@ -415,7 +416,7 @@ fn users_without_rights_are_told_which_ones_they_lack() {
     const NOBODY: u32 = 65534;
     let outcome: Outcome = match flowgauge().args(["doctor", "--format", "json"]).uid(NOBODY).gid(NOBODY).output() {
         Ok(output) => output.into(),
-        Err(error) => return println!("skipped: needs root, and a binary that others may run ({error})"),
+        Err(error) => return skip(format_args!("root, and a binary that others may run ({error})")),
     };
     let report = report(&outcome);
     assert_eq!([&group(&report, "xdp")["can_run"], &group(&report, "poll")["can_run"]], [false, true]);
@@ -434,15 +435,13 @@ fn interfaces() -> String {
 fn devices_without_a_link_header_are_told_with_the_mode_that_counts_there() {
     let body = || {
         if let Err(problem) = ip("tuntap add dev tun0 mode tun") {
-            return println!("skipped: needs tun devices ({problem})");
+            return skip(format_args!("tun devices ({problem})"));
         }
         let report = report(&run(["doctor", "--format", "json", "-i", "tun0"].iter()));
         Said(find(&report, "interface tun0")).is("warning", "IP packets without a link header", "--xdp-mode tcx");
         assert_eq!(report["interfaces"][0]["hardware"], 65534);
     };
-    if let Err(need) = isolated(body) {
-        println!("skipped: needs {need}");
-    }
+    on_veth(body);
 }
 
 /// In a network of the test's own, which vanishes with its thread.
@@ -480,7 +479,5 @@ fn attached_programs_and_native_drivers_are_seen_and_nothing_is_changed() {
         let free = report_of(&["-i", "rx"]);
         assert_eq!([&free["interfaces"][0]["program"], &group(&free, "xdp")["can_run"]], [&Value::Null, &Value::from(true)]);
     };
-    if let Err(need) = isolated(body) {
-        println!("skipped: needs {need}");
-    }
+    on_veth(body);
 }

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Outcome, Scratch, flowgauge, number, of_kind, records, run, total};
 use flowgauge_dataplane::traffic::{Generator, Profile};
+use flowgauge_testing::skip;
 use std::collections::HashSet;
 use std::fs::{self, File};
 
@@ -92,7 +93,7 @@ fn what_cannot_be_written_is_told_in_one_line() {
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.complaint().contains("does not fit into a pcap file"), "{}", outcome.stderr);
     if File::options().write(true).open("/dev/full").is_err() {
-        println!("skipped: needs /dev/full");
+        skip("/dev/full");
         return;
     }
     let outcome = run(["generate", "unique,packets=10", "--to", "/dev/full", "--force"]);

@@ -6,8 +6,9 @@ mod common;
 
 use common::flowgauge;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, isolated};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Sender};
+use flowgauge_testing::{on_veth, skip};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,13 +23,6 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-
-/// Runs a test in a network of its own. Prints why it cannot where it cannot.
-fn on_veth(test: impl FnOnce() + Send + 'static) {
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
-}
 
 /// A run that prints JSON lines.
 struct Run {
@@ -227,7 +221,7 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
         refused(flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]), "its card does not run XDP programs");
         match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {
             Ok(_) => refused(flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]), "it takes root, or the capabilities"),
-            Err(error) => println!("skipped: needs a binary that others may run ({error})"),
+            Err(error) => skip(format_args!("a binary that others may run ({error})")),
         }
         let mut other = flowgauge();
         other.args(["run", "-i", "rx", "--pins", "/dev/shm"]);
@@ -242,7 +236,7 @@ fn a_missing_capability_is_told_in_one_line() {
         let mut run = Command::new("capsh");
         run.args(["--drop=cap_perfmon,cap_sys_admin", "--", "-c", "exec \"$0\" run -i rx", env!("CARGO_BIN_EXE_flowgauge")]);
         let output = match run.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").output() {
-            Err(error) => return println!("skipped: needs capsh ({error})"),
+            Err(error) => return skip(format_args!("capsh ({error})")),
             Ok(output) => output,
         };
         let complaint = String::from_utf8(output.stderr).unwrap();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Outcome, Running, SECOND, Scratch, check, flowgauge, number, of_kind, packets, parse, pcap, run, text, total};
+use flowgauge_testing::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -180,7 +181,7 @@ fn on_terminal(columns: usize, arguments: &str) -> Option<String> {
 fn a_terminal_gets_its_width_colours_and_reads_of_long_windows() {
     let port = "run --port memory:unique,rate=10k --duration 1s --truth";
     let Some(long) = on_terminal(60, &format!("{port} --window 1h")) else {
-        println!("skipped: needs script (bsdutils)");
+        skip("script (bsdutils)");
         return;
     };
     assert!(long.lines().any(|line| line.contains(" read ")), "{long}");

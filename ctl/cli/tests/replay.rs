@@ -8,6 +8,7 @@ use common::{
 };
 use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions};
 use flowgauge_dataplane::capture::{Resolution, link_type};
+use flowgauge_testing::skip;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -413,7 +414,7 @@ fn compressed(program: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut command = std::process::Command::new(words.next()?);
     let child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let Ok(mut child) = child else {
-        println!("skipped: needs {program}");
+        skip(program);
         return None;
     };
     let (mut stdin, bytes) = (child.stdin.take()?, bytes.to_vec());

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Outcome, Running, Scratch, flowgauge, number, text};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, isolated};
+use flowgauge_dataplane::xdp::veth::RECEIVER;
+use flowgauge_testing::{on_veth, skip};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -299,7 +300,7 @@ const NOBODY: u32 = 65_534;
 #[test]
 fn runs_of_other_users_are_not_asked() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
+        skip("root");
         return;
     }
     let place = Place::new("status-foreign");
@@ -308,7 +309,7 @@ fn runs_of_other_users_are_not_asked() {
     let mut command = place.command(&["run", "--port", "memory:unique,rate=10k", "--read-every", "50ms", "--format", "json"]);
     let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Running::of(command.uid(NOBODY))));
     let Ok(mut running) = started else {
-        println!("skipped: needs a folder of builds that every user can read");
+        skip("a folder of builds that every user can read");
         return;
     };
     assert!(!running.line().is_empty());
@@ -363,7 +364,5 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         common::run(["detach"]).quiet();
         place.nothing_runs();
     };
-    if let Err(need) = isolated(test) {
-        println!("skipped: needs {need}");
-    }
+    on_veth(test);
 }

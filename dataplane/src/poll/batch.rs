@@ -233,6 +233,7 @@ pub(super) mod tests {
     use crate::zeroed::Zeroed;
     use flowgauge_core::hash::crc32;
     use flowgauge_core::{Arrival, Shared, Sharing, State};
+    use flowgauge_testing::skip;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -278,7 +279,7 @@ pub(super) mod tests {
     fn batches_of_any_length_give_the_bits_that_packets_one_by_one_give() {
         let tabulation = Tabulation::from_seed(7);
         if Batch::new(&Settings::default(), &tabulation).is_none() {
-            println!("skipped: needs a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
+            skip("a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
             return;
         }
         let mut random = ChaCha8Rng::seed_from_u64(1);
@@ -321,7 +322,7 @@ pub(super) mod tests {
         settings.cardinality.hash = HashMode::Crc32;
         let precision = settings.cardinality.precision;
         let Some(mut batch) = Batch::new(&settings, &tabulation) else {
-            println!("skipped: needs a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
+            skip("a CPU with AVX-512 (F, BW, CD, VBMI) and GFNI");
             return;
         };
         let context = Context::new(settings, &tabulation, Sharing::Alone);

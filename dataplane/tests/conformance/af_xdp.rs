@@ -1,11 +1,12 @@
 //! The poll-mode backend on an AF_XDP port: frames come over a pair of veth devices in a network of the test's own.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{AfXdp, Copies, FrameSender, Outlet, OwnedFrame, af_xdp};
-use flowgauge_dataplane::xdp::veth::{ip, isolated};
+use flowgauge_dataplane::xdp::veth::ip;
+use flowgauge_testing::on_veth;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -22,10 +23,7 @@ const UNDERWAY: u64 = 128;
 impl Backend for OnVeth {
     fn stage(&self, case: fn(&dyn Backend)) {
         let backend = *self;
-        let staged = isolated(move || case(&backend));
-        if let Err(need) = staged {
-            println!("skipped: needs {need}");
-        }
+        on_veth(move || case(&backend));
     }
 
     fn open(&self, setup: &Setup) -> Option<Rig> {
@@ -53,8 +51,13 @@ impl Backend for OnVeth {
         self.queues == 1
     }
 
+    // Every combination is a pair of devices, which the kernel takes its time to remove.
+    fn breadth(&self) -> Breadth {
+        Breadth::Values
+    }
+
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        println!("skipped: needs trace time, which an interface has not");
+        not_for_this_backend("trace time, which an interface has not");
         None
     }
 }

@@ -4,12 +4,13 @@ use crate::model::Model;
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 /// A way to make dataplanes of one kind.
-pub trait Backend {
+pub trait Backend: Sync {
     /// Runs a case where this backend can run: here, unless it needs a network of its own.
     fn stage(&self, case: fn(&dyn Backend))
     where
@@ -18,17 +19,21 @@ pub trait Backend {
         case(self);
     }
 
-    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, with a line
-    /// `skipped: needs …`.
+    /// A dataplane without tables, and a way to give it frames; `None` if this machine or this backend cannot, and says why.
     fn open(&self, setup: &Setup) -> Option<Rig>;
 
     /// Of these frames those that can come to this backend, as they would come. Only captures have other link layers than
     /// Ethernet and frames that are shorter than they were on the wire, and most interfaces refuse very short frames.
     fn possible(&self, frames: Vec<OwnedFrame>) -> Vec<OwnedFrame>;
 
-    /// Whether dataplanes can be opened by the hundred in one process. DPDK's rings cannot: it keeps the memory of closed ones.
-    fn opens_many(&self) -> bool {
-        true
+    /// How many settings cases go through.
+    fn breadth(&self) -> Breadth {
+        Breadth::Combinations
+    }
+
+    /// Dataplanes that a case may use at a time. More than one where rotations wait for something else than a CPU.
+    fn at_a_time(&self) -> usize {
+        1
     }
 
     /// What is counted of these frames in each sketch of entropies: cores of this machine share one, pipes of a switch have their own.
@@ -53,6 +58,17 @@ pub trait Backend {
 
     /// A dataplane that will count these frames, sorted by timestamp, in the time of their timestamps; `None` likewise.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
+}
+
+/// How many settings a case goes through, each with a dataplane of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Breadth {
+    /// No more than it takes to see that settings arrive.
+    Few,
+    /// Every value of each setting, and every pair of values of two.
+    Values,
+    /// All combinations.
+    Combinations,
 }
 
 /// How to count.
@@ -123,9 +139,14 @@ pub fn start(backend: &dyn Backend, setup: &Setup) -> Option<Rig> {
 fn can(capabilities: &Capabilities, settings: &Settings) -> bool {
     let refused = capabilities.check(settings);
     if let Err(error) = &refused {
-        println!("skipped: {error}");
+        println!("not for this backend: {error}");
     }
     refused.is_ok()
+}
+
+/// Says what a backend lacks for a case, or a part of one. No machine could change that: it is not [skipped](flowgauge_testing::skip).
+pub fn not_for_this_backend(need: impl Display) {
+    println!("not for this backend: needs {need}");
 }
 
 /// Whether packets are counted in the order in which they are fed, and samples are cuts through that order.

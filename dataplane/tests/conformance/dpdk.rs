@@ -1,14 +1,15 @@
 //! The poll-mode backend on ports of DPDK's: frames come through the same library, over a ring in memory or a pair of veth devices in a
 //! network of the test's own.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::poll::options;
 use crate::support::{counted, flush, number, open};
 use flowgauge_core::Link;
 use flowgauge_dataplane::Poll;
 use flowgauge_dataplane::poll::port::{OwnedFrame, dpdk_device};
-use flowgauge_dataplane::xdp::veth::{isolated, pair};
+use flowgauge_dataplane::xdp::veth::pair;
 use flowgauge_dpdk::{BURST, Device, Queues, SendQueue};
+use flowgauge_testing::on_veth;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,8 +61,9 @@ impl Backend for OnRing {
         whole(frames, 0..=self.segments * BUFFER)
     }
 
-    fn opens_many(&self) -> bool {
-        false
+    // DPDK keeps the memory of rings that were closed.
+    fn breadth(&self) -> Breadth {
+        Breadth::Few
     }
 
     fn in_order(&self) -> bool {
@@ -69,7 +71,7 @@ impl Backend for OnRing {
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        println!("skipped: needs trace time, which a device has not");
+        not_for_this_backend("trace time, which a device has not");
         None
     }
 }
@@ -77,9 +79,7 @@ impl Backend for OnRing {
 impl Backend for OnVeth {
     fn stage(&self, case: fn(&dyn Backend)) {
         let backend = *self;
-        if let Err(need) = isolated(move || case(&backend)) {
-            println!("skipped: needs {need}");
-        }
+        on_veth(move || case(&backend));
     }
 
     fn open(&self, setup: &Setup) -> Option<Rig> {
@@ -107,7 +107,7 @@ impl Backend for OnVeth {
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        println!("skipped: needs trace time, which a device has not");
+        not_for_this_backend("trace time, which a device has not");
         None
     }
 }

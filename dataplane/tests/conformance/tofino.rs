@@ -1,6 +1,6 @@
 //! The Tofino backend, over gRPC on loopback, on a model of a switch of two pipes that executes `p4/flowgauge.p4`.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::frames::within_reach_of_a_switch;
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::Link;
@@ -30,7 +30,7 @@ impl Backend for OnModel {
         let definitions = match definitions(&setup.settings) {
             Ok(definitions) => definitions,
             Err(why) => {
-                println!("skipped: no program for a switch does this: {why}");
+                not_for_this_backend(format_args!("a program for a switch that does this: {why}"));
                 return None;
             }
         };
@@ -63,11 +63,16 @@ impl Backend for OnModel {
 
     // Each is a hundred requests' worth of registers over gRPC.
     fn rotations(&self) -> u64 {
-        200
+        100
+    }
+
+    // Every combination is a program of its own.
+    fn breadth(&self) -> Breadth {
+        Breadth::Values
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        println!("skipped: needs trace time, which a switch has not");
+        not_for_this_backend("trace time, which a switch has not");
         None
     }
 }

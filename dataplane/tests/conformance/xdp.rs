@@ -1,13 +1,15 @@
 //! The XDP backend: frames run through its programs in the kernel, without an interface.
 
-use crate::backend::{Backend, Feeder, Replay, Rig, Setup};
+use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::xdp::{Injector, Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error};
+use flowgauge_testing::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+#[derive(PartialEq, Eq)]
 pub struct Injected(pub Direction, pub Mode);
 
 /// The kernel runs no program on less than an Ethernet header, nor on more than a page holds.
@@ -22,7 +24,24 @@ fn shortest_skb(frame: &[u8]) -> usize {
     }
 }
 
+/// Why the kernel lets us load no programs, which is known only when it is asked.
+fn refusal() -> Option<&'static str> {
+    static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
+    let ask =
+        || match Xdp::detached(Direction::Ingress, Options::new(Setup::default().settings)).install(&Setup::default().tables()) {
+            Ok(_) => None,
+            Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => Some(problem),
+            Err(error) => panic!("{error}"),
+        };
+    REFUSAL.get_or_init(ask).as_deref()
+}
+
 impl Injected {
+    /// On ingress TCX runs the program that it runs on egress.
+    fn is_twin(&self) -> bool {
+        *self == Injected(Direction::Ingress, Mode::Tcx)
+    }
+
     fn is_tcx(&self) -> bool {
         self.0 == Direction::Egress || self.1 == Mode::Tcx
     }
@@ -34,14 +53,9 @@ impl Injected {
 
 impl Backend for Injected {
     fn open(&self, setup: &Setup) -> Option<Rig> {
-        // Whether the kernel lets us is known only when it is asked.
-        match Xdp::detached(self.0, self.options(&Setup::default())).install(&Setup::default().tables()) {
-            Ok(_) => {}
-            Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
-                println!("skipped: needs the right to load XDP programs: {problem}");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
+        if let Some(problem) = refusal() {
+            skip(format_args!("the right to load XDP programs: {problem}"));
+            return None;
         }
         let dataplane = Xdp::detached(self.0, self.options(setup));
         let feeder = Arc::new(dataplane.injector());
@@ -64,11 +78,20 @@ impl Backend for Injected {
 
     // Each waits for a grace period of the kernel, some 20 ms.
     fn rotations(&self) -> u64 {
-        1000
+        if self.is_twin() { 200 } else { 1000 }
+    }
+
+    fn at_a_time(&self) -> usize {
+        4
+    }
+
+    // Every combination is a program that the kernel verifies; what one counts is what a worker counts, by the same code.
+    fn breadth(&self) -> Breadth {
+        if self.is_twin() { Breadth::Few } else { Breadth::Values }
     }
 
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        println!("skipped: needs trace time, which a kernel has not");
+        not_for_this_backend("trace time, which a kernel has not");
         None
     }
 }

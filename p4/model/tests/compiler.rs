@@ -15,6 +15,7 @@ use flowgauge_core::sketch::{self, Shape};
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardinality};
 use flowgauge_dataplane::tofino::{builds as builds_of, definitions};
 use flowgauge_p4_model::{Fault, Model, Options};
+use flowgauge_testing::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ fn compiler() -> Option<OsString> {
     let help = Command::new(&program).arg("--target-help").output().ok();
     let takes_tofino = help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
     if !takes_tofino {
-        println!("skipped: needs FLOWGAUGE_P4C, a p4c with the Tofino backend");
+        skip("FLOWGAUGE_P4C, a p4c with the Tofino backend");
     }
     takes_tofino.then_some(program)
 }
@@ -253,7 +254,7 @@ fn flowgauge_fits_and_has_the_same_schema() {
             assert!(readme.contains(&row), "p4/README.md does not say what {version} does: {row}");
         }
     } else {
-        println!("skipped: needs the compiler that p4/README.md names, to compare its table; this is {version}");
+        skip(format_args!("the compiler that p4/README.md names, to compare its table; this is {version}"));
     }
 }
 
@@ -271,7 +272,7 @@ fn a_program_that_includes_the_telemetry_compiles() {
 #[test]
 fn schemas_at_hand() {
     let Ok(folder) = std::env::var("FLOWGAUGE_P4_COMPILED") else {
-        println!("skipped: needs FLOWGAUGE_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
+        skip("FLOWGAUGE_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
         return;
     };
     let mut compared = 0;

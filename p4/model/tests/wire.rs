@@ -8,9 +8,10 @@ mod frames;
 
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::tofino::Options;
-use flowgauge_dataplane::xdp::veth::{self, isolated};
+use flowgauge_dataplane::xdp::veth::{self};
 use flowgauge_dataplane::{Dataplane, Tables, Tofino};
 use flowgauge_p4_model::wire::{Wire, wait};
+use flowgauge_testing::on_veth;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -82,9 +83,7 @@ fn forward_and_count() {
 
 #[test]
 fn a_bump_in_the_wire_forwards_every_frame_as_it_came_and_counts_it() {
-    if let Err(missing) = isolated(forward_and_count) {
-        println!("skipped: needs {missing}");
-    }
+    on_veth(forward_and_count);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! tshark, an independent reader of captures.
 
+use flowgauge_testing::skip;
 use std::process::Command;
 
 /// The program that captures are compared with.
@@ -14,7 +15,7 @@ pub(crate) fn tshark() -> Command {
 pub(crate) fn has_tshark() -> bool {
     let found = tshark().arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
-        println!("skipped: needs tshark");
+        skip("tshark");
     }
     found
 }

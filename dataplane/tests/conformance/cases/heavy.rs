@@ -1,6 +1,6 @@
 //! Tables of heavy hitters, slot by slot. What the algorithms do is tested in the core; here, that a backend does the same.
 
-use crate::backend::{Backend, Setup, start};
+use crate::backend::{Backend, Breadth, Setup, start};
 use crate::frames::{from_source, kinds, random};
 use crate::model::{Verdict, crc32, keyed, multilinear, verdict};
 use flowgauge_core::heavy::{Algorithm, Entry, Item, Settings, Unit};
@@ -39,28 +39,33 @@ fn check_hash(backend: &dyn Backend, settings: Settings, hash: HashMode) {
         let frames = backend.possible(skewed(60 + window, 3000));
         let what = format!("window {window}, {settings:?}");
         rig.feed(&frames[..]);
-        let (sample, closed) = (rig.sample().bank, rig.rotate().bank);
-        let mut expected = Box::new(Heavy::new());
-        for core in backend.cores(&frames) {
-            let mut table = Box::new(Heavy::new());
-            for (key, bytes) in packets(&core, &settings) {
-                let signature = match hash {
-                    HashMode::Keyed => multilinear(&keyed().multilinear().words(), key.as_bytes()),
-                    HashMode::Crc32 | HashMode::Tabulated => crc32(key.as_bytes()),
-                };
-                table.update(&settings, Item { signature, packets: 1, bytes, key: &key });
-            }
-            expected.merge(&table, &settings);
-        }
-        for held in [&sample.heavy, &closed.heavy] {
-            assert_eq!((held.packets(), held.total()), (expected.packets(), expected.total()), "totals: {what}");
-            if backend.in_order() {
-                let pairs = held.slot_entries(&settings).zip(expected.slot_entries(&settings)).enumerate();
-                pairs.for_each(|(slot, (held, expected))| assert_eq!(held, expected, "slot {slot}: {what}"));
-            }
-            bounds_hold(held, &settings, &packets(&frames, &settings), &what);
-        }
+        assert_holds(backend, &rig.sample().bank.heavy, &setup.settings, &frames, &what);
+        assert_holds(backend, &rig.rotate().bank.heavy, &setup.settings, &frames, &what);
     }
+}
+
+/// Asserts that a table holds what the tables of all cores make together.
+#[track_caller]
+pub fn assert_holds(backend: &dyn Backend, held: &Heavy, settings: &flowgauge_core::Settings, frames: &[OwnedFrame], what: &str) {
+    let (hash, settings) = (settings.cardinality.hash, &settings.heavy);
+    let mut expected = Box::new(Heavy::new());
+    for core in backend.cores(frames) {
+        let mut table = Box::new(Heavy::new());
+        for (key, bytes) in packets(&core, settings) {
+            let signature = match hash {
+                HashMode::Keyed => multilinear(&keyed().multilinear().words(), key.as_bytes()),
+                HashMode::Crc32 | HashMode::Tabulated => crc32(key.as_bytes()),
+            };
+            table.update(settings, Item { signature, packets: 1, bytes, key: &key });
+        }
+        expected.merge(&table, settings);
+    }
+    assert_eq!((held.packets(), held.total()), (expected.packets(), expected.total()), "totals: {what}");
+    if backend.in_order() {
+        let pairs = held.slot_entries(settings).zip(expected.slot_entries(settings)).enumerate();
+        pairs.for_each(|(slot, (held, expected))| assert_eq!(held, expected, "slot {slot}: {what}"));
+    }
+    bounds_hold(held, settings, &packets(frames, settings), what);
 }
 
 /// What was certainly counted for a flow is not more than what it sent.
@@ -79,8 +84,8 @@ pub fn every_algorithm(backend: &dyn Backend) {
     for algorithm in Algorithm::ALL {
         check(backend, Settings { algorithm, unit: Unit::Packets, slots_log2: 6, key: KeyKind::Src });
     }
-    if !backend.opens_many() {
-        return println!("skipped: needs a dataplane for every unit and number of slots");
+    if backend.breadth() == Breadth::Few {
+        return;
     }
     for algorithm in Algorithm::ALL {
         for unit in Unit::ALL {
@@ -92,7 +97,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
 }
 
 pub fn every_key(backend: &dyn Backend) {
-    if !backend.opens_many() {
+    if backend.breadth() == Breadth::Few {
         return check(
             backend,
             Settings { algorithm: Algorithm::DWayRap, unit: Unit::Bytes, slots_log2: 5, key: KeyKind::FiveTuple },

@@ -1,6 +1,6 @@
 //! Windows: what is in them, and that nothing falls between them.
 
-use crate::backend::{Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, start};
+use crate::backend::{Backend, Setup, Traffic, assert_levels, assert_same, counts_in_order, not_for_this_backend, start};
 use crate::frames::{random, unique, uniques};
 use crate::model::Expected;
 use flowgauge_core::{Counters, HashMode, Precision};
@@ -69,7 +69,7 @@ pub fn registers_belong_to_the_counter(backend: &dyn Backend) {
     let setup = Setup::with(|cardinality| cardinality.hash = HashMode::Crc32);
     let Some(mut rig) = start(backend, &setup) else { return };
     if !counts_in_order(rig.dataplane.capabilities()) {
-        println!("skipped: needs one worker with atomic snapshots");
+        not_for_this_backend("one worker with atomic snapshots");
         return;
     }
     let traffic = Traffic::start(&rig.feeder, uniques);
@@ -111,7 +111,7 @@ pub fn exact_counts_under_traffic(backend: &dyn Backend) {
     let setup = Setup { truth: true, ..Setup::default() };
     let Some(mut rig) = start(backend, &setup) else { return };
     if rig.sample().truth.is_none() {
-        println!("skipped: needs exact counts");
+        not_for_this_backend("exact counts");
         return;
     }
     let traffic = Traffic::start(&rig.feeder, uniques);

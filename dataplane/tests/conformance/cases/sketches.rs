@@ -1,8 +1,9 @@
 //! Sketches, cell by cell: entropies with their sums, frequencies, membership.
 
-use crate::backend::{Backend, SEED, Setup, start};
+use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{from_source, kinds, random};
 use crate::sketches::Sketches;
+use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::membership::FilterShape;
 use flowgauge_core::sketch::{self, Shape};
 use flowgauge_core::{HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership, parse};
@@ -61,6 +62,9 @@ fn assert_holds(backend: &dyn Backend, snapshot: &Snapshot, settings: &Settings,
     }
     assert_cells(&held.frequency, &expected.frequency, &format!("cell of frequency: {what}"));
     assert_cells(&held.membership, &expected.membership, &format!("word of membership: {what}"));
+    if settings.heavy.algorithm != Algorithm::Off {
+        super::heavy::assert_holds(backend, &snapshot.bank.heavy, settings, frames, what);
+    }
 }
 
 #[track_caller]
@@ -85,11 +89,11 @@ fn check(backend: &dyn Backend, setup: &Setup) {
 const SHAPES: [(usize, usize); 7] = [(1, 16), (2, 64), (3, 1024), (4, 1024), (5, 256), (8, 2048), (12, 1024)];
 
 fn keys(backend: &dyn Backend) -> &'static [KeyKind] {
-    if backend.opens_many() { &KeyKind::ALL } else { &[KeyKind::FiveTuple] }
+    if backend.breadth() > Breadth::Few { &KeyKind::ALL } else { &[KeyKind::FiveTuple] }
 }
 
 fn shapes(backend: &dyn Backend) -> &'static [(usize, usize)] {
-    if backend.opens_many() { &SHAPES } else { &[(4, 1024)] }
+    if backend.breadth() > Breadth::Few { &SHAPES } else { &[(4, 1024)] }
 }
 
 pub fn entropy_of_every_key_and_shape(backend: &dyn Backend) {
@@ -129,12 +133,16 @@ pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
         check(backend, &with(|settings| settings.membership = filter(key, 3, 1 << 16)));
     }
     let shapes = [(4, 1 << 16), (1, 64), (3, 1 << 10), (8, 1 << 16), (12, 1 << 13)];
-    for (rows, bits) in shapes.into_iter().take(if backend.opens_many() { 5 } else { 1 }) {
+    for (rows, bits) in shapes.into_iter().take(if backend.breadth() > Breadth::Few { 5 } else { 1 }) {
         check(backend, &with(|settings| settings.membership = filter(KeyKind::Src, rows, bits)));
     }
 }
 
-/// All that a backend can measure at once, each by a key of its own.
+/// The algorithm and the unit that every backend has.
+const HEAVY: heavy::Settings =
+    heavy::Settings { algorithm: Algorithm::Precision, unit: Unit::Packets, slots_log2: 6, key: KeyKind::FiveTuple };
+
+/// All that a backend can measure at once.
 pub fn everything_together(backend: &dyn Backend) {
     let setup = Setup {
         settings: Settings {
@@ -142,7 +150,7 @@ pub fn everything_together(backend: &dyn Backend) {
             entropy: [sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024), sketch::Settings::DEFAULT],
             frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
             membership: membership::Settings { on: true, key: KeyKind::Src, shape: FilterShape::new(3, 1 << 16).unwrap() },
-            heavy: heavy::Settings::DEFAULT,
+            heavy: HEAVY,
             ..Settings::DEFAULT
         },
         ..Setup::default()
@@ -166,6 +174,7 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
                 settings.entropy = [KeyKind::SrcDst, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
                 settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
                 settings.membership = membership::Settings { on: true, key, shape: FilterShape::new(4, 1 << 16).unwrap() };
+                settings.heavy = HEAVY;
             }),
         );
     }

@@ -1,6 +1,6 @@
 //! Staggered registers: of each, what came since its round began.
 
-use crate::backend::{Backend, Setup, assert_levels, start};
+use crate::backend::{Backend, Setup, assert_levels, not_for_this_backend, start};
 use crate::frames::{from_source, random, unique};
 use crate::model::{Effect, Expected, Model};
 use flowgauge_core::cardinality::Mode;
@@ -60,7 +60,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
         frames.sort_by_key(|frame| frame.timestamp);
         let Some(mut replay) = backend.replay(&setup, &frames) else { return };
         if !replay.dataplane.capabilities().staggered {
-            println!("skipped: needs staggered registers");
+            not_for_this_backend("staggered registers");
             return;
         }
         replay.dataplane.install(&setup.tables()).unwrap();

@@ -1,6 +1,6 @@
 //! Exact counts beside the registers.
 
-use crate::backend::{Backend, Setup, start};
+use crate::backend::{Backend, Setup, not_for_this_backend, start};
 use crate::frames::random;
 use flowgauge_core::KeyKind;
 use flowgauge_dataplane::Truth;
@@ -13,7 +13,7 @@ pub fn windows_and_total_for_every_key(backend: &dyn Backend) {
         setup.truth = true;
         let Some(mut rig) = start(backend, &setup) else { continue };
         if rig.sample().truth.is_none() {
-            println!("skipped: needs exact counts");
+            not_for_this_backend("exact counts");
             return;
         }
         let model = setup.model();
