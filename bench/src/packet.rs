@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::heavy::{self, Algorithm};
-use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, membership, parse};
 use flowgauge_dataplane::poll::port::Frame;
 use flowgauge_dataplane::poll::{Batch, Passes};
@@ -110,7 +110,7 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
     let staggered = counting(frames, || settings(Mode::Staggered, Src, Tabulated));
     stages.push(("staggered registers of src, tabulated".to_owned(), staggered));
     let nothing = || settings(Mode::Off, Src, Crc32);
-    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Shape::DEFAULT };
+    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: flowgauge_core::Grid::COUNTERS };
     let of_pairs = move || [sketch(SketchKind::CountSketch, SrcDst), sketch::Settings::DEFAULT];
     let of_both = move || [Src, Dst].map(|key| sketch(SketchKind::CountSketch, key));
     let count_min = move || sketch(SketchKind::CountMin, Src);

@@ -6,9 +6,10 @@ use crate::figure::{Figure, Limit, Unit};
 use crate::findings::Findings;
 use crate::machine::Machine;
 use crate::turns::{Best, on_one_cpu, thread_time};
+use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm};
-use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
@@ -83,7 +84,7 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
         settings(Mode::Staggered, KeyKind::Src, HashMode::Tabulated),
         None,
     ));
-    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Shape::DEFAULT };
+    let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape: Grid::COUNTERS };
     let entropy = |settings: [sketch::Settings; 2]| Settings { entropy: settings, ..nothing };
     let (count_sketch, count_min) = (SketchKind::CountSketch, SketchKind::CountMin);
     let of_pairs = sketch(count_sketch, KeyKind::SrcDst);

@@ -751,7 +751,7 @@ impl Total {
         }
         self.hash = Some(snapshot.hash);
         match &mut self.bank {
-            Some(bank) => bank.merge(&*snapshot.bank, settings),
+            Some(bank) => bank.unite(&snapshot.bank, settings),
             None => self.bank = Some(snapshot.bank.clone()),
         }
     }

@@ -51,16 +51,16 @@ fn name(ethertype: u16) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flowgauge_core::parse::Reject;
     use flowgauge_core::{Bank, Settings};
 
     fn bank(frames: impl IntoIterator<Item = (u16, u32)>, ip: u64) -> Box<WideBank> {
         let mut bank = Box::new(Bank::new());
         bank.counters.ipv4 = ip;
         for (ethertype, frames) in frames {
-            (0..frames).for_each(|_| bank.reject(Reject::NonIp(ethertype), 1));
+            bank.counters.non_ip += u64::from(frames);
+            (0..frames).for_each(|_| bank.unopened.vote(ethertype, 1));
         }
-        let mut all = Box::new(WideBank::empty());
+        let mut all = Box::new(WideBank::new());
         all.merge(&bank, &Settings::default());
         all
     }

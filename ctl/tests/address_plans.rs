@@ -1,7 +1,7 @@
 //! Distinct flows of real address plans: a hash that survives them is as accurate as one of random numbers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::{Active, Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Sharing, State};
+use flowgauge_core::{Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State};
 use flowgauge_ctl::estimate::cardinality::{Estimator, estimate};
 use flowgauge_dataplane::Tables;
 
@@ -44,8 +44,8 @@ fn error_of(hash: HashMode, (_, source): Plan, flows: u32, seed: u64) -> f64 {
     let tables = Tables::new(&settings, seed);
     let context = Context::new(settings, &tables.tabulation, Sharing::Alone);
     let mut state = Box::new(State::new());
-    let State { banks: [bank, _], staggered } = &mut *state;
-    let mut active = Active { bank, staggered, sketches: None };
+    let shared = Box::new(Shared::new());
+    let mut active = state.active(&shared, 0);
     for number in 0..flows {
         let frame = frame(&source(number));
         active.record(&context, Link::Ethernet, frame.as_slice(), Arrival::new(64, 0));

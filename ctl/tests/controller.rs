@@ -104,11 +104,11 @@ impl Scripted {
     }
 
     fn whole(&self, packets: u64) -> Snapshot {
-        let mut bank = Box::new(WideBank::empty());
+        let mut bank = Box::new(WideBank::new());
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
-        Snapshot::of(bank, &Settings::default(), hash)
+        Snapshot::of(bank, hash)
     }
 
     fn call(&mut self, call: Call) -> Result<(), Error> {
@@ -904,7 +904,7 @@ struct Filled {
 impl Filled {
     fn fill(&self, mut snapshot: Snapshot) -> Snapshot {
         let kind = self.settings.frequency.mode.sketch().unwrap();
-        snapshot.bank.frequency.merge(&*self.sketch, kind, self.settings.frequency.shape);
+        snapshot.bank.frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
         snapshot
     }
 }

@@ -10,7 +10,7 @@ use captured::captured;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::parse::network;
 use flowgauge_core::{
-    Counters, FlowKey, KeyKind, Settings, Shape, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch, entropy,
+    Counters, FlowKey, Grid, KeyKind, Settings, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch, entropy,
 };
 use flowgauge_ctl::estimate::entropy::alarm::{self, Alarm, Verdict};
 use flowgauge_ctl::estimate::entropy::{Entropy, estimate};
@@ -22,7 +22,7 @@ use flowgauge_testing::skip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-fn settings(key: KeyKind, shape: Shape) -> Settings {
+fn settings(key: KeyKind, shape: Grid) -> Settings {
     let mut settings = Settings::default();
     settings.entropy[0] = entropy::Settings { mode: SketchKind::CountSketch.into(), key, shape };
     settings
@@ -39,14 +39,14 @@ fn packets(counters: &Counters) -> u64 {
     counters.ipv4 + counters.ipv6
 }
 
-fn entropy_of(snapshot: &Snapshot, shape: Shape) -> Entropy {
-    let Snapshot { bank, sketches, .. } = snapshot;
-    estimate(packets(&bank.counters), bank.entropy[0].sum, &sketches[0], shape, SketchKind::CountSketch)
+fn entropy_of(snapshot: &Snapshot, shape: Grid) -> Entropy {
+    let bank = &snapshot.bank;
+    estimate(packets(&bank.counters), bank.entropy.sums[0].sum, &bank.entropy.sketches[0], shape, SketchKind::CountSketch)
 }
 
 #[test]
 fn workers_together_give_what_one_does() {
-    let shape = Shape::new(10, 1024).unwrap();
+    let shape = Grid::of_counters(10, 1024).unwrap();
     let entropy = |workers| {
         let profile: Profile = "zipf,flows=200k,alpha=1,rate=max,packets=1M".parse().unwrap();
         let mut poll = started(memory(profile, workers, Pace::Open), settings(KeyKind::Src, shape));
@@ -79,7 +79,7 @@ fn exact(frames: &[OwnedFrame], key: KeyKind) -> f64 {
 }
 
 /// The entropy of these packets in one window, and exactly.
-fn measured(frames: &[OwnedFrame], key: KeyKind, shape: Shape) -> (Entropy, f64) {
+fn measured(frames: &[OwnedFrame], key: KeyKind, shape: Grid) -> (Entropy, f64) {
     let (injector, ports) = port::frames(1);
     let mut poll = started(ports, settings(key, shape));
     injector.feed(frames);
@@ -102,7 +102,9 @@ fn captures_at_hand_within_three_percent() {
     let mut long = 0;
     for (name, frames) in &captures {
         long += u32::from(frames.len() > 10_000);
-        for (key, shape) in KeyKind::ALL.into_iter().flat_map(|key| [(key, Shape::new(10, 1024).unwrap()), (key, Shape::DEFAULT)]) {
+        for (key, shape) in
+            KeyKind::ALL.into_iter().flat_map(|key| [(key, Grid::of_counters(10, 1024).unwrap()), (key, Grid::COUNTERS)])
+        {
             let (Entropy { bits, low, high, .. }, truth) = measured(frames, key, shape);
             let what = format!("{name}, {} packets, {}, {} rows", frames.len(), key.name(), shape.rows());
             let error = if truth > 0.0 { (bits / truth - 1.0) * 100.0 } else { 0.0 };
@@ -118,7 +120,7 @@ fn captures_at_hand_within_three_percent() {
 fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
     let mut packets = 0;
     let bits = [KeyKind::Src, KeyKind::Dst].map(|key| {
-        let (kind, shape) = (SketchKind::CountSketch, Shape::DEFAULT);
+        let (kind, shape) = (SketchKind::CountSketch, Grid::COUNTERS);
         let (shared, mut sum, mut wide) =
             (Box::new(SharedSketch::new()), flowgauge_core::Entropy::default(), Box::new(WideSketch::new()));
         packets = 0;

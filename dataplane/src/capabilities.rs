@@ -4,62 +4,9 @@ use crate::error::Error;
 use crate::snapshot::Place;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, Precision, Settings, cardinality, sketch};
+use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
-
-/// A measurement, by the name it has in every layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MeasurementKind {
-    /// Distinct flows.
-    Cardinality,
-    /// How traffic is spread over flows.
-    Entropy,
-    /// Packets of any flow.
-    Frequency,
-    /// Which flows were seen.
-    Membership,
-    /// The flows with the most packets or bytes.
-    Heavy,
-}
-
-impl MeasurementKind {
-    /// All kinds.
-    pub const ALL: [MeasurementKind; 5] = [
-        MeasurementKind::Cardinality,
-        MeasurementKind::Entropy,
-        MeasurementKind::Frequency,
-        MeasurementKind::Membership,
-        MeasurementKind::Heavy,
-    ];
-
-    /// The name used in options and outputs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            MeasurementKind::Cardinality => "cardinality",
-            MeasurementKind::Entropy => "entropy",
-            MeasurementKind::Frequency => "frequency",
-            MeasurementKind::Membership => "membership",
-            MeasurementKind::Heavy => "heavy",
-        }
-    }
-
-    /// The keys that settings measure it by; none if it is off.
-    pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
-        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = *settings;
-        let on = |is_on: bool, key: KeyKind| is_on.then_some(key);
-        let keys = match self {
-            MeasurementKind::Cardinality => [on(cardinality.mode != cardinality::Mode::Off, cardinality.key), None],
-            MeasurementKind::Entropy => entropy.map(|entropy| on(entropy.mode != sketch::Mode::Off, entropy.key)),
-            MeasurementKind::Frequency => [on(frequency.mode != sketch::Mode::Off, frequency.key), None],
-            MeasurementKind::Membership => [on(membership.on, membership.key), None],
-            MeasurementKind::Heavy => [on(heavy.algorithm != Algorithm::Off, heavy.key), None],
-        };
-        keys.into_iter().flatten()
-    }
-}
 
 /// Which way packets cross the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -177,7 +124,7 @@ impl Capabilities {
             return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
         }
         // Rows of sketches are always tabulated, but by the signature of the hash.
-        let is_on = MeasurementKind::ALL.iter().any(|kind| kind.keys(settings).next().is_some());
+        let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
         if is_on && cardinality.hash == HashMode::Keyed && !self.hashes.contains(&HashMode::Keyed) {
             let advice =
                 "its hashes are CRCs; use --hash tabulated with a --seed that is a secret (docs/security.md says what that helps)";
@@ -200,7 +147,7 @@ impl Capabilities {
         if entropies > self.entropies {
             return refuse(format!("measure {entropies} entropies"), format!("it can measure {}", self.entropies));
         }
-        let sketches = entropy.iter().chain([frequency]).filter(|sketch| sketch.mode != sketch::Mode::Off);
+        let sketches = entropy.iter().chain([frequency]).filter(|sketch| sketch.is_on());
         let rows = sketches.map(|sketch| sketch.shape.rows()).chain(membership.on.then(|| membership.shape.rows()));
         for rows in rows {
             if !self.rows.contains(&rows) {

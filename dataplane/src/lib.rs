@@ -29,8 +29,9 @@ pub mod traffic;
 pub mod xdp;
 mod zeroed;
 
-pub use capabilities::{Capabilities, Direction, MeasurementKind};
+pub use capabilities::{Capabilities, Direction};
 pub use error::Error;
+pub use flowgauge_core::MeasurementKind;
 pub use hash_key::HashKey;
 pub use losses::{LossCause, Losses};
 pub use poll::Poll;

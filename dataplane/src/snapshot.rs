@@ -2,21 +2,17 @@
 
 use crate::capabilities::Direction;
 use crate::losses::Losses;
-use crate::zeroed;
-use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{ENTROPIES, HashIdentity, Settings, WideBank, WideSketch};
+use flowgauge_core::{ENTROPIES, HashIdentity, Lasting, WideBank};
 use serde::{Deserialize, Serialize};
 
 /// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
 pub struct Snapshot {
-    /// Counters and registers.
+    /// Counters, registers and sketches.
     pub bank: Box<WideBank>,
-    /// Sketches of entropies, which cores share, up to the last one that is on. In a sample some packets may be in them that are not in
-    /// the bank yet.
-    pub sketches: Box<[WideSketch]>,
-    /// Staggered registers, when they are in use; read them in the slot of the time of the sample.
-    pub staggered: Option<Box<Staggered>>,
+    /// What lasts beyond rotations, in samples of measurements that use it; staggered registers are read in the slot of the time of the
+    /// sample.
+    pub lasting: Option<Box<Lasting>>,
     /// The packet counter read before the registers.
     pub packets_before: u64,
     /// The packet counter read after the registers; the same where [snapshots are
@@ -37,14 +33,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A bank as it was at one instant, with empty sketches and nothing beside it.
+    /// A bank as it was at one instant, with nothing beside it.
     #[must_use]
-    pub fn of(bank: Box<WideBank>, settings: &Settings, hash: HashIdentity) -> Self {
+    pub fn of(bank: Box<WideBank>, hash: HashIdentity) -> Self {
         let packets = bank.counters.packets();
         Snapshot {
             bank,
-            sketches: zeroed::sketches(settings),
-            staggered: None,
+            lasting: None,
             packets_before: packets,
             packets_after: packets,
             hash,

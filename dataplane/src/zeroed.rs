@@ -1,8 +1,7 @@
 //! Large values on the heap that never were on a stack.
 #![allow(unsafe_code, reason = "the standard library cannot know that these types are valid when zeroed")]
 
-use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, Settings, Shared, State, WideBank, WideSketch, entropy};
+use flowgauge_core::{Bank, Lasting, Shared, State, WideBank};
 use std::cell::UnsafeCell;
 
 /// Types whose values are valid, and empty, when all their bytes are zero.
@@ -15,18 +14,6 @@ pub(crate) unsafe trait Zeroed: Sized {
         // SAFETY: zeros are a value, as implementors promise.
         unsafe { Box::new_zeroed().assume_init() }
     }
-
-    /// Several empty ones.
-    fn boxed_slice(count: usize) -> Box<[Self]> {
-        // SAFETY: as above.
-        unsafe { Box::new_zeroed_slice(count).assume_init() }
-    }
-}
-
-/// Empty sketches, as many as [`Snapshot`](crate::Snapshot) has with these settings.
-pub(crate) fn sketches(settings: &Settings) -> Box<[WideSketch]> {
-    let last = settings.entropy.iter().rposition(|entropy| entropy.mode != entropy::Mode::Off);
-    WideSketch::boxed_slice(last.map_or(0, |last| last + 1))
 }
 
 // SAFETY: structs of integers and arrays of them.
@@ -38,8 +25,6 @@ unsafe impl Zeroed for UnsafeCell<State> {}
 // SAFETY: as above, of atomic ones.
 unsafe impl Zeroed for Shared {}
 // SAFETY: as above.
-unsafe impl Zeroed for Staggered {}
-// SAFETY: as above.
-unsafe impl Zeroed for WideSketch {}
+unsafe impl Zeroed for Lasting {}
 // SAFETY: as above.
 unsafe impl Zeroed for WideBank {}

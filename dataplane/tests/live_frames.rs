@@ -67,7 +67,7 @@ fn add(total: &mut WideBank, bank: &WideBank) {
 fn counted_in_memory(profile: &str, packets: u64) -> WideBank {
     let profile = Profile { packets: Some(packets), rate: None, ..profile.parse().unwrap() };
     let mut poll = started(Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()));
-    let mut total = WideBank::empty();
+    let mut total = WideBank::new();
     while total.counters.packets() < packets {
         add(&mut total, &poll.rotate().unwrap().bank);
     }

@@ -25,10 +25,10 @@ impl Numbered {
 }
 
 fn snapshot(packets: u64) -> Snapshot {
-    let mut bank = Box::new(WideBank::empty());
+    let mut bank = Box::new(WideBank::new());
     bank.counters.ipv4 = packets;
     let hash = HashIdentity::new(HashMode::Crc32, 0);
-    Snapshot::of(bank, &Settings::default(), hash)
+    Snapshot::of(bank, hash)
 }
 
 impl Dataplane for Numbered {

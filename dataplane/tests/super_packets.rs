@@ -2,8 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch};
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
@@ -11,7 +12,7 @@ use flowgauge_testing::skip;
 
 /// Everything that is counted by packets or bytes.
 fn settings(unit: Unit) -> Settings {
-    let sketch = |kind: SketchKind| sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Shape::DEFAULT };
+    let sketch = |kind: SketchKind| sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
     Settings {
         entropy: [sketch(SketchKind::CountSketch), sketch(SketchKind::CountMin)],
         frequency: sketch(SketchKind::CountSketch),
@@ -80,16 +81,20 @@ fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared
 #[track_caller]
 fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Settings) {
     assert_eq!(snapshot.bank.counters, bank.counters);
-    assert_eq!(snapshot.bank.entropy, bank.entropy);
+    assert_eq!(snapshot.bank.entropy.sums, bank.entropy);
     let mut frequency = Box::new(WideSketch::new());
     if let Some(kind) = settings.frequency.mode.sketch() {
         frequency.merge(&bank.frequency, kind, settings.frequency.shape);
     }
     assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == bank.heavy);
     assert!(snapshot.bank.cardinality == bank.cardinality);
-    let mut sketches: Vec<WideSketch> = (0..2).map(|_| WideSketch::new()).collect();
-    shared.merge_into(0, settings, &mut sketches);
-    assert!(*snapshot.sketches == *sketches);
+    for ((shared, held), settings) in shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy) {
+        let mut sketch = Box::new(WideSketch::new());
+        if let Some(kind) = settings.mode.sketch() {
+            shared.merge_into(&mut sketch, kind, settings.shape);
+        }
+        assert!(*held == *sketch);
+    }
 }
 
 /// Payload of all segments but the last, of the last, and how many there are.

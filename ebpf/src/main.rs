@@ -8,17 +8,19 @@
 
 mod required;
 
-use aya_ebpf::bindings::{__sk_buff, tcx_action_base, xdp_action};
+use aya_ebpf::bindings::{__sk_buff, tcx_action_base};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_xdp_get_buff_len};
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::arch::asm;
 use core::ffi::c_void;
-use core::mem::transmute;
+use core::ptr::NonNull;
 use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::kernel::{Config, Core, Layout, Scratch};
+use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{
-    Active, Arrival, BANKS, Context, Core, Frame, Link, One, Packets, SETTINGS_WORDS, Scratch, Segments, Settings, Shared, Sharing,
+    Arrival, BANKS, Context, Counters, Frame, Link, Listed, Memory, One, Packets, Parts, Record, Segments, Settings, Shared, Sharing,
     Tabulation, parse,
 };
 
@@ -27,20 +29,17 @@ const KEYED: bool = matches!(env!("CARGO_BIN_NAME").as_bytes(), b"flowgauge-keye
 
 const MMAPABLE: u32 = 1 << 10;
 
+/// What the loader writes.
 #[unsafe(no_mangle)]
-static SETTINGS: Settings = Settings::DEFAULT;
-/// Length of a slot of staggered registers, in nanoseconds.
-#[unsafe(no_mangle)]
-static SLOT_NS: u64 = 1;
-/// When the kernel's monotonic clock was zero, in nanoseconds since the Unix epoch.
-#[unsafe(no_mangle)]
-static BOOT_NS: u64 = 0;
-/// What becomes of a packet that was counted.
-#[unsafe(no_mangle)]
-static VERDICT: u32 = xdp_action::XDP_PASS;
-/// Whether a TCX program counts packets that leave: not 0 if so.
-#[unsafe(no_mangle)]
-static LEAVES: u32 = 0;
+static CONFIG: Config = Config::DEFAULT;
+
+/// A word of what the loader wrote: volatile, because the compiler knows something else.
+macro_rules! config {
+    ($($field:tt)+) => {
+        // SAFETY: within the object, and aligned.
+        unsafe { (&raw const CONFIG.$($field)+).read_volatile() }
+    };
+}
 
 /// The words that hashes are made of. Writable, or the compiler would put its zeros in place of the words that the loader writes.
 #[unsafe(no_mangle)]
@@ -52,11 +51,11 @@ static mut TABULATION: Tabulation = Tabulation::ZERO;
 #[unsafe(link_section = ".data")]
 static mut NOTHING: usize = 0;
 
-/// One element a CPU; user space sets their number.
+/// One element a CPU; user space sets their number and length.
 #[map]
 static CORES: Array<Core> = Array::with_max_entries(1, MMAPABLE);
 
-/// What all CPUs count in together.
+/// What all CPUs count in together; without length if that is nothing.
 #[map]
 static SHARED: Array<Shared> = Array::with_max_entries(1, MMAPABLE);
 
@@ -107,12 +106,98 @@ impl Frame for Window {
 
 /// This CPU's element.
 #[inline(always)]
-fn core() -> Option<&'static mut Core> {
+fn core() -> Option<NonNull<Core>> {
     // SAFETY: a helper without conditions.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    // SAFETY: XDP and TC programs are not preempted by others on their CPU, which alone owns this element; user space
-    // touches only the bank that is not active.
-    CORES.get_ptr_mut(cpu).map(|core| unsafe { &mut *core })
+    CORES.get_ptr_mut(cpu).and_then(NonNull::new)
+}
+
+/// Where this CPU counts. XDP and TC programs are not preempted by others on their CPU, which alone owns its element; user space touches
+/// only the bank that is not active.
+///
+/// Of a measurement's part there is no more than its settings use, and references to it are to more than that. The kernel's verifier
+/// refuses programs that look at what is behind an element's end.
+///
+/// If `REREAD`, the bank's number is read from the core again each time: the stack has no room for pointers into all that is measured.
+struct Place<const REREAD: bool> {
+    core: NonNull<Core>,
+    bank: usize,
+    start: NonNull<u8>,
+}
+
+impl<const REREAD: bool> Place<REREAD> {
+    #[inline(always)]
+    fn of(core: NonNull<Core>) -> Self {
+        // SAFETY: user space stores whole words at any time.
+        let bank = unsafe { (&raw const (*core.as_ptr()).bank).read_volatile() };
+        if REREAD {
+            // SAFETY: the program's own.
+            unsafe { (&raw mut (*core.as_ptr()).current).write_volatile(bank) };
+        }
+        let bank = bank as usize & (BANKS - 1);
+        Place { core, bank, start: Self::start_of(core, bank) }
+    }
+
+    #[inline(always)]
+    fn bank(&self) -> usize {
+        if REREAD {
+            // SAFETY: the program's own.
+            unsafe { (&raw const (*self.core.as_ptr()).current).read_volatile() as usize & (BANKS - 1) }
+        } else {
+            self.bank
+        }
+    }
+
+    /// Where the bank begins.
+    #[inline(always)]
+    fn start(&self) -> NonNull<u8> {
+        if REREAD { Self::start_of(self.core, self.bank()) } else { self.start }
+    }
+
+    #[inline(always)]
+    fn start_of(core: NonNull<Core>, bank: usize) -> NonNull<u8> {
+        let offset = Layout::bank(bank, config!(layout.bank));
+        // SAFETY: within the element, as the loader made it.
+        unsafe { core.cast::<u8>().add(offset) }
+    }
+}
+
+impl<const REREAD: bool> Memory for Place<REREAD> {
+    #[inline(always)]
+    fn counters(&mut self) -> &mut Counters {
+        // SAFETY: what a bank begins with.
+        unsafe { self.start().cast().as_mut() }
+    }
+
+    #[inline(always)]
+    fn unopened(&mut self) -> &mut Unopened {
+        // SAFETY: as above, behind the counters.
+        unsafe { self.start().add(size_of::<Counters>()).cast().as_mut() }
+    }
+
+    #[inline(always)]
+    fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
+        let own = if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
+        // SAFETY: where the loader put it, aligned to words; see above.
+        let own = unsafe { self.start().add(own).cast().as_mut() };
+        let lasting = if size_of::<M::Lasting>() == 0 {
+            NonNull::dangling()
+        } else {
+            let lasting = config!(layout.lasting[M::INDEX]) as usize;
+            // SAFETY: as above.
+            unsafe { self.core.cast::<u8>().add(lasting).cast() }
+        };
+        // SAFETY: as above, or without length.
+        let lasting = unsafe { &mut *lasting.as_ptr() };
+        let (shared, shared_lasting) = if size_of::<M::Shared>() + size_of::<M::SharedLasting>() == 0 {
+            // SAFETY: without length.
+            unsafe { (NonNull::dangling().as_ref(), NonNull::dangling().as_ref()) }
+        } else {
+            let shared = SHARED.get(0)?;
+            (M::shared(&shared.banks[self.bank()]), M::shared_lasting(&shared.lasting))
+        };
+        Some(Parts { own, lasting, shared, shared_lasting })
+    }
 }
 
 /// The same value, read from where it is put: it takes no room on the stack, and the verifier knows no more of it than that it is a number.
@@ -132,56 +217,50 @@ fn by_way_of<T: Copy>(scratch: &mut Scratch, value: T) -> &T {
 
 /// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
 #[inline(always)]
-fn count<const EVERYTHING: bool>(core: &mut Core, link: Link, frame: &Window, wire_length: u32, packets: impl Packets) {
-    let Core { bank, scratch, state } = core;
-    // SAFETY: user space stores whole words at any time.
-    let bank = unsafe { (&raw const *bank).read_volatile() } as usize & (BANKS - 1);
+fn count<const EVERYTHING: bool>(core: NonNull<Core>, link: Link, frame: &Window, wire_length: u32, packets: impl Packets) {
+    let mut place = Place::<EVERYTHING>::of(core);
     let settings = settings::<EVERYTHING>();
-    let sketches = if EVERYTHING { SHARED.get(0).map(|shared| &shared.banks[bank]) } else { None };
     // Reading the clock costs as much as all the rest.
     let slot = if settings.cardinality.mode == Mode::Staggered { current_slot() } else { 0 };
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
     let context = Context::new(settings, tabulation, Sharing::Shared);
-    let mut active = Active { bank: &mut state.banks[bank], staggered: &mut state.staggered, sketches };
-    let Some(packet) = active.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) else { return };
+    let Some(packet) = place.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) else { return };
     if EVERYTHING {
-        active.measure(&context, by_way_of(scratch, packet));
+        place.measure(&context, by_way_of(scratch(core), packet));
     } else {
-        active.measure(&context, &packet);
+        place.measure(&context, &packet);
     }
 }
 
-/// Each measurement's settings are loaded as one word, which the verifier sees through, and which takes one register.
+/// The program's own room in an element.
+#[inline(always)]
+fn scratch<'a>(core: NonNull<Core>) -> &'a mut Scratch {
+    // SAFETY: nobody else uses it, and no two borrows live at once.
+    unsafe { &mut (*core.as_ptr()).scratch }
+}
+
+/// Settings are loaded as words, which the verifier sees through, and each of which takes one register. A measurement whose words are zero is
+/// off.
 #[inline(always)]
 fn settings<const EVERYTHING: bool>() -> Settings {
-    const { assert!(SETTINGS_WORDS == 7) };
-    // SAFETY: volatile, because the loader writes other settings into the object; within it, and aligned.
-    let word = |index: usize| unsafe { (&raw const SETTINGS).cast::<u32>().add(index).read_volatile() };
-    // SAFETY: what the loader wrote are settings, in this order.
-    unsafe {
-        let cardinality = transmute::<u32, cardinality::Settings>(word(0));
-        if EVERYTHING {
-            Settings {
-                cardinality,
-                entropy: [transmute(word(1)), transmute(word(2))],
-                frequency: transmute(word(3)),
-                membership: transmute(word(4)),
-                heavy: transmute(word(5)),
-                headers: parse::Settings::DEFAULT,
-            }
-        } else {
-            Settings::only(cardinality)
-        }
-    }
+    const { assert!(size_of::<cardinality::Settings>() == size_of::<u32>(), "the first word") };
+    let load = |index: usize| match index {
+        // SAFETY: within the settings, and aligned; volatile, as everything that the loader writes.
+        _ if EVERYTHING || index == 0 => unsafe { (&raw const CONFIG.settings).cast::<u32>().add(index).read_volatile() },
+        _ => 0,
+    };
+    // SAFETY: what the loader wrote are settings, and words of zero are settings too.
+    let settings = unsafe { Settings::of_words(load) };
+    // Programs open no tunnels.
+    Settings { headers: parse::Settings::DEFAULT, ..settings }
 }
 
 #[inline(always)]
 fn current_slot() -> u32 {
-    // SAFETY: volatile, as above; a helper without conditions.
-    let (slot_ns, boot_ns, now) =
-        unsafe { ((&raw const SLOT_NS).read_volatile(), (&raw const BOOT_NS).read_volatile(), bpf_ktime_get_ns()) };
-    ((boot_ns + now) / slot_ns.max(1)) as u32
+    // SAFETY: a helper without conditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    ((config!(boot_ns) + now) / config!(slot_ns).max(1)) as u32
 }
 
 /// Ingress: distinct flows.
@@ -238,8 +317,7 @@ fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u3
     if let Some(core) = core() {
         count::<EVERYTHING>(core, link, &frame, wire_length, One);
     }
-    // SAFETY: as above.
-    unsafe { (&raw const VERDICT).read_volatile() }
+    config!(verdict)
 }
 
 /// What a non-linear packet is made linear up to: Ethernet with all VLAN tags (30), IPv6 (40), a few extension headers, ports.
@@ -280,7 +358,7 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
         let _ = ctx.pull_data(wanted as u32);
     }
     if let Some(core) = core() {
-        let (wire_length, packets) = *by_way_of(&mut core.scratch, on_the_wire(link, ctx.skb.skb, length));
+        let (wire_length, packets) = *by_way_of(scratch(core), on_the_wire(link, ctx.skb.skb, length));
         count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), wire_length, packets);
     }
     tcx_action_base::TCX_NEXT
@@ -310,8 +388,7 @@ fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32, Segments) 
     let headers = parse::network(&frame, link).map_or(0, |packet| parse::headers(&frame, &packet) as u32);
     // What comes from a virtual machine or a tun device says only how long segments are.
     let segments = if segments == 0 { length.saturating_sub(headers).div_ceil(payload) } else { segments }.max(1);
-    // SAFETY: volatile, as above.
-    let leaves = unsafe { (&raw const LEAVES).read_volatile() } != 0;
+    let leaves = config!(leaves) != 0;
     // On the way out the kernel has added the headers of all segments up, those inside of tunnels included.
     let bytes = if leaves && on_egress > length { on_egress } else { length + (segments - 1) * headers };
     (bytes + segments * tag, Segments(segments))
@@ -320,6 +397,5 @@ fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32, Segments) 
 /// Does nothing but decide: what benchmarks compare with.
 #[xdp]
 pub fn flowgauge_empty(_ctx: XdpContext) -> u32 {
-    // SAFETY: as above.
-    unsafe { (&raw const VERDICT).read_volatile() }
+    config!(verdict)
 }

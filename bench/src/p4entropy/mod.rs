@@ -15,7 +15,7 @@ use crate::statistics::{Spread, mean};
 use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
-use flowgauge_core::{Entropy, Shape, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
 use flowgauge_ctl::estimate::entropy::estimate;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
@@ -105,7 +105,7 @@ pub struct Finding {
     /// The sketch.
     pub kind: SketchKind,
     /// Its size.
-    pub shape: Shape,
+    pub shape: Grid,
     /// How the sum became an entropy.
     pub method: Method,
     /// The entropy found, in bits.
@@ -141,12 +141,12 @@ struct Job {
 }
 
 impl Job {
-    fn shapes(&self) -> Vec<Shape> {
+    fn shapes(&self) -> Vec<Grid> {
         let figures = self.options.figures && self.alpha == FIGURE_ALPHA;
         let rows = SWEEP_ROWS.into_iter().map(|rows| (rows, COLUMNS));
         let columns = SWEEP_COLUMNS.into_iter().filter(|columns| *columns != COLUMNS).map(|columns| (ROWS, columns));
         let sweep = rows.chain(columns).filter(|size| figures && *size != (ROWS, COLUMNS));
-        [(ROWS, COLUMNS)].into_iter().chain(sweep).filter_map(|(rows, columns)| Shape::new(rows, columns)).collect()
+        [(ROWS, COLUMNS)].into_iter().chain(sweep).filter_map(|(rows, columns)| Grid::of_counters(rows, columns)).collect()
     }
 
     /// Passes over the packets.
@@ -219,8 +219,8 @@ pub fn run(options: &Options, progress: &Progress<'_>) -> Result<Findings, Repro
     let findings = parallel::run(&jobs, threads, Job::cost, progress, |job| Ok::<_, ReproduceError>(job.run()))?;
     let mut findings = Findings { options: *options, findings: findings.into_iter().flatten().collect(), figures: Vec::new() };
     if options.figures {
-        let rows = SWEEP_ROWS.map(|rows| (rows as u64, Shape::new(rows, COLUMNS)));
-        let columns = SWEEP_COLUMNS.map(|columns| (columns as u64, Shape::new(ROWS, columns)));
+        let rows = SWEEP_ROWS.map(|rows| (rows as u64, Grid::of_counters(rows, COLUMNS)));
+        let columns = SWEEP_COLUMNS.map(|columns| (columns as u64, Grid::of_counters(ROWS, columns)));
         findings.figures = vec![
             findings.figure("7a", format!("{COLUMNS} columns"), "Nh (rows)", &rows),
             findings.figure("7b", format!("{ROWS} rows"), "Ns (columns)", &columns),
@@ -233,7 +233,7 @@ impl Findings {
     /// The errors of a method on traffic of this exponent, with the sketch of table III.
     #[must_use]
     pub fn errors(&self, alpha: f64, kind: SketchKind, method: Method) -> Option<Spread> {
-        let shape = Shape::new(ROWS, COLUMNS)?;
+        let shape = Grid::of_counters(ROWS, COLUMNS)?;
         let wanted =
             |finding: &&Finding| (finding.alpha, finding.shape, finding.kind, finding.method) == (alpha, shape, kind, method);
         Spread::of(&self.findings.iter().filter(wanted).map(Finding::error).collect::<Vec<f64>>())
@@ -246,9 +246,9 @@ impl Findings {
         (held().filter(|held| *held).count(), held().count())
     }
 
-    fn figure(&self, figure: &'static str, title: String, parameter: &'static str, sizes: &[(u64, Option<Shape>)]) -> Sensitivity {
+    fn figure(&self, figure: &'static str, title: String, parameter: &'static str, sizes: &[(u64, Option<Grid>)]) -> Sensitivity {
         let curve = |name: &str, kind, method| {
-            let error = |&(_, shape): &(u64, Option<Shape>)| {
+            let error = |&(_, shape): &(u64, Option<Grid>)| {
                 let wanted = |finding: &&Finding| {
                     Some(finding.shape) == shape
                         && finding.alpha == FIGURE_ALPHA

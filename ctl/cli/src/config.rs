@@ -3,8 +3,8 @@
 use crate::error::Failure;
 use crate::nearest::nearest;
 use crate::value::{self, ReadEvery};
+use flowgauge_core::Grid;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::membership::FilterShape;
 use flowgauge_core::{FlowKey, HashMode, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::output::Format;
@@ -67,7 +67,7 @@ options! {
     read_every: ReadEvery,
     lateness: value::Lateness,
     measure: value::Measurements,
-    filter: FilterShape,
+    filter: Grid,
     algorithm: Algorithm,
     by: Unit,
     slots: value::Slots,

@@ -5,10 +5,11 @@ use crate::error::Failure;
 use crate::run::Backend;
 use crate::value::{self, Cpus, Directions, Keyed, Lateness, Measurements, PortPair, PortSpec, ReadEvery, SketchSpec, Slots};
 use clap::Args;
+use flowgauge_core::Grid;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::membership::{self, FilterShape};
-use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::membership;
+use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, Settings, parse};
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::estimate::cardinality::Estimator;
@@ -176,7 +177,7 @@ pub(crate) struct Options {
     /// The Bloom filter of membership: rows, and bits in each [default: 4x65536, on a switch 3x65536]
     #[arg(long, value_name = "ROWSxBITS", value_parser = value::filter, help_heading = "Measurement")]
     #[serde(deserialize_with = "config::filter")]
-    pub(crate) filter: Option<FilterShape>,
+    pub(crate) filter: Option<Grid>,
 
     /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default: rap, in the kernel d-way-rap, on a
     /// switch precision]
@@ -462,8 +463,8 @@ impl Options {
             settings.frequency = self.sketch_settings(MeasurementKind::Frequency, key, SketchKind::CountMin);
         }
         if measured.contains(&MeasurementKind::Membership) {
-            let usual = if self.on_switch() { FilterShape::new(3, 1 << 16) } else { None };
-            let shape = self.filter.or(usual).unwrap_or_default();
+            let usual = if self.on_switch() { Grid::of_bits(3, 1 << 16) } else { None };
+            let shape = self.filter.or(usual).unwrap_or(Grid::BITS);
             settings.membership = membership::Settings { on: true, key: key(MeasurementKind::Membership, KeyKind::Src), shape };
         }
         if measured.contains(&MeasurementKind::Heavy) {
@@ -489,11 +490,11 @@ impl Options {
     fn sketch_settings(&self, measurement: MeasurementKind, key: KeyKind, usual: SketchKind) -> sketch::Settings {
         let given = |wanted: &SketchSpec| wanted.measurement == measurement;
         let given = self.sketch.iter().rev().find(|sketch| given(sketch));
-        let usual_shape = if self.on_switch() { Shape::new(3, 1024) } else { None };
+        let usual_shape = if self.on_switch() { Grid::of_counters(3, 1024) } else { None };
         sketch::Settings {
             mode: given.and_then(|given| given.kind).unwrap_or(usual).into(),
             key,
-            shape: given.and_then(|given| given.shape).or(usual_shape).unwrap_or_default(),
+            shape: given.and_then(|given| given.shape).or(usual_shape).unwrap_or(Grid::COUNTERS),
         }
     }
 

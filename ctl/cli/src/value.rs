@@ -1,10 +1,11 @@
 //! Values of options: parsed alike on the command line and in the configuration file.
 
 use crate::nearest::nearest;
+use flowgauge_core::Grid;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, MAX_SLOTS, Unit};
-use flowgauge_core::membership::{FilterShape, MAX_FILTER_BITS};
-use flowgauge_core::sketch::{MAX_CELLS, Shape, SketchKind};
+use flowgauge_core::membership::MAX_FILTER_BITS;
+use flowgauge_core::sketch::{MAX_CELLS, SketchKind};
 use flowgauge_core::{ENTROPIES, FlowKey, HashMode, KeyKind, Precision};
 use flowgauge_ctl::estimate::cardinality::Estimator;
 use flowgauge_ctl::estimate::heavy::KeyFromText;
@@ -208,7 +209,7 @@ fn measurement(name: &str) -> Result<MeasurementKind, String> {
 pub(crate) struct SketchSpec {
     pub(crate) measurement: MeasurementKind,
     pub(crate) kind: Option<SketchKind>,
-    pub(crate) shape: Option<Shape>,
+    pub(crate) shape: Option<Grid>,
 }
 
 pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
@@ -226,7 +227,7 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
     let kind = kind.map(|kind| named(kind, &SketchKind::ALL, SketchKind::name)).transpose()?;
     let shape = shape.map(|shape| {
         let most = MAX_CELLS;
-        let shape = rows_and_columns(shape).and_then(|(rows, columns)| Shape::new(rows, columns));
+        let shape = rows_and_columns(shape).and_then(|(rows, columns)| Grid::of_counters(rows, columns));
         shape.ok_or_else(|| {
             format!("give ROWSxCOLUMNS: 1 to {MAX_ROWS} rows, columns a power of two from 16, together at most {most}")
         })
@@ -234,8 +235,8 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
     Ok(SketchSpec { measurement, kind, shape: shape.transpose()? })
 }
 
-pub(crate) fn filter(text: &str) -> Result<FilterShape, String> {
-    let shape = rows_and_columns(text).and_then(|(rows, bits)| FilterShape::new(rows, bits));
+pub(crate) fn filter(text: &str) -> Result<Grid, String> {
+    let shape = rows_and_columns(text).and_then(|(rows, bits)| Grid::of_bits(rows, bits));
     shape.ok_or_else(|| {
         format!("give ROWSxBITS: 1 to {MAX_ROWS} rows, bits a power of two from 64 to 65536, together at most {MAX_FILTER_BITS}")
     })

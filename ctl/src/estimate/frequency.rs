@@ -4,7 +4,7 @@
 //! frequent items in data streams* (2002).
 
 use flowgauge_core::sketch::Said;
-use flowgauge_core::{Shape, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
 
 /// Two-sided 95 % quantile of the normal distribution.
 const Z95: f64 = 1.959_963_984_540_054;
@@ -34,7 +34,7 @@ pub struct Frequency {
 /// later may be anything up to the rest of the packets. So a row with a full counter stands for its value at the lower end of the interval,
 /// and for all packets at the upper end. Rows that are not full go on saying what they know: Count-Min takes the smallest of these.
 #[must_use]
-pub fn estimate(sketch: &WideSketch, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, packets: u64) -> Frequency {
+pub fn estimate(sketch: &WideSketch, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, packets: u64) -> Frequency {
     let mut rows = Vec::with_capacity(shape.rows());
     sketch.rows(kind, shape, crc, tabulation, |said| rows.push(said));
     match kind {
@@ -43,7 +43,7 @@ pub fn estimate(sketch: &WideSketch, kind: SketchKind, shape: Shape, crc: u32, t
     }
 }
 
-fn count_min(sketch: &WideSketch, shape: Shape, rows: &[Said], packets: u64) -> Frequency {
+fn count_min(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> Frequency {
     let counted: i64 = sketch.cells(shape).iter().take(shape.columns()).sum();
     // Reads that are not atomic may know more packets from the rows than from the counters.
     let packets = (packets as f64).max(counted as f64);
@@ -57,7 +57,7 @@ fn count_min(sketch: &WideSketch, shape: Shape, rows: &[Said], packets: u64) -> 
     Frequency { value, low: (value - excess).max(0.0), high, confidence, saturated: whole.is_none() }
 }
 
-fn count_sketch(sketch: &WideSketch, shape: Shape, rows: &[Said], packets: u64) -> Frequency {
+fn count_sketch(sketch: &WideSketch, shape: Grid, rows: &[Said], packets: u64) -> Frequency {
     let median = |of: &dyn Fn(&Said) -> i64| {
         let mut values: Vec<i64> = rows.iter().map(of).collect();
         SketchKind::CountSketch.answer(&mut values).max(0) as f64
@@ -95,7 +95,7 @@ mod tests {
         (1..=20_000_u32).map(|rank| (crc32(&rank.to_be_bytes()), 40_000 / rank))
     }
 
-    fn filled(kind: SketchKind, shape: Shape, tabulation: &Tabulation) -> Box<WideSketch> {
+    fn filled(kind: SketchKind, shape: Grid, tabulation: &Tabulation) -> Box<WideSketch> {
         let mut sketch = Box::new(Sketch::new());
         for (crc, packets) in flows() {
             (0..packets).for_each(|_| sketch.update(kind, shape, crc, tabulation));
@@ -103,7 +103,7 @@ mod tests {
         wide(&sketch, kind, shape)
     }
 
-    fn wide(sketch: &Sketch, kind: SketchKind, shape: Shape) -> Box<WideSketch> {
+    fn wide(sketch: &Sketch, kind: SketchKind, shape: Grid) -> Box<WideSketch> {
         let mut wide = Box::new(WideSketch::new());
         wide.merge(sketch, kind, shape);
         wide
@@ -115,7 +115,7 @@ mod tests {
     }
 
     /// Share of the flows that the interval holds, over some seeds.
-    fn coverage(kind: SketchKind, shape: Shape, mut check: impl FnMut(&Frequency, f64)) -> f64 {
+    fn coverage(kind: SketchKind, shape: Grid, mut check: impl FnMut(&Frequency, f64)) -> f64 {
         let (mut held, mut all) = (0, 0);
         for seed in 1..=3 {
             let tabulation = Box::new(Tabulation::from_seed(seed));
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn count_min_is_never_too_low_and_keeps_its_bound() {
         for (rows, columns) in [(1, 1024), (4, 1024), (3, 256)] {
-            let shape = Shape::new(rows, columns).unwrap();
+            let shape = Grid::of_counters(rows, columns).unwrap();
             let mut confidence = 0.0;
             let held = coverage(SketchKind::CountMin, shape, |estimate, truth| {
                 assert!(estimate.value >= truth);
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn intervals_of_count_sketch_hold_the_truth() {
         for (rows, columns) in [(1, 1024), (2, 1024), (3, 256), (4, 1024), (10, 512)] {
-            let shape = Shape::new(rows, columns).unwrap();
+            let shape = Grid::of_counters(rows, columns).unwrap();
             let (mut error, mut flows) = (0.0, 0.0);
             let held = coverage(SketchKind::CountSketch, shape, |estimate, truth| {
                 error += if truth > 100.0 { estimate.value - truth } else { 0.0 };
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_margin_is_that_of_the_other_flows() {
-        let shape = Shape::new(4, 1024).unwrap();
+        let shape = Grid::of_counters(4, 1024).unwrap();
         let tabulation = Box::new(Tabulation::from_seed(1));
         let mut sketch = Box::new(Sketch::new());
         (0..1000).for_each(|_| sketch.update(SketchKind::CountSketch, shape, 7, &tabulation));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// The cells of a flow that came so often to a core, which goes on from there.
-    fn preset(kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, packets: u32) -> Box<Sketch> {
+    fn preset(kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, packets: u32) -> Box<Sketch> {
         let mut sketch = Box::new(Sketch::new());
         sketch.update(kind, shape, crc, tabulation);
         sketch.cells_mut(shape).iter_mut().for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_flow_of_more_packets_than_a_counter_holds_is_told_as_at_least_so_many() {
         const PACKETS: u64 = 4_294_967_400;
-        let (shape, tabulation) = (Shape::new(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        let (shape, tabulation) = (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
         for (kind, before) in [(SketchKind::CountMin, u32::MAX - SLACK), (SketchKind::CountSketch, FULL as u32 - 1)] {
             let mut sketch = preset(kind, shape, 7, &tabulation, before);
             // What comes after the counters are full changes nothing.
@@ -203,13 +203,13 @@ mod tests {
 
     #[test]
     fn cores_and_windows_add_up_beyond_32_bits() {
-        let (shape, tabulation) = (Shape::new(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        let (shape, tabulation) = (Grid::of_counters(4, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
         for kind in SketchKind::ALL {
             let one = preset(kind, shape, 7, &tabulation, 2_000_000_000);
             let mut all = Box::new(WideSketch::new());
-            (0..7).for_each(|_| all.merge(&*one, kind, shape));
+            (0..7).for_each(|_| all.merge(&one, kind, shape));
             let mut total = Box::new(WideSketch::new());
-            (0..3).for_each(|_| total.merge(&*all, kind, shape));
+            (0..3).for_each(|_| total.unite(&all, shape));
             let told = estimate(&total, kind, shape, 7, &tabulation, 42_000_000_000);
             assert!(!told.saturated && told.value == 42e9 && told.high == 42e9, "{kind:?}: {told:?}");
         }
@@ -218,7 +218,7 @@ mod tests {
     /// Of three rows one is full, by other flows: the others go on.
     #[test]
     fn a_row_that_others_filled_leaves_the_answer_to_the_rest() {
-        let (shape, tabulation) = (Shape::new(3, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
+        let (shape, tabulation) = (Grid::of_counters(3, 1024).unwrap(), Box::new(Tabulation::from_seed(1)));
         for kind in SketchKind::ALL {
             let mut sketch = preset(kind, shape, 7, &tabulation, 1000);
             let cell = sketch.cells_mut(shape).iter_mut().find(|cell| **cell != 0).unwrap();

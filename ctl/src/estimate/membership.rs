@@ -1,6 +1,6 @@
 //! Whether a flow was seen, from a Bloom filter.
 
-use flowgauge_core::membership::FilterShape;
+use flowgauge_core::Grid;
 use flowgauge_core::{Membership as Filter, Tabulation};
 
 /// What a filter says of a flow.
@@ -14,14 +14,14 @@ pub struct Membership {
 
 /// Whether the flow with this CRC was seen.
 #[must_use]
-pub fn estimate(filter: &Filter, shape: FilterShape, crc: u32, tabulation: &Tabulation) -> Membership {
+pub fn estimate(filter: &Filter, shape: Grid, crc: u32, tabulation: &Tabulation) -> Membership {
     Membership { contains: filter.contains(shape, crc, tabulation), false_positive: false_positive(filter, shape) }
 }
 
 /// How probable it is that a flow that was not seen finds all its bits set: one in every row.
 #[must_use]
-pub fn false_positive(filter: &Filter, shape: FilterShape) -> f64 {
-    let row = shape.bits() / shape.rows();
+pub fn false_positive(filter: &Filter, shape: Grid) -> f64 {
+    let row = shape.columns();
     let set = |words: &[u64]| words.iter().map(|word| f64::from(word.count_ones())).sum::<f64>() / row as f64;
     filter.words(shape).chunks(row / 64).map(set).product()
 }
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn an_empty_filter_is_never_wrong_and_a_full_one_always() {
-        let shape = FilterShape::DEFAULT;
+        let shape = Grid::BITS;
         let mut filter = Box::new(Filter::new());
         assert_eq!(false_positive(&filter, shape), 0.0);
         filter.words_mut(shape).fill(u64::MAX);
@@ -44,7 +44,7 @@ mod tests {
     fn it_is_wrong_as_often_as_it_says() {
         const ASKED: u32 = 100_000;
         for (rows, bits, flows) in [(4, 1 << 16, 60_000_u32), (3, 1 << 12, 3_000), (1, 64, 20), (12, 1 << 10, 900)] {
-            let shape = FilterShape::new(rows, bits).unwrap();
+            let shape = Grid::of_bits(rows, bits).unwrap();
             let tabulation = Box::new(Tabulation::from_seed(1));
             let mut filter = Box::new(Filter::new());
             (0..flows).for_each(|flow| filter.update(shape, crc32(&flow.to_be_bytes()), &tabulation));

@@ -317,7 +317,7 @@ impl From<&Membership> for MembershipLine {
         MembershipLine {
             key: key.name(),
             rows: shape.rows(),
-            bits: 1 << shape.row_bits(),
+            bits: shape.columns(),
             hash: HashLine::from(hash),
             false_positive: *false_positive,
             flows: flows.collect(),

@@ -155,7 +155,7 @@ impl Cardinality {
     /// As [`windowed`](Self::windowed).
     pub fn staggered(snapshot: &Snapshot, estimation: &Estimation, start: u64, now: u64) -> Result<Option<Self>, EstimateError> {
         let settings = estimation.settings.cardinality;
-        let Some(registers) = &snapshot.staggered else { return Ok(None) };
+        let Some(lasting) = &snapshot.lasting else { return Ok(None) };
         let slot_ns = estimation.slot_ns.max(1);
         let m = settings.precision.registers() as u64;
         let slot = now / slot_ns;
@@ -164,7 +164,7 @@ impl Cardinality {
         let lived = (now.saturating_sub(start) as f64 / slot_ns as f64).clamp(f64::EPSILON, m as f64);
         let age = |index: u64| ((slot.wrapping_sub(index) % m) as f64 + part).clamp(f64::EPSILON, lived);
         let ages: Vec<f64> = (0..m).map(age).collect();
-        let levels: Vec<u8> = registers.levels(settings.precision, slot as u32).collect();
+        let levels: Vec<u8> = lasting.cardinality.levels(settings.precision, slot as u32).collect();
         let wanted = match estimation.estimator {
             Estimator::Flajolet => StaggeredEstimator::Harmonic,
             Estimator::Ertl | Estimator::Mle => StaggeredEstimator::Mle,

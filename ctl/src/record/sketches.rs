@@ -4,9 +4,8 @@ use crate::estimate::entropy::alarm::{Usual, Verdict};
 use crate::estimate::heavy::{Top, top};
 use crate::estimate::{entropy, frequency, membership};
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::membership::FilterShape;
 use flowgauge_core::sketch::{self, Mode};
-use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, Shape, SketchKind, Tabulation, WideBank, WideSketch};
+use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, Settings, SketchKind, Tabulation, WideBank, WideSketch};
 use flowgauge_dataplane::{Snapshot, Tables};
 
 /// What to tell of flows.
@@ -35,7 +34,7 @@ pub struct Sketched {
     /// How rows become a number.
     pub kind: SketchKind,
     /// Rows and columns.
-    pub shape: Shape,
+    pub shape: Grid,
     /// How rows are hashed.
     pub hash: HashIdentity,
 }
@@ -84,7 +83,7 @@ impl Entropy {
         let counters = &snapshot.bank.counters;
         let packets = counters.ipv4.wrapping_add(counters.ipv6);
         let truths = snapshot.truth.map(|truth| truth.entropy).unwrap_or_default();
-        let parts = settings.entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches).zip(truths);
+        let parts = settings.entropy.iter().zip(&snapshot.bank.entropy.sums).zip(&snapshot.bank.entropy.sketches).zip(truths);
         let entropy = |(((settings, of_bank), cells), truth): (((&sketch::Settings, &flowgauge_core::Entropy), &WideSketch), _)| {
             let sketch = Sketched::new(settings, rows.hash)?;
             let estimate = entropy::estimate(packets, of_bank.sum, cells, sketch.shape, sketch.kind);
@@ -125,7 +124,7 @@ pub struct Membership {
     /// What makes a flow.
     pub key: KeyKind,
     /// Rows and bits of the filter.
-    pub shape: FilterShape,
+    pub shape: Grid,
     /// How rows are hashed.
     pub hash: HashIdentity,
     /// How probable it is that a flow that was not seen is taken for one that was.

@@ -7,9 +7,16 @@
 //! Of a flow whose packets several cores see each core would add up too little, since `f log2 f` is not additive. So all cores count in
 //! one sketch, and the packet that makes the count f adds what belongs to f, wherever it arrives; the sums are the cores' own.
 
+use crate::arrival::Packets;
+use crate::grid::Grid;
 use crate::hash::Tabulation;
+use crate::key::KeyKind;
 use crate::logarithm::{AMPLIFICATION_BITS, Logarithm, PER_PACKET, PER_WINDOW, Power, SUMS_PER_PACKET};
-use crate::sketch::{Shape, SharedSketch, Sharing, SketchKind};
+use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::observation::Observed;
+#[cfg(not(target_arch = "bpf"))]
+use crate::sketch::WideSketch;
+use crate::sketch::{SharedSketch, Sharing, SketchKind};
 
 pub use crate::sketch::{Mode, Settings};
 
@@ -35,7 +42,7 @@ impl Entropy {
         sketch: &SharedSketch,
         sharing: Sharing,
         kind: SketchKind,
-        shape: Shape,
+        shape: Grid,
         crc: u32,
         tabulation: &Tabulation,
     ) {
@@ -50,7 +57,7 @@ impl Entropy {
         sketch: &SharedSketch,
         sharing: Sharing,
         kind: SketchKind,
-        shape: Shape,
+        shape: Grid,
         crc: u32,
         tabulation: &Tabulation,
         packets: u32,
@@ -73,6 +80,125 @@ impl Entropy {
     pub fn merge(&mut self, other: &Entropy) {
         self.sum = self.sum.saturating_add(other.sum);
     }
+}
+
+impl Empty for Entropy {
+    const EMPTY: Self = Entropy { sum: 0 };
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl Empty for Sum {
+    const EMPTY: Self = Sum { sums: Empty::EMPTY, sketches: Empty::EMPTY };
+}
+
+impl Measurement for Entropy {
+    const NAME: &'static str = "entropy";
+    type Settings = [Settings; ENTROPIES];
+    const DEFAULT: Self::Settings = [Settings::DEFAULT; ENTROPIES];
+    type Own = [Entropy; ENTROPIES];
+    type Lasting = ();
+    type Shared = [SharedSketch; ENTROPIES];
+    type SharedLasting = ();
+    #[cfg(not(target_arch = "bpf"))]
+    type Sum = Sum;
+
+    fn key(settings: &Self::Settings, nth: usize) -> Option<KeyKind> {
+        settings.iter().filter(|entropy| entropy.is_on()).map(|entropy| entropy.key).nth(nth)
+    }
+
+    #[inline(always)]
+    fn uses([first, second]: &Self::Settings, key: KeyKind) -> bool {
+        first.uses(key) || second.uses(key)
+    }
+
+    #[inline(always)]
+    fn is_on([first, second]: &Self::Settings) -> bool {
+        first.is_on() || second.is_on()
+    }
+
+    fn used(settings: &Self::Settings) -> Used {
+        if !Self::is_on(settings) {
+            return Used::default();
+        }
+        // All up to the last that is on.
+        let [first, second] = settings;
+        let last = if second.is_on() { size_of::<SharedSketch>().wrapping_add(second.bytes()) } else { first.bytes() };
+        Used { own: size_of::<[Entropy; ENTROPIES]>(), shared: last, ..Used::default() }
+    }
+
+    #[inline(always)]
+    fn measure<P: Packets>(
+        [first, second]: Self::Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) {
+        let ([first_sum, second_sum], [first_sketch, second_sketch]) = (parts.own, parts.shared);
+        if let Some(kind) = first.mode.sketch() {
+            for packet in packets.each() {
+                let (crc, number) = (packet.by(first.key), packet.number());
+                first_sum.update_by(first_sketch, pass.sharing, kind, first.shape, crc, pass.tabulation, number);
+            }
+        }
+        if let Some(kind) = second.mode.sketch() {
+            for packet in packets.each() {
+                let (crc, number) = (packet.by(second.key), packet.number());
+                second_sum.update_by(second_sketch, pass.sharing, kind, second.shape, crc, pass.tabulation, number);
+            }
+        }
+    }
+
+    fn clear(own: &mut Self::Own, _: &Self::Settings) {
+        *own = [Entropy::default(); ENTROPIES];
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_shared(shared: &Self::Shared, settings: &Self::Settings) {
+        let on = shared.iter().zip(settings).filter(|(_, entropy)| entropy.is_on());
+        on.for_each(|(sketch, entropy)| sketch.clear(entropy.shape));
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_sum(sum: &mut Sum, settings: &Self::Settings) {
+        sum.sums = [Entropy::default(); ENTROPIES];
+        let on = sum.sketches.iter_mut().zip(settings).filter(|(_, entropy)| entropy.is_on());
+        on.for_each(|(sketch, entropy)| sketch.clear(entropy.shape));
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(sum: &mut Sum, own: &Self::Own, _: &Self::Settings) {
+        sum.sums.iter_mut().zip(own).for_each(|(mine, theirs)| mine.merge(theirs));
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge_shared(sum: &mut Sum, shared: &Self::Shared, settings: &Self::Settings) {
+        for ((sketch, shared), entropy) in sum.sketches.iter_mut().zip(shared).zip(settings) {
+            if let Some(kind) = entropy.mode.sketch() {
+                shared.merge_into(sketch, kind, entropy.shape);
+            }
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn unite(sum: &mut Sum, other: &Sum, settings: &Self::Settings) {
+        <Self as Measurement>::merge(sum, &other.sums, settings);
+        for ((sketch, theirs), entropy) in sum.sketches.iter_mut().zip(&other.sketches).zip(settings) {
+            if entropy.is_on() {
+                sketch.unite(theirs, entropy.shape);
+            }
+        }
+    }
+}
+
+/// What cores, places and windows have added up together.
+#[cfg(not(target_arch = "bpf"))]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sum {
+    /// Sums, entropy by entropy.
+    pub sums: [Entropy; ENTROPIES],
+    /// What their packets were counted in. In a sample some packets may be in here that are not in the sums yet.
+    pub sketches: [WideSketch; ENTROPIES],
 }
 
 /// The entropy of a window in bits, amplified, in integers as a switch would compute it: `log2 S - sum / S`, the quotient being the power of 2

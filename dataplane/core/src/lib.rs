@@ -33,32 +33,41 @@ pub mod encapsulation;
 pub mod entropy;
 pub mod frame;
 pub mod frequency;
+pub mod grid;
 pub mod hash;
 pub mod heavy;
+pub mod kernel;
 pub mod key;
 pub mod link;
 pub mod logarithm;
+pub mod measurement;
 pub mod membership;
+pub mod observation;
 pub mod parse;
 pub mod sketch;
 pub mod state;
 #[cfg(not(target_arch = "bpf"))]
 pub mod tunnel;
 pub mod unopened;
+mod words;
 
 pub use arrival::{Arrival, One, Packets, Segments};
 pub use cardinality::{Cardinality, Precision};
 pub use counters::Counters;
 pub use entropy::{ENTROPIES, Entropy};
 pub use frame::Frame;
+pub use frequency::Frequency;
+pub use grid::Grid;
 pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use heavy::Heavy;
 pub use key::{FlowKey, KeyKind};
 pub use link::Link;
+#[cfg(not(target_arch = "bpf"))]
+pub use measurement::WideBank;
+pub use measurement::{Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank, SharedLasting};
 pub use membership::Membership;
+pub use observation::{Observation, Observed};
 #[cfg(not(target_arch = "bpf"))]
 pub use sketch::WideSketch;
-pub use sketch::{Shape, SharedSketch, Sharing, Sketch, SketchKind};
-#[cfg(not(target_arch = "bpf"))]
-pub use state::WideBank;
-pub use state::{Active, BANKS, Bank, Context, Core, Observation, Observed, SETTINGS_WORDS, Scratch, Settings, Shared, State};
+pub use sketch::{SharedSketch, Sharing, Sketch, SketchKind};
+pub use state::{Active, BANKS, Context, Record, SETTINGS_WORDS, Shared, State};

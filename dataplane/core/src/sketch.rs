@@ -10,8 +10,10 @@
 
 use crate::branchless;
 use crate::counter::SharedCounter;
-use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK, Tabulation};
+use crate::grid::Grid;
+use crate::hash::{MAX_ROWS, Tabulation};
 use crate::key::KeyKind;
+use crate::measurement::Empty;
 
 /// Counters of the largest sketch.
 pub const MAX_CELLS: usize = 1 << 14;
@@ -104,7 +106,7 @@ impl From<SketchKind> for Mode {
 }
 
 /// What to measure with a sketch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Settings {
     /// Whether to measure, and with which sketch.
@@ -112,84 +114,40 @@ pub struct Settings {
     /// What makes a flow.
     pub key: KeyKind,
     /// Rows and columns.
-    pub shape: Shape,
+    pub shape: Grid,
 }
 
 impl Settings {
     /// As [`Default`], for statics: off; by source, four rows of 1024.
-    pub const DEFAULT: Settings = Settings { mode: Mode::Off, key: KeyKind::Src, shape: Shape::DEFAULT };
+    pub const DEFAULT: Settings = Settings { mode: Mode::Off, key: KeyKind::Src, shape: Grid::COUNTERS };
+
+    /// Whether to measure.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.mode != Mode::Off
+    }
 
     /// Whether to measure by this key.
     #[inline(always)]
     pub(crate) fn uses(&self, key: KeyKind) -> bool {
-        self.mode != Mode::Off && self.key == key
+        self.is_on() && self.key == key
+    }
+
+    /// Bytes of the counters.
+    #[inline(always)]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.shape.cells().wrapping_mul(size_of::<i32>())
     }
 }
 
-/// Rows and columns of a sketch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct Shape {
-    rows: u8,
-    column_bits: u8,
-}
-
-impl Shape {
-    /// `rows` from 1 to [`MAX_ROWS`], `columns` a power of two from 16 up, together at most [`MAX_CELLS`] counters.
-    #[must_use]
-    pub const fn new(rows: usize, columns: usize) -> Option<Self> {
-        let fits = rows >= 1 && rows <= MAX_ROWS && columns >= 16 && columns.is_power_of_two();
-        if fits && rows.saturating_mul(columns) <= MAX_CELLS {
-            Some(Shape { rows: rows as u8, column_bits: columns.trailing_zeros() as u8 })
-        } else {
-            None
-        }
-    }
-
-    /// Four rows of 1024.
-    pub const DEFAULT: Shape = Shape { rows: 4, column_bits: 10 };
-
-    /// Number of rows.
-    #[inline(always)]
-    #[must_use]
-    pub const fn rows(self) -> usize {
-        self.rows as usize
-    }
-
-    /// Number of columns as a power of two.
-    #[inline(always)]
-    #[must_use]
-    pub const fn column_bits(self) -> u32 {
-        self.column_bits as u32
-    }
-
-    /// Counters in a row.
-    #[inline(always)]
-    #[must_use]
-    pub const fn columns(self) -> usize {
-        1_usize.wrapping_shl(self.column_bits())
-    }
-
-    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler knows them one by one.
-    #[inline(always)]
-    fn usual(self) -> Option<Self> {
-        (self.rows() == ROWS_PER_BLOCK).then_some(Shape { rows: ROWS_PER_BLOCK as u8, ..self })
-    }
-
-    /// Counters in all.
-    #[must_use]
-    pub const fn cells(self) -> usize {
-        self.rows().wrapping_mul(self.columns())
-    }
-}
-
-impl Default for Shape {
+impl Default for Settings {
     fn default() -> Self {
-        Shape::DEFAULT
+        Self::DEFAULT
     }
 }
 
-/// Counters, row by row; the first [`Shape::cells`] are in use.
+/// Counters, row by row; the first [`Grid::cells`] are in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sketch {
@@ -211,13 +169,13 @@ impl Sketch {
 
     /// Counts a key once.
     #[inline(always)]
-    pub fn update(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) {
+    pub fn update(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) {
         self.update_by(kind, shape, crc, tabulation, 1);
     }
 
     /// Counts a key so many times.
     #[inline(always)]
-    pub fn update_by(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
+    pub fn update_by(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
         match shape.usual() {
             Some(shape) => self.update_rows::<true>(kind, shape, crc, tabulation, times),
             None => self.update_rows::<true>(kind, shape, crc, tabulation, times),
@@ -226,7 +184,7 @@ impl Sketch {
 
     /// As [`update_by`](Self::update_by), where all packets together are [too few](Sharing::AloneWithFew) to fill a counter.
     #[inline(always)]
-    pub(crate) fn update_few(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
+    pub(crate) fn update_few(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
         match shape.usual() {
             Some(shape) => self.update_rows::<false>(kind, shape, crc, tabulation, times),
             None => self.update_rows::<false>(kind, shape, crc, tabulation, times),
@@ -234,7 +192,7 @@ impl Sketch {
     }
 
     #[inline(always)]
-    fn update_rows<const LOOK: bool>(&mut self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) {
+    fn update_rows<const LOOK: bool>(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let cell = &mut self.cells[cell & (MAX_CELLS - 1)];
@@ -245,7 +203,7 @@ impl Sketch {
 
     /// How often a key was counted, as far as the sketch can say.
     #[must_use]
-    pub fn query(&self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i32 {
+    pub fn query(&self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) -> i32 {
         let mut values = Values::new();
         for_each_row(kind, shape, crc, tabulation, |row, cell, sign| {
             values.set(row, self.cells.get(cell).copied().unwrap_or(0).wrapping_mul(sign));
@@ -255,19 +213,19 @@ impl Sketch {
 
     /// The counters in use, row by row. Those of Count-Min are unsigned.
     #[must_use]
-    pub fn cells(&self, shape: Shape) -> &[i32] {
+    pub fn cells(&self, shape: Grid) -> &[i32] {
         self.cells.get(..shape.cells()).unwrap_or(&self.cells)
     }
 
     /// The counters in use, to be filled from a device.
     #[must_use]
-    pub fn cells_mut(&mut self, shape: Shape) -> &mut [i32] {
+    pub fn cells_mut(&mut self, shape: Grid) -> &mut [i32] {
         let (used, _) = self.cells.split_at_mut(shape.cells().min(MAX_CELLS));
         used
     }
 
     /// Sets the counters in use to zero.
-    pub fn clear(&mut self, shape: Shape) {
+    pub fn clear(&mut self, shape: Grid) {
         self.cells_mut(shape).fill(0);
     }
 }
@@ -321,14 +279,22 @@ impl WideSketch {
         }
     }
 
+    /// Adds the counters of a core or a device.
+    pub fn merge(&mut self, other: &Sketch, kind: SketchKind, shape: Grid) {
+        other.cells(shape).iter().enumerate().for_each(|(index, &cell)| self.add(kind, index, cell));
+    }
+
     /// The sketch of two streams together: counters add up, and a counter that is full in one is full in the sum.
-    pub fn merge(&mut self, other: &impl Counts, kind: SketchKind, shape: Shape) {
-        other.merge_into(self, kind, shape);
+    pub fn unite(&mut self, other: &WideSketch, shape: Grid) {
+        for (mine, theirs) in self.cells.iter_mut().zip(other.cells(shape)) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+        self.full.iter_mut().zip(&other.full).for_each(|(mine, theirs)| *mine |= theirs);
     }
 
     /// The counters in use, row by row.
     #[must_use]
-    pub fn cells(&self, shape: Shape) -> &[i64] {
+    pub fn cells(&self, shape: Grid) -> &[i64] {
         self.cells.get(..shape.cells()).unwrap_or(&self.cells)
     }
 
@@ -340,12 +306,12 @@ impl WideSketch {
 
     /// How many of the counters in use are full.
     #[must_use]
-    pub fn full(&self, shape: Shape) -> usize {
+    pub fn full(&self, shape: Grid) -> usize {
         (0..shape.cells()).filter(|&index| self.is_full(index)).count()
     }
 
     /// What the rows say of a key.
-    pub fn rows(&self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(Said)) {
+    pub fn rows(&self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(Said)) {
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             let value = self.cells.get(cell).copied().unwrap_or(0).wrapping_mul(i64::from(sign));
             visit(Said { value, full: self.is_full(cell) });
@@ -354,7 +320,7 @@ impl WideSketch {
 
     /// How often a key was counted, as far as the sketch can say.
     #[must_use]
-    pub fn query(&self, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i64 {
+    pub fn query(&self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) -> i64 {
         let (mut values, mut rows) = ([i64::MAX; MAX_ROWS], 0);
         self.rows(kind, shape, crc, tabulation, |said| {
             if let Some(value) = values.get_mut(rows) {
@@ -367,7 +333,7 @@ impl WideSketch {
     }
 
     /// Sets the counters in use to zero.
-    pub fn clear(&mut self, shape: Shape) {
+    pub fn clear(&mut self, shape: Grid) {
         self.cells.iter_mut().take(shape.cells()).for_each(|cell| *cell = 0);
         self.full.fill(0);
     }
@@ -391,28 +357,17 @@ impl SketchKind {
     }
 }
 
-/// Counters that can be added up.
-#[cfg(not(target_arch = "bpf"))]
-pub trait Counts {
-    /// Adds the counters in use to those of another sketch.
-    fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Shape);
+impl Empty for Sketch {
+    const EMPTY: Self = Self::new();
+}
+
+impl Empty for SharedSketch {
+    const EMPTY: Self = Self::new();
 }
 
 #[cfg(not(target_arch = "bpf"))]
-impl Counts for Sketch {
-    fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Shape) {
-        self.cells(shape).iter().enumerate().for_each(|(index, &cell)| sketch.add(kind, index, cell));
-    }
-}
-
-#[cfg(not(target_arch = "bpf"))]
-impl Counts for WideSketch {
-    fn merge_into(&self, sketch: &mut WideSketch, _: SketchKind, shape: Shape) {
-        for (mine, theirs) in sketch.cells.iter_mut().zip(self.cells(shape)) {
-            *mine = mine.wrapping_add(*theirs);
-        }
-        sketch.full.iter_mut().zip(&self.full).for_each(|(mine, theirs)| *mine |= theirs);
-    }
+impl Empty for WideSketch {
+    const EMPTY: Self = Self::new();
 }
 
 /// A sketch that several cores count in.
@@ -463,7 +418,7 @@ impl SharedSketch {
 
     /// Counts a key once, and says how often it was counted, as far as the sketch can say.
     #[inline(always)]
-    pub fn update_and_query(&self, sharing: Sharing, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation) -> i32 {
+    pub fn update_and_query(&self, sharing: Sharing, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation) -> i32 {
         self.update_by_and_query(sharing, kind, shape, crc, tabulation, 1)
     }
 
@@ -474,7 +429,7 @@ impl SharedSketch {
         &self,
         sharing: Sharing,
         kind: SketchKind,
-        shape: Shape,
+        shape: Grid,
         crc: u32,
         tabulation: &Tabulation,
         times: u32,
@@ -490,7 +445,7 @@ impl SharedSketch {
     }
 
     #[inline(always)]
-    fn update_rows(&self, sharing: Sharing, kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, times: u32) -> i32 {
+    fn update_rows(&self, sharing: Sharing, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) -> i32 {
         let mut values = Values::new();
         for_each_row(kind, shape, crc, tabulation, |row, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
@@ -509,7 +464,7 @@ impl SharedSketch {
 
     /// Adds the counters in use to those of another sketch.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Shape) {
+    pub fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Grid) {
         for (index, cell) in self.cells.iter().take(shape.cells()).enumerate() {
             sketch.add(kind, index, cell.load());
         }
@@ -525,7 +480,7 @@ impl SharedSketch {
 
     /// Sets the counters in use to zero.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn clear(&self, shape: Shape) {
+    pub fn clear(&self, shape: Grid) {
         self.cells.iter().take(shape.cells()).for_each(|cell| cell.store(0));
     }
 }
@@ -545,7 +500,7 @@ fn room_for(kind: SketchKind, cell: i32, term: i32) -> i32 {
 
 /// Calls `visit(row, cell, sign)` for every row: the index of the key's counter, and what is added to it.
 #[inline(always)]
-fn for_each_row(kind: SketchKind, shape: Shape, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(usize, usize, i32)) {
+fn for_each_row(kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, mut visit: impl FnMut(usize, usize, i32)) {
     let column_bits = shape.column_bits();
     tabulation.for_each_row(crc, shape.rows(), |row, hash| {
         let cell = row.wrapping_shl(column_bits) | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
@@ -575,7 +530,7 @@ impl Values {
     }
 
     #[inline(always)]
-    fn answer(&self, kind: SketchKind, shape: Shape) -> i32 {
+    fn answer(&self, kind: SketchKind, shape: Grid) -> i32 {
         match kind {
             SketchKind::CountSketch => self.median(shape),
             SketchKind::CountMin => self.smallest(),
@@ -590,7 +545,7 @@ impl Values {
 
     /// The median; of an even number of rows the mean of the two in the middle, rounded up.
     #[inline(always)]
-    fn median(&self, shape: Shape) -> i32 {
+    fn median(&self, shape: Grid) -> i32 {
         let [a, b, c, d, ..] = self.0;
         match shape.rows() {
             1 => a,

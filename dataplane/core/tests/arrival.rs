@@ -1,10 +1,11 @@
 //! A frame that stands for several packets on the wire counts as they would one by one.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
-use flowgauge_core::sketch::{self, Shape, SketchKind};
+use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation, membership};
 
 /// Ethernet, IPv4, TCP; every eighth is no IP.
@@ -19,7 +20,7 @@ fn frame(flow: u8, number: usize) -> [u8; 54] {
     bytes
 }
 
-fn settings(sketches: SketchKind, shape: Shape, heavy: (Algorithm, Unit)) -> Settings {
+fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, Unit)) -> Settings {
     let sketch = |key| sketch::Settings { mode: sketches.into(), key, shape };
     let mut settings = Settings::default();
     settings.cardinality.mode = Mode::Windowed;
@@ -46,7 +47,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
     let tabulation = Box::new(Tabulation::from_seed(3));
     let kinds = SketchKind::ALL.into_iter().cycle();
     // Few columns, so that flows share them and estimates of a Count Sketch are below zero too.
-    let shapes = [Shape::DEFAULT, Shape::new(5, 16).unwrap(), Shape::new(7, 64).unwrap()].into_iter().cycle();
+    let shapes = [Grid::COUNTERS, Grid::of_counters(5, 16).unwrap(), Grid::of_counters(7, 64).unwrap()].into_iter().cycle();
     let sharing = [Sharing::Alone, Sharing::Shared].into_iter().cycle();
     let heavy = Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit)));
     for (((heavy, kind), shape), sharing) in heavy.zip(kinds).zip(shapes).zip(sharing) {
@@ -72,7 +73,9 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         assert!(whole.heavy == single.heavy, "{settings:?}");
         let sketches = |shared: &Shared| {
             let mut sketches: Vec<sketch::WideSketch> = (0..2).map(|_| sketch::WideSketch::new()).collect();
-            shared.merge_into(0, &settings, &mut sketches);
+            for ((shared, sketch), settings) in shared.banks[0].entropy.iter().zip(&mut sketches).zip(&settings.entropy) {
+                shared.merge_into(sketch, settings.mode.sketch().unwrap(), settings.shape);
+            }
             sketches
         };
         assert!(sketches(&whole_shared) == sketches(&single_shared), "{settings:?}");
@@ -85,7 +88,7 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
 fn totals_of_a_full_table_are_those_of_the_segments() {
     let tabulation = Box::new(Tabulation::from_seed(3));
     for (algorithm, unit) in Algorithm::ALL.into_iter().flat_map(|algorithm| Unit::ALL.map(|unit| (algorithm, unit))) {
-        let mut settings = settings(SketchKind::CountMin, Shape::DEFAULT, (algorithm, unit));
+        let mut settings = settings(SketchKind::CountMin, Grid::COUNTERS, (algorithm, unit));
         settings.heavy.slots_log2 = 4;
         let context = Context::new(settings, &tabulation, Sharing::Alone);
         let (mut state, shared) = empty();

@@ -3,7 +3,7 @@
 
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, in_integers, of_window};
 use flowgauge_core::logarithm::{Logarithm, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{Entropy, Shape, SharedSketch, Sharing, SketchKind, Tabulation};
+use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,8 +14,8 @@ fn tabulation() -> &'static Tabulation {
 }
 
 /// Wide enough that each of some twenty keys is alone in most rows.
-fn wide() -> Shape {
-    Shape::new(12, 1024).unwrap()
+fn wide() -> Grid {
+    Grid::of_counters(12, 1024).unwrap()
 }
 
 /// What the packets of these flows add up to, each counted exactly.

@@ -1,8 +1,9 @@
 //! The Bloom filter against a set, and against its theory.
 
+use flowgauge_core::Grid;
 use flowgauge_core::Tabulation;
 use flowgauge_core::hash::{MAX_ROWS, crc32};
-use flowgauge_core::membership::{FilterShape, MAX_FILTER_BITS, Membership};
+use flowgauge_core::membership::{MAX_FILTER_BITS, Membership};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -12,25 +13,25 @@ fn tabulation() -> &'static Tabulation {
     TABULATION.get_or_init(|| Box::new(Tabulation::from_seed(1)))
 }
 
-fn shapes() -> impl Iterator<Item = FilterShape> {
-    (1..=MAX_ROWS).flat_map(|rows| (6..=16).filter_map(move |bits| FilterShape::new(rows, 1 << bits)))
+fn shapes() -> impl Iterator<Item = Grid> {
+    (1..=MAX_ROWS).flat_map(|rows| (6..=16).filter_map(move |bits| Grid::of_bits(rows, 1 << bits)))
 }
 
-fn shape() -> impl Strategy<Value = FilterShape> {
+fn shape() -> impl Strategy<Value = Grid> {
     prop::sample::select(shapes().collect::<Vec<_>>())
 }
 
 /// The bits of a key, numbered through all rows, from the words of the tables.
-fn bits(crc: u32, shape: FilterShape) -> impl Iterator<Item = u64> {
+fn bits(crc: u32, shape: Grid) -> impl Iterator<Item = u64> {
     (0..shape.rows()).map(move |row| {
         let tables = &tabulation().rows()[row / 4];
         let words = (0..4).fold(0, |all, table| all ^ tables[table][(crc >> (24 - 8 * table) & 0xff) as usize]);
         let hash = words >> (16 * (row % 4)) & 0xffff;
-        ((row as u64) << shape.row_bits()) + (hash >> (16 - shape.row_bits()))
+        ((row as u64) << shape.column_bits()) + (hash >> (16 - shape.column_bits()))
     })
 }
 
-fn filled(shape: FilterShape, keys: &[u32]) -> Box<Membership> {
+fn filled(shape: Grid, keys: &[u32]) -> Box<Membership> {
     let mut filter = Box::new(Membership::new());
     keys.iter().for_each(|&crc| filter.update(shape, crc, tabulation()));
     filter
@@ -38,12 +39,12 @@ fn filled(shape: FilterShape, keys: &[u32]) -> Box<Membership> {
 
 #[test]
 fn shapes_have_their_limits() {
-    assert!(shapes().all(|shape| shape.bits() <= MAX_FILTER_BITS));
-    assert_eq!(shapes().filter(|shape| shape.bits() == MAX_FILTER_BITS).count(), 1);
+    assert!(shapes().all(|shape| shape.cells() <= MAX_FILTER_BITS));
+    assert_eq!(shapes().filter(|shape| shape.cells() == MAX_FILTER_BITS).count(), 1);
     for (rows, bits) in [(0, 64), (13, 64), (1, 32), (1, 100), (1, 1 << 17), (9, 1 << 16), (usize::MAX, 64)] {
-        assert_eq!(FilterShape::new(rows, bits), None, "{rows} x {bits}");
+        assert_eq!(Grid::of_bits(rows, bits), None, "{rows} x {bits}");
     }
-    assert_eq!(FilterShape::new(4, 1 << 16), Some(FilterShape::DEFAULT));
+    assert_eq!(Grid::of_bits(4, 1 << 16), Some(Grid::BITS));
 }
 
 /// Keys that were not remembered are taken for others as often as the theory says: (1 - e^(-n/bits))^rows.
@@ -52,7 +53,7 @@ fn false_positives_are_as_predicted() {
     const ASKED: u32 = 200_000;
     for (rows, row_bits, keys) in [(4, 16, 40_000), (4, 16, 10_000), (1, 12, 3_000), (3, 10, 1_000), (8, 12, 3_000), (12, 10, 700)]
     {
-        let shape = FilterShape::new(rows, 1 << row_bits).unwrap();
+        let shape = Grid::of_bits(rows, 1 << row_bits).unwrap();
         let remembered: Vec<u32> = (0..keys).map(|key: u32| crc32(&key.to_be_bytes())).collect();
         let filter = filled(shape, &remembered);
         let wrong = (keys..keys + ASKED).filter(|key| filter.contains(shape, crc32(&key.to_be_bytes()), tabulation())).count();
@@ -73,7 +74,7 @@ proptest! {
         let filter = filled(shape, &keys);
         let set: BTreeSet<u64> = keys.iter().flat_map(|&crc| bits(crc, shape)).collect();
         let words = filter.words(shape);
-        let ours: BTreeSet<u64> = (0..shape.bits() as u64).filter(|bit| words[(bit / 64) as usize] >> (bit % 64) & 1 == 1).collect();
+        let ours: BTreeSet<u64> = (0..shape.cells() as u64).filter(|bit| words[(bit / 64) as usize] >> (bit % 64) & 1 == 1).collect();
         prop_assert_eq!(&ours, &set);
         for crc in &keys {
             prop_assert!(filter.contains(shape, *crc, tabulation()));

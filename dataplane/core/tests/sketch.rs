@@ -1,9 +1,8 @@
 //! Count Sketch and Count-Min against slow models.
 
+use flowgauge_core::Grid;
 use flowgauge_core::hash::MAX_ROWS;
-use flowgauge_core::sketch::{
-    FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, Shape, SharedSketch, Sharing, Sketch, SketchKind, WideSketch,
-};
+use flowgauge_core::sketch::{FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sharing, Sketch, SketchKind, WideSketch};
 use flowgauge_core::{Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, hash};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -15,8 +14,8 @@ fn tabulation() -> &'static Tabulation {
 }
 
 /// Every shape that there may be.
-fn shapes() -> impl Iterator<Item = Shape> {
-    (1..=MAX_ROWS).flat_map(|rows| (4..=MAX_COLUMN_BITS).filter_map(move |bits| Shape::new(rows, 1 << bits)))
+fn shapes() -> impl Iterator<Item = Grid> {
+    (1..=MAX_ROWS).flat_map(|rows| (4..=MAX_COLUMN_BITS).filter_map(move |bits| Grid::of_counters(rows, 1 << bits)))
 }
 
 /// Sketches are too large for a test's stack.
@@ -24,7 +23,7 @@ fn sketch() -> Box<Sketch> {
     Box::new(Sketch::new())
 }
 
-fn wide(sketch: &Sketch, kind: SketchKind, shape: Shape) -> Box<WideSketch> {
+fn wide(sketch: &Sketch, kind: SketchKind, shape: Grid) -> Box<WideSketch> {
     let mut wide = Box::new(WideSketch::new());
     wide.merge(sketch, kind, shape);
     wide
@@ -45,12 +44,12 @@ fn place(crc: u32, row: usize, column_bits: u32, tabulation: &Tabulation) -> (u3
 /// Counters of 64 bits, by row and column.
 struct Model {
     kind: SketchKind,
-    shape: Shape,
+    shape: Grid,
     counters: BTreeMap<(usize, u32), i64>,
 }
 
 impl Model {
-    fn new(kind: SketchKind, shape: Shape) -> Self {
+    fn new(kind: SketchKind, shape: Grid) -> Self {
         Model { kind, shape, counters: BTreeMap::new() }
     }
 
@@ -97,11 +96,11 @@ fn kind() -> impl Strategy<Value = SketchKind> {
     prop::sample::select(SketchKind::ALL.to_vec())
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = Grid> {
     prop::sample::select(shapes().collect::<Vec<_>>())
 }
 
-fn filled(kind: SketchKind, shape: Shape, keys: &[u32]) -> Box<Sketch> {
+fn filled(kind: SketchKind, shape: Grid, keys: &[u32]) -> Box<Sketch> {
     let mut sketch = sketch();
     keys.iter().for_each(|&crc| sketch.update(kind, shape, crc, tabulation()));
     sketch
@@ -113,9 +112,9 @@ fn shapes_have_their_limits() {
     assert!(shapes().all(|shape| shape.cells() <= MAX_CELLS && shape.cells() == shape.rows() * shape.columns()));
     assert_eq!(shapes().filter(|shape| shape.columns() == 1024).count(), MAX_ROWS);
     for (rows, columns) in [(0, 1024), (13, 16), (1, 8), (1, 1000), (2, 1 << 14), (12, 2048), (usize::MAX, 16), (1, usize::MAX)] {
-        assert_eq!(Shape::new(rows, columns), None, "{rows} x {columns}");
+        assert_eq!(Grid::of_counters(rows, columns), None, "{rows} x {columns}");
     }
-    assert_eq!(Shape::new(4, 1024), Some(Shape::DEFAULT));
+    assert_eq!(Grid::of_counters(4, 1024), Some(Grid::COUNTERS));
 }
 
 /// 300 keys, some often, in every shape: answers on the way and counters at the end.
@@ -164,7 +163,7 @@ fn ends(kind: SketchKind) -> [[i32; 2]; 2] {
 /// Whatever a counter may hold, of a core's own sketch and of a shared one, alone and not.
 #[test]
 fn counters_near_their_ends_stay_where_they_are() {
-    let shape = Shape::new(1, 16).unwrap();
+    let shape = Grid::of_counters(1, 16).unwrap();
     for kind in SketchKind::ALL {
         let [[up, full_up], [down, full_down]] = ends(kind);
         assert!(!kind.is_full(0) && !kind.is_full(up) && !kind.is_full(down));
@@ -195,7 +194,7 @@ fn counters_near_their_ends_stay_where_they_are() {
 /// A counter that has been full is so for good, though packets of the other sign come.
 #[test]
 fn a_full_counter_does_not_become_another_number() {
-    let shape = Shape::new(1, 16).unwrap();
+    let shape = Grid::of_counters(1, 16).unwrap();
     let key = |wanted: i64| (0..).find(|&crc| place(crc, 0, 4, tabulation()) == (3, wanted)).unwrap();
     let (plus, minus) = (key(1), key(-1));
     let mut sketch = sketch();
@@ -210,7 +209,7 @@ fn a_full_counter_does_not_become_another_number() {
 /// Several cores add at the same time, and none has seen that the others have filled the counter.
 #[test]
 fn cores_that_fill_a_counter_together_do_not_wrap_it() {
-    let shape = Shape::new(1, 16).unwrap();
+    let shape = Grid::of_counters(1, 16).unwrap();
     for kind in SketchKind::ALL {
         let [[up, _], _] = ends(kind);
         let crc = (0..).find(|&crc| place(crc, 0, 4, tabulation()).1 == 1).unwrap();
@@ -241,7 +240,7 @@ fn a_bank_of_many_packets_looks_at_its_counters() {
 }
 
 fn many_packets_look_at_counters() {
-    let on = |kind: SketchKind| flowgauge_core::sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Shape::DEFAULT };
+    let on = |kind: SketchKind| flowgauge_core::sketch::Settings { mode: kind.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
     let mut frame = [0; 60];
     frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6]);
     for (kind, sharing) in
@@ -256,35 +255,35 @@ fn many_packets_look_at_counters() {
         // As if all packets so far had been of this flow.
         let bank = &mut state[0].banks[0];
         bank.counters.ipv4 = u64::from(up as u32);
-        for (index, cell) in bank.frequency.cells_mut(Shape::DEFAULT).iter_mut().enumerate() {
+        for (index, cell) in bank.frequency.cells_mut(Grid::COUNTERS).iter_mut().enumerate() {
             *cell = match *cell {
                 0 => 0,
                 -1 => down,
                 _ => up,
             };
-            shared.banks[0][0].set(index, *cell);
+            shared.banks[0].entropy[0].set(index, *cell);
         }
         for _ in 0..10 {
             state[0].active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
         }
         let mut cells = Box::new(WideSketch::new());
-        shared.banks[0][0].merge_into(&mut cells, kind, Shape::DEFAULT);
+        shared.banks[0].entropy[0].merge_into(&mut cells, kind, Grid::COUNTERS);
         let frequency = &state[0].banks[0].frequency;
-        assert!(cells == wide(frequency, kind, Shape::DEFAULT), "{kind:?} {sharing:?}");
-        assert!(frequency.cells(Shape::DEFAULT).iter().all(|cell| [0, full, full_down].contains(cell)), "{kind:?} {sharing:?}");
-        assert_eq!(cells.full(Shape::DEFAULT), 4, "{kind:?} {sharing:?}");
+        assert!(cells == wide(frequency, kind, Grid::COUNTERS), "{kind:?} {sharing:?}");
+        assert!(frequency.cells(Grid::COUNTERS).iter().all(|cell| [0, full, full_down].contains(cell)), "{kind:?} {sharing:?}");
+        assert_eq!(cells.full(Grid::COUNTERS), 4, "{kind:?} {sharing:?}");
     }
 }
 
 #[test]
 fn sums_of_many_full_counters_do_not_wrap() {
-    let shape = Shape::new(1, 16).unwrap();
+    let shape = Grid::of_counters(1, 16).unwrap();
     for kind in SketchKind::ALL {
         let [[_, full], _] = ends(kind);
         let mut sketch = sketch();
         sketch.cells_mut(shape).fill(full);
         let (one, mut all) = (wide(&sketch, kind, shape), Box::new(WideSketch::new()));
-        (0..1_000).for_each(|_| all.merge(&*one, kind, shape));
+        (0..1_000).for_each(|_| all.unite(&one, shape));
         assert_eq!(all.cells(shape)[5], 1_000 * one.cells(shape)[5]);
         assert!(one.cells(shape)[5] > 2_000_000_000 && all.full(shape) == 16);
     }
@@ -293,7 +292,7 @@ fn sums_of_many_full_counters_do_not_wrap() {
 /// Beyond 2^31 - 1 a counter of Count-Min says the most that an answer can be, and others decide.
 #[test]
 fn counters_of_count_min_are_unsigned() {
-    let shape = Shape::new(3, 16).unwrap();
+    let shape = Grid::of_counters(3, 16).unwrap();
     let mut sketch = sketch();
     sketch.cells_mut(shape).fill(i32::MAX);
     sketch.update(SketchKind::CountMin, shape, 7, tabulation());
@@ -308,7 +307,7 @@ fn counters_of_count_min_are_unsigned() {
 fn medians_of_extreme_values() {
     const EXTREMES: [i32; 7] = [i32::MIN + 1, -1, 0, 1, 2, i32::MAX - 1, i32::MAX];
     for rows in 1..=MAX_ROWS {
-        let shape = Shape::new(rows, 16).unwrap();
+        let shape = Grid::of_counters(rows, 16).unwrap();
         for step in 0..500_usize {
             let (mut sketch, mut values) = (sketch(), Vec::new());
             for row in 0..rows {
@@ -395,7 +394,7 @@ proptest! {
     #[test]
     fn merge_is_the_sketch_of_all_keys(kind in kind(), shape in shape(), a in keys(), b in keys()) {
         let mut merged = wide(&filled(kind, shape, &a), kind, shape);
-        merged.merge(&*filled(kind, shape, &b), kind, shape);
+        merged.merge(&filled(kind, shape, &b), kind, shape);
         prop_assert!(merged == wide(&filled(kind, shape, &[a, b].concat()), kind, shape));
         merged.clear(shape);
         prop_assert!(*merged == WideSketch::new());

@@ -44,8 +44,8 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
         let counters = &snapshot.bank.counters;
         let Settings { cardinality, entropy, frequency, membership, heavy, .. } = &self.settings;
         let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
-        let staggered = snapshot.staggered.as_ref().map(|staggered| hex(staggered.words(cardinality.precision), 8));
-        let entropies = entropy.iter().zip(&snapshot.bank.entropy).zip(&*snapshot.sketches);
+        let staggered = snapshot.lasting.as_ref().map(|lasting| hex(lasting.cardinality.words(cardinality.precision), 8));
+        let entropies = entropy.iter().zip(&snapshot.bank.entropy.sums).zip(&snapshot.bank.entropy.sketches);
         let entropies = entropies.filter(|((entropy, _), _)| entropy.mode != Mode::Off);
         let entropies = entropies.map(|((entropy, of_bank), sketch)| {
             json!({ "key": entropy.key.name(), "sum": of_bank.sum, "cells": hex(sketch.cells(entropy.shape), 16) })

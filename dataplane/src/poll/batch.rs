@@ -146,7 +146,14 @@ fn record_other(bank: &mut Bank, context: &Context<'_>, link: Link, bytes: &[u8]
     bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
     match network(bytes, link) {
         Ok(packet) => raise_alone(bank, context, bytes, &packet),
-        Err(cause) => bank.reject(cause, 1),
+        Err(cause) => reject(bank, cause),
+    }
+}
+
+fn reject(bank: &mut Bank, cause: Reject) {
+    bank.counters.reject(cause, 1);
+    if let Reject::NonIp(ethertype) = cause {
+        bank.unopened.vote(ethertype, 1);
     }
 }
 

@@ -10,8 +10,7 @@
 
 use super::cpu;
 use crate::zeroed::Zeroed;
-use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{Active, BANKS, Bank, Settings, State, WideBank};
+use flowgauge_core::{Active, BANKS, Bank, Lasting, Settings, State, WideBank};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,11 +31,11 @@ struct Shared {
     cpu: AtomicUsize,
     sample: Mutex<Sample>,
     /// What all workers count in.
-    sketches: Arc<flowgauge_core::Shared>,
+    together: Arc<flowgauge_core::Shared>,
     settings: Settings,
 }
 
-// SAFETY: `state` is the only field that is not `Sync`. The writer touches `staggered` and the bank it replied to last; the
+// SAFETY: `state` is the only field that is not `Sync`. The writer touches `lasting` and the bank it replied to last; the
 // reader touches only the other bank, and only between the reply to a flip and the next request to flip (see `Reader::closed`
 // and `Writer::active`). Replies are stored with `Release` and loaded with `Acquire`, requests likewise, so each side sees all
 // that the other wrote before the bank changed hands.
@@ -45,21 +44,20 @@ unsafe impl Sync for Shared {}
 /// What a worker copies for the controller.
 pub(super) struct Sample {
     pub(super) bank: Box<WideBank>,
-    pub(super) staggered: Option<Box<Staggered>>,
+    pub(super) lasting: Option<Box<Lasting>>,
     pub(super) truth: Option<u64>,
 }
 
 /// The two ends of a fresh state.
-pub(super) fn handoff(settings: Settings, sketches: Arc<flowgauge_core::Shared>) -> (Writer, Reader) {
-    let staggered = settings.cardinality.mode == Mode::Staggered;
+pub(super) fn handoff(settings: Settings, together: Arc<flowgauge_core::Shared>) -> (Writer, Reader) {
     let shared = Arc::new(Shared {
         state: UnsafeCell::boxed(),
         request: AtomicU64::new(0),
         reply: AtomicU64::new(0),
         cpu_ns: AtomicU64::new(0),
         cpu: AtomicUsize::new(0),
-        sample: Mutex::new(Sample { bank: WideBank::boxed(), staggered: staggered.then(Staggered::boxed), truth: None }),
-        sketches,
+        sample: Mutex::new(Sample { bank: WideBank::boxed(), lasting: settings.lasts().then(Lasting::boxed), truth: None }),
+        together,
         settings,
     });
     (Writer { shared: Arc::clone(&shared), served: 0 }, Reader { shared, requested: 0, flip: 0 })
@@ -85,8 +83,9 @@ impl Writer {
         // SAFETY: the pointer is valid as long as `shared`. There is one writer, and `&mut self` keeps these references the
         // only ones it has. The reader holds a reference only to the bank that is not `self.bank()`: it made this one ours
         // by the request that `served` is.
-        let (bank, staggered) = unsafe { (&mut (*state).banks[index], &mut (*state).staggered) };
-        Active { bank, staggered, sketches: Some(&self.shared.sketches.banks[index]) }
+        let (bank, lasting) = unsafe { (&mut (*state).banks[index], &mut (*state).lasting) };
+        let together = &*self.shared.together;
+        Active { bank, lasting, shared: &together.banks[index], shared_lasting: &together.lasting }
     }
 
     /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to the copy.
@@ -106,11 +105,11 @@ impl Writer {
             let mut sample = shared.sample.lock().unwrap_or_else(PoisonError::into_inner);
             sample.truth = truth(self.bank());
             sample.bank.clear(&shared.settings);
-            let Active { bank, staggered, .. } = self.active();
-            sample.bank.merge(&*bank, &shared.settings);
-            if let Some(copy) = &mut sample.staggered {
-                copy.clear(shared.settings.cardinality.precision);
-                copy.merge(staggered, shared.settings.cardinality.precision);
+            let Active { bank, lasting, .. } = self.active();
+            sample.bank.merge(bank, &shared.settings);
+            if let Some(copy) = &mut sample.lasting {
+                copy.clear(&shared.settings);
+                copy.merge(lasting, &shared.settings);
             }
         }
         self.shared.cpu_ns.store(cpu::thread_time(), Ordering::Relaxed);

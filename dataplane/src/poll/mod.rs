@@ -28,8 +28,7 @@ use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
-use flowgauge_core::cardinality::{Mode, Staggered};
-use flowgauge_core::{HashIdentity, Settings, Sharing, Tabulation, WideBank};
+use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, Writer, handoff};
 use meter::{Account, Metered};
 use port::{Port, Ports, Source, Waker};
@@ -113,7 +112,7 @@ pub struct Poll {
     /// What the workers do with their time.
     accounts: Vec<Account>,
     /// What all workers count in.
-    sketches: Arc<flowgauge_core::Shared>,
+    together: Arc<flowgauge_core::Shared>,
     /// What the workers will run, until [`install`](Dataplane::install) starts them.
     bodies: Vec<Body>,
     workers: Vec<JoinHandle<()>>,
@@ -136,13 +135,13 @@ impl Poll {
         let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
         let capabilities = Capabilities::of_core("poll", interface, ports.len());
-        let sketches = Arc::from(flowgauge_core::Shared::boxed());
+        let together = Arc::from(flowgauge_core::Shared::boxed());
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
         let (mut readers, mut accounts) = (Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
-            let (writer, reader) = handoff(options.settings, Arc::clone(&sketches));
+            let (writer, reader) = handoff(options.settings, Arc::clone(&together));
             readers.push(reader);
             let account = Account::new();
             bodies.push(body(account.metered(port), writer, sharing, &options, &truth, &gate, &stop));
@@ -157,7 +156,7 @@ impl Poll {
             stop,
             readers,
             accounts,
-            sketches,
+            together,
             bodies,
             workers: Vec::new(),
             wakers,
@@ -223,14 +222,14 @@ impl Poll {
         hash: HashIdentity,
         bank: Box<WideBank>,
         index: usize,
-        staggered: Option<Box<Staggered>>,
+        lasting: Option<Box<Lasting>>,
         window: Option<u64>,
     ) -> Snapshot {
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let entropy = self.truth.as_ref().map(|truth| truth.entropy(index)).unwrap_or_default();
         let truth = window.map(|window| Truth { window, total, entropy });
-        let mut snapshot = Snapshot { staggered, truth, ..Snapshot::of(bank, &self.options.settings, hash) };
-        self.sketches.merge_into(index, &self.options.settings, &mut snapshot.sketches);
+        let mut snapshot = Snapshot { lasting, truth, ..Snapshot::of(bank, hash) };
+        snapshot.bank.merge_shared(&self.together.banks[index % BANKS], &self.options.settings);
         snapshot
     }
 }
@@ -293,21 +292,21 @@ impl Dataplane for Poll {
         self.wait("sample")?;
         let settings = &self.options.settings;
         let mut bank = WideBank::boxed();
-        let mut staggered = (settings.cardinality.mode == Mode::Staggered).then(Staggered::boxed);
+        let mut lasting = settings.lasts().then(Lasting::boxed);
         let mut truth = None;
         let now = unix_time();
         for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
             let sample = reader.sample();
             account.sampled(sample.bank.counters.packets(), reader, now);
-            bank.merge(&*sample.bank, settings);
-            if let (Some(merged), Some(theirs)) = (&mut staggered, &sample.staggered) {
-                merged.merge(theirs, settings.cardinality.precision);
+            bank.unite(&sample.bank, settings);
+            if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
+                merged.merge(theirs, settings);
             }
             // Workers share the exact sets, so whoever answered last knows most.
             truth = truth.max(sample.truth);
         }
         let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
-        Ok(self.snapshot(hash, bank, active, staggered, truth))
+        Ok(self.snapshot(hash, bank, active, lasting, truth))
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -326,7 +325,7 @@ impl Dataplane for Poll {
                 return Err(Error::Timeout { operation, target, worker: index, waited: self.options.deadline });
             };
             let packets = closed.counters.packets();
-            bank.merge(&*closed, settings);
+            bank.merge(closed, settings);
             closed.clear(settings);
             account.rotated(packets, reader, now);
         }
@@ -338,7 +337,7 @@ impl Dataplane for Poll {
             exact.close(closed);
             truth.total = exact.total();
         }
-        self.sketches.clear(closed, settings);
+        self.together.banks[closed % BANKS].clear(settings);
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // A replay gives the same result every time, which CPU time does not.

@@ -5,7 +5,7 @@
 //! on their way from memory.
 
 use super::port::Frame;
-use flowgauge_core::{Active, Arrival, Context, Link, Observation};
+use flowgauge_core::{Active, Arrival, Context, Link, Observation, Record};
 
 /// Packets of a pass: 4 KiB of observations.
 const LENGTH: usize = 64;
@@ -23,7 +23,7 @@ impl Default for Passes {
 }
 
 impl Passes {
-    /// Counts a frame as [`Active::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Active::observe`] has it.
+    /// Counts a frame as [`Record::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
     #[inline(always)]
     pub fn record<const KEYED: bool>(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
         // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
@@ -67,8 +67,8 @@ mod tests {
     use crate::zeroed::Zeroed;
     use flowgauge_core::cardinality::Mode;
     use flowgauge_core::heavy::{self, Algorithm};
-    use flowgauge_core::sketch::{self, Shape, SketchKind};
-    use flowgauge_core::{HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, membership};
+    use flowgauge_core::sketch::{self, SketchKind};
+    use flowgauge_core::{Grid, HashMode, KeyKind, Settings, Shared, Sharing, State, Tabulation, WideBank, membership};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
@@ -76,7 +76,7 @@ mod tests {
     fn settings() -> impl Iterator<Item = Settings> {
         let modes = [Mode::Windowed, Mode::Staggered].into_iter().cycle();
         let keys = KeyKind::ALL.into_iter().cycle();
-        let shapes = [Shape::DEFAULT, Shape::new(7, 256).unwrap()].into_iter().cycle();
+        let shapes = [Grid::COUNTERS, Grid::of_counters(7, 256).unwrap()].into_iter().cycle();
         let all = Algorithm::ALL.into_iter().zip(modes).zip(keys).zip(shapes);
         all.map(|(((algorithm, mode), key), shape)| {
             let sketch = |kind: SketchKind, key| sketch::Settings { mode: kind.into(), key, shape };
@@ -127,9 +127,9 @@ mod tests {
                 assert!(one_by_one == in_passes, "{settings:?}, after a batch of {length}");
             }
             let sketches = |shared: &Shared| {
-                let mut sketches = crate::zeroed::sketches(&settings);
-                shared.merge_into(0, &settings, &mut sketches);
-                sketches
+                let mut sum = WideBank::boxed();
+                sum.merge_shared(&shared.banks[0], &settings);
+                sum
             };
             assert!(sketches(&one_by_one_shared) == sketches(&shared), "{settings:?}");
         }

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::heavy;
 use super::names;
 use super::program::{Program, number};
-use crate::zeroed::{self, Zeroed};
+use crate::zeroed::Zeroed;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
 use flowgauge_core::cardinality::Mode;
@@ -47,7 +47,6 @@ enum Part {
 /// What was read of a bank.
 pub(super) struct Reading {
     pub(super) bank: Box<WideBank>,
-    pub(super) sketches: Box<[WideSketch]>,
     /// Of each array the elements that hold something in any pipe.
     pub(super) raised: Vec<Vec<usize>>,
     /// Heavy hitters whose slots changed hands while they were read: these are left out.
@@ -57,8 +56,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Reading { bank: WideBank::boxed(), sketches: zeroed::sketches(settings), raised: Vec::new(), changed: 0, pipes: Vec::new() }
+    pub(super) fn new() -> Self {
+        Reading { bank: WideBank::boxed(), raised: Vec::new(), changed: 0, pipes: Vec::new() }
     }
 
     /// Makes one table of the pipes' heavy hitters. How many packets it is of, the counters say, which are wider.
@@ -93,17 +92,16 @@ impl Reading {
                 }
             }
             Part::Entropy(row) => {
-                if let [sketch, ..] = &mut *self.sketches {
-                    add(sketch, entropy, row);
-                }
+                let [sketch, ..] = &mut self.bank.entropy.sketches;
+                add(sketch, entropy, row);
             }
             Part::Sum => {
-                let [entropy, ..] = &mut self.bank.entropy;
+                let [entropy, ..] = &mut self.bank.entropy.sums;
                 entropy.sum = entropy.sum.saturating_add(upper << 32 | value);
             }
             Part::Frequency(row) => add(&mut self.bank.frequency, frequency, row),
             Part::Filter(row) => {
-                let place = row << membership.shape.row_bits() | index << 5;
+                let place = row << membership.shape.column_bits() | index << 5;
                 if let Some(word) = self.bank.membership.words_mut(membership.shape).get_mut(place >> 6) {
                     *word |= value << (place & 32);
                 }
@@ -147,7 +145,7 @@ pub(super) fn of(settings: &Settings) -> Vec<Array> {
     }
     arrays.extend(rows("frequency", frequency, Part::Frequency));
     if membership.on {
-        let per_bank = 1 << (membership.shape.row_bits() - 5);
+        let per_bank = 1 << (membership.shape.column_bits() - 5);
         arrays.extend((0..ROWS).map(|row| {
             let table = names::of("membership", membership.key, &names::filter_row(row));
             Array { table, per_bank, fields: value, bits: 32, empty: zero, part: Part::Filter(row) }

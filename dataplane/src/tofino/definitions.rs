@@ -1,10 +1,9 @@
 //! How `p4/flowgauge.p4` is compiled to count as settings ask.
 
 use super::failure::Failure;
-use crate::capabilities::MeasurementKind;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::{HashMode, Settings, sketch};
+use flowgauge_core::{HashMode, MeasurementKind, Settings, sketch};
 
 /// Rows that sketches and filters have on a switch: the median of three takes three comparisons.
 pub(super) const ROWS: usize = 3;
@@ -57,10 +56,10 @@ pub fn builds(settings: &Settings) -> Result<[Build; 5], Failure> {
         (description, definitions)
     });
     let filter = membership.on.then(|| {
-        let description = format!("by {}, {} bits a row", membership.key.name(), 1_u32 << membership.shape.row_bits());
+        let description = format!("by {}, {} bits a row", membership.key.name(), 1_u32 << membership.shape.column_bits());
         let definitions = vec![
             ("FLOWGAUGE_MEMBERSHIP_KEY", membership.key as u32),
-            ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", membership.shape.row_bits()),
+            ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", membership.shape.column_bits()),
         ];
         (description, definitions)
     });

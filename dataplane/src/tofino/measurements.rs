@@ -12,9 +12,9 @@ use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::heavy::{self, Algorithm, PRECISION_STAGES, Unit};
 use flowgauge_core::logarithm::{LogarithmEntry, PER_PACKET};
-use flowgauge_core::membership::{self, FilterShape};
-use flowgauge_core::sketch::{self, Shape};
-use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind};
+use flowgauge_core::membership;
+use flowgauge_core::sketch;
+use flowgauge_core::{Grid, HashMode, KeyKind, Precision, Settings, SketchKind};
 
 /// What a program measures. All that it takes is looked up once, so that nothing can be missing later.
 pub(super) fn find(schema: &Schema) -> Result<Settings, Failure> {
@@ -48,7 +48,7 @@ fn cardinality(schema: &Schema) -> Result<Option<cardinality::Settings>, Failure
 fn sketch(schema: &Schema, measurement: &str) -> Result<sketch::Settings, Failure> {
     for kind in SketchKind::ALL {
         if let Some((key, row)) = arrays::find(schema, measurement, &names::sketch_row(kind, 0))? {
-            let shape = Shape::new(ROWS, 1 << arrays::bits_of_bank(row)?.min(31)).ok_or_else(|| out_of_range(row))?;
+            let shape = Grid::of_counters(ROWS, 1 << arrays::bits_of_bank(row)?.min(31)).ok_or_else(|| out_of_range(row))?;
             return Ok(sketch::Settings { mode: kind.into(), key, shape });
         }
     }
@@ -59,7 +59,7 @@ fn membership(schema: &Schema) -> Result<membership::Settings, Failure> {
     let Some((key, row)) = arrays::find(schema, "membership", &names::filter_row(0))? else {
         return Ok(membership::Settings::DEFAULT);
     };
-    let shape = FilterShape::new(ROWS, 32 << arrays::bits_of_bank(row)?.min(26)).ok_or_else(|| out_of_range(row))?;
+    let shape = Grid::of_bits(ROWS, 32 << arrays::bits_of_bank(row)?.min(26)).ok_or_else(|| out_of_range(row))?;
     Ok(membership::Settings { on: true, key, shape })
 }
 

@@ -382,7 +382,7 @@ impl Switch {
                 let mut raised = Vec::new();
                 for array in &arrays {
                     let answer = session.read_all(program.table(&array.table)?).await?;
-                    let mut reading = Reading::new(&settings);
+                    let mut reading = Reading::new();
                     // Someone may have left what no hash gives; then everything is written.
                     raised.extend(match array.read(program, &settings, idle, &answer, &mut reading) {
                         Ok(_) => reading.raised,
@@ -394,7 +394,7 @@ impl Switch {
             // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
             let Some(array) = arrays.first() else { return Ok(0) };
             let answer = session.read_all(program.table(&array.table)?).await?;
-            array.read(program, &settings, 0, &answer, &mut Reading::new(&settings))
+            array.read(program, &settings, 0, &answer, &mut Reading::new())
         })
         .await
     }
@@ -449,7 +449,7 @@ impl Switch {
         };
         let (before, reading, after) = self.with(read).await?;
         let counting = self.counting()?;
-        Ok(counting.snapshot(&settings, reading, before.packets(), after.packets(), !counting.gap))
+        Ok(counting.snapshot(reading, before.packets(), after.packets(), !counting.gap))
     }
 
     async fn rotate(&mut self) -> Result<Snapshot, Failure> {
@@ -491,7 +491,7 @@ impl Switch {
                 Rotation::Cleared(_) => {
                     if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
                         let packets = closed.reading.bank.counters.packets();
-                        return Ok(counting.snapshot(&settings, closed.reading, packets, packets, closed.complete));
+                        return Ok(counting.snapshot(closed.reading, packets, packets, closed.complete));
                     }
                 }
             }
@@ -510,9 +510,8 @@ impl Switch {
 }
 
 impl Counting {
-    fn snapshot(&self, settings: &Settings, reading: Reading, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
-        let Reading { bank, sketches, .. } = reading;
-        Snapshot { sketches, packets_before, packets_after, complete, ..Snapshot::of(bank, settings, self.tables.hash) }
+    fn snapshot(&self, reading: Reading, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
+        Snapshot { packets_before, packets_after, complete, ..Snapshot::of(reading.bank, self.tables.hash) }
     }
 }
 
@@ -592,7 +591,7 @@ async fn read_bank(
     pipes: usize,
 ) -> Result<(Counters, Reading, Counters), Failure> {
     let before = read_counters(session, program, number).await?;
-    let mut reading = Reading::new(settings);
+    let mut reading = Reading::new();
     for array in arrays {
         let answer = session.read_all(program.table(&array.table)?).await?;
         let answered = array.read(program, settings, number, &answer, &mut reading)?;

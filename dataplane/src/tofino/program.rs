@@ -4,14 +4,14 @@ use super::arrays::{self, Array};
 use super::definitions::{self, ROWS};
 use super::failure::Failure;
 use super::{measurements, names};
-use crate::capabilities::{Capabilities, MeasurementKind};
+use crate::capabilities::Capabilities;
 use crate::snapshot::Place as Counted;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::{BANKS, Counters, KeyKind, Settings};
+use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
 use std::collections::BTreeMap;
 
 /// A program whose schema was understood.
@@ -88,7 +88,7 @@ impl Program {
         let Settings { cardinality, .. } = self.settings;
         let kinds = MeasurementKind::ALL.into_iter();
         let finds_heavy = self.settings.heavy.algorithm != Algorithm::Off;
-        let measures = |kind: &MeasurementKind| kind.keys(&self.settings).next().is_some();
+        let measures = |kind: &MeasurementKind| kind.is_on(&self.settings);
         Capabilities {
             backend: "tofino",
             interface: address.to_owned(),

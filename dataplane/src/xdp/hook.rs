@@ -2,8 +2,8 @@
 
 use super::device::{self, Counted, DeviceCounters};
 use super::link::{Hooks, Link};
-use super::mapped::{Cores, Sketches};
-use super::object::{self, Globals, NoteArray, Plain};
+use super::mapped::{Cores, Together};
+use super::object::{self, NoteArray, Plain};
 use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
@@ -19,8 +19,8 @@ use aya::maps::{Map, MapData};
 use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use aya::{Ebpf, EbpfError};
-use flowgauge_core::cardinality::{self, Staggered};
-use flowgauge_core::{Bank, Link as Layer, Settings, WideBank};
+use flowgauge_core::kernel::{Config, Layout};
+use flowgauge_core::{Link as Layer, Settings, WideBank};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,14 +49,12 @@ pub(super) struct Hook {
     /// To attach it again.
     pub(super) programs: Option<Ebpf>,
     memory: Memory,
-    /// What samples are copied to, core by core.
-    scratch: Box<Bank>,
 }
 
 /// What a program counts in.
 struct Memory {
     cores: Cores,
-    sketches: Sketches,
+    together: Together,
 }
 
 /// A hook, and the programs behind it if they are needed further.
@@ -73,7 +71,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
     let identity = identity(place, options, tables);
     let mut programs = load(place, options, &identity, tables, None)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
-    let memory = map(place, &programs)?;
+    let memory = map(place, options, &programs)?;
     let note = Note::new(&identity, &place.interface, 0, now_ns());
     let hook = Hook {
         place: place.clone(),
@@ -90,7 +88,6 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
         pins: None,
         programs: None,
         memory,
-        scratch: <Bank>::boxed(),
     };
     Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
 }
@@ -132,7 +129,6 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         pins,
         programs: Some(programs),
         memory,
-        scratch: <Bank>::boxed(),
     };
     if let Some(mut pins) = pins {
         if pins.is_counting() {
@@ -149,7 +145,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
             }
             // The programs are for the case that they have to be attached again. They count in the memory that is there.
             let programs = load(place, options, &identity, tables, Some(&pins))?;
-            let memory = map(place, &programs)?;
+            let memory = map(place, options, &programs)?;
             let mut hook = blank(note, Some((pins, notes)), memory, link, programs);
             if !hook.is_attached() {
                 hook.attach_again(options)?;
@@ -164,7 +160,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, options, &identity, tables, None)?;
-        let memory = map(place, &programs)?;
+        let memory = map(place, options, &programs)?;
         let (cores, shared) = (array(place, &programs, object::CORES)?, array(place, &programs, object::SHARED)?);
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let notes = pins.keep(cores, shared, notes)?;
@@ -174,7 +170,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None, said });
     }
     let mut programs = load(place, options, &identity, tables, None)?;
-    let memory = map(place, &programs)?;
+    let memory = map(place, options, &programs)?;
     let link = attach(place, index, layer, options, &mut programs)?;
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
 }
@@ -193,16 +189,17 @@ fn identity(place: &Place, options: &Options, tables: &Tables) -> Identity {
 /// Loads the object; it counts in the memory of the pins, if there are any.
 fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables, pins: Option<&Pins>) -> Result<Ebpf, Error> {
     let Identity { settings, slot_ns, boot_ns, .. } = *identity;
-    let globals = Globals {
-        settings,
-        tabulation: &tables.tabulation,
+    let config = Config {
         slot_ns,
         boot_ns,
+        settings,
         verdict: options.task.verdict(),
-        leaves: place.direction == Direction::Egress,
+        layout: Layout::of(&settings),
+        leaves: u32::from(place.direction == Direction::Egress),
+        ..Config::DEFAULT
     };
     let arrays = pins.map(Pins::arrays);
-    object::load(&globals, super::cpus(), arrays.as_ref()).map_err(|error| refused(place, loading(&error)))
+    object::load(&config, &tables.tabulation, super::cpus(), arrays.as_ref()).map_err(|error| refused(place, loading(&error)))
 }
 
 pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
@@ -212,15 +209,12 @@ pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result
     }
 }
 
-fn map(place: &Place, programs: &Ebpf) -> Result<Memory, Error> {
-    map_all(place, array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?)
-}
-
-fn map_all(place: &Place, cores: &MapData, shared: &MapData) -> Result<Memory, Error> {
+fn map(place: &Place, options: &Options, programs: &Ebpf) -> Result<Memory, Error> {
     let failed = |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
-    let cores = Cores::new(cores, super::cpus()).map_err(|error| failed("the array of cores", &error))?;
-    let sketches = Sketches::new(shared).map_err(|error| failed("the shared sketches", &error))?;
-    Ok(Memory { cores, sketches })
+    let (cores, together) = (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
+    let cores = Cores::new(cores, super::cpus(), &options.settings).map_err(|error| failed("the array of cores", &error))?;
+    let together = Together::new(together, &options.settings).map_err(|error| failed("what cores share", &error))?;
+    Ok(Memory { cores, together })
 }
 
 /// An XDP program, loaded or not.
@@ -486,8 +480,10 @@ impl Hook {
     /// Empties the bank that is not active. No CPU may be counting in it.
     pub(super) fn clear(&mut self, settings: &Settings) {
         let idle = self.active() ^ 1;
-        self.memory.cores.closed(idle).for_each(|bank| bank.clear(settings));
-        self.memory.sketches.shared().clear(idle, settings);
+        self.memory.cores.clear(idle);
+        if let Some(together) = self.memory.together.bank(idle) {
+            together.clear(settings);
+        }
     }
 
     /// Notes that packets may be missing in the active bank.
@@ -511,41 +507,32 @@ impl Hook {
     }
 
     fn packets(&self) -> u64 {
-        let cores = &self.memory.cores;
-        (0..cores.count()).map(|cpu| cores.counters(cpu, self.active()).packets()).sum()
+        self.memory.cores.counters(self.active()).map(|counters| counters.packets()).sum()
+    }
+
+    fn bank(&mut self, bank: usize, settings: &Settings) -> Box<WideBank> {
+        let mut sum = WideBank::boxed();
+        self.memory.cores.merge(bank, settings, &mut sum);
+        if let Some(together) = self.memory.together.bank(bank) {
+            sum.merge_shared(together, settings);
+        }
+        sum
     }
 
     /// The active bank as it stands.
     pub(super) fn sample(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
         let packets_before = self.packets();
-        let (mut bank, active) = (WideBank::boxed(), self.active());
-        for cpu in 0..self.memory.cores.count() {
-            self.memory.cores.merge_active(cpu, active, settings, &mut bank, &mut self.scratch);
-        }
-        let staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(|| self.staggered(settings));
+        let bank = self.bank(self.active(), settings);
+        let lasting = settings.lasts().then(|| self.memory.cores.lasting(settings));
         let packets_after = self.packets();
-        let mut snapshot = Snapshot { staggered, packets_before, packets_after, ..Snapshot::of(bank, settings, tables.hash) };
-        self.memory.sketches.shared().merge_into(self.active(), settings, &mut snapshot.sketches);
-        snapshot
-    }
-
-    fn staggered(&self, settings: &Settings) -> Box<Staggered> {
-        let (mut registers, mut scratch) = (Staggered::boxed(), Staggered::boxed());
-        for cpu in 0..self.memory.cores.count() {
-            self.memory.cores.merge_staggered(cpu, settings.cardinality.precision, &mut registers, &mut scratch);
-        }
-        registers
+        Snapshot { lasting, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
     }
 
     /// The bank that is not active. No CPU may be counting in it.
     pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
         let idle = self.active() ^ 1;
-        let mut bank = WideBank::boxed();
-        self.memory.cores.closed(idle).for_each(|part| bank.merge(&*part, settings));
         let complete = self.note.gaps >> idle & 1 == 0;
-        let mut snapshot = Snapshot { complete, ..Snapshot::of(bank, settings, tables.hash) };
-        self.memory.sketches.shared().merge_into(idle, settings, &mut snapshot.sketches);
-        snapshot
+        Snapshot { complete, ..Snapshot::of(self.bank(idle, settings), tables.hash) }
     }
 
     /// Whether the program is attached, as far as the kernel tells.

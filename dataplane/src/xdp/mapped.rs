@@ -1,150 +1,165 @@
-//! The kernel's array of cores, mapped into this process.
+//! The kernel's arrays, mapped into this process.
 #![allow(unsafe_code, reason = "memory shared with the kernel's programs; this module keeps apart the banks that both sides use")]
 
+use crate::zeroed::Zeroed;
 use aya::maps::MapData;
-use flowgauge_core::cardinality::Staggered;
-use flowgauge_core::{Bank, Core, Counters, Precision, Settings, Shared, WideBank};
+use flowgauge_core::kernel::{Core, Head, Layout};
+use flowgauge_core::{BANKS, Bank, Counters, Lasting, Settings, Shared, SharedBank, WideBank};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: usize = 4096;
 
-/// An array of the kernel.
-struct Mapping<T> {
-    start: NonNull<T>,
+/// An array of the kernel, whose elements have a length that is a multiple of eight bytes.
+struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
     count: usize,
-    bytes: usize,
 }
 
-// SAFETY: the pages belong to the map and not to a thread, and what is made of `T` is left to the owner.
-unsafe impl<T: Send> Send for Mapping<T> {}
+// SAFETY: the pages belong to the map and not to a thread, and what is made of them is left to the owner.
+unsafe impl Send for Mapping {}
 
-impl<T> Mapping<T> {
+impl Mapping {
     /// Maps an array of `count` elements.
-    fn new(map: &MapData, count: usize) -> io::Result<Self> {
-        const { assert!(size_of::<T>().is_multiple_of(8), "the kernel lays elements out at multiples of eight bytes") };
-        let bytes = (count * size_of::<T>()).next_multiple_of(PAGE);
+    fn new(map: &MapData, count: usize, length: usize) -> io::Result<Self> {
         let (access, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, map.fd().as_fd().as_raw_fd());
+        let bytes = Self::bytes(count, length);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, descriptor, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Mapping { start, count, bytes })
+        Ok(Mapping { start, length, count })
     }
 
-    fn element(&self, index: usize) -> *mut T {
-        assert!(index < self.count, "element {index} of {}", self.count);
+    fn bytes(count: usize, length: usize) -> usize {
+        (count * length).next_multiple_of(PAGE)
+    }
+
+    /// What is at an offset in an element, from which on `length` bytes are in it.
+    fn at(&self, index: usize, offset: usize, length: usize) -> *mut u8 {
+        assert!(index < self.count && offset + length <= self.length, "{length} bytes at {offset} in element {index}");
         // SAFETY: within the mapping, as just checked.
-        unsafe { self.start.as_ptr().add(index) }
+        unsafe { self.start.as_ptr().add(index * self.length + offset) }
     }
 }
 
-impl<T> Drop for Mapping<T> {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this address and length, and nothing borrows from it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), Self::bytes(self.count, self.length)) };
     }
 }
 
-/// The sketches that all CPUs count in.
-pub(super) struct Sketches(Mapping<Shared>);
+/// What all CPUs count in, if anything.
+pub(super) struct Together(Option<Mapping>);
 
-impl Sketches {
-    /// Maps them.
-    pub(super) fn new(map: &MapData) -> io::Result<Self> {
-        Mapping::new(map, 1).map(Sketches)
+impl Together {
+    /// Maps it.
+    pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
+        settings.shares().then(|| Mapping::new(map, 1, size_of::<Shared>())).transpose().map(Together)
     }
 
-    /// Their counters, which programs in the kernel add to at any time.
-    pub(super) fn shared(&self) -> &Shared {
-        // SAFETY: one element of the mapping, valid for any bits, and atomic on both sides.
-        unsafe { &*self.0.element(0) }
+    /// A bank of it, which programs in the kernel add to at any time.
+    pub(super) fn bank(&self, bank: usize) -> Option<&SharedBank> {
+        let start = self.0.as_ref()?.at(0, 0, size_of::<Shared>());
+        // SAFETY: a whole element of the mapping, aligned, valid for any bits, and atomic on both sides.
+        Some(unsafe { &(*start.cast::<Shared>()).banks[bank % BANKS] })
     }
 }
 
-/// One [`Core`] a CPU. Programs in the kernel count in the active bank of their CPU's element at any time.
-pub(super) struct Cores(Mapping<Core>);
+/// One element a CPU, as [`flowgauge_core::kernel`] has it. Programs count in the active bank of their CPU's element at any time.
+pub(super) struct Cores {
+    mapping: Mapping,
+    layout: Layout,
+    /// What banks are copied to, one by one.
+    bank: Box<Bank>,
+}
 
 impl Cores {
-    /// Maps an array of `count` cores.
-    pub(super) fn new(map: &MapData, count: usize) -> io::Result<Self> {
-        Mapping::new(map, count).map(Cores)
-    }
-
-    /// Number of CPUs.
-    pub(super) fn count(&self) -> usize {
-        self.0.count
-    }
-
-    fn core(&self, cpu: usize) -> *mut Core {
-        self.0.element(cpu)
+    /// Maps an array of `count` elements for what these settings use.
+    pub(super) fn new(map: &MapData, count: usize, settings: &Settings) -> io::Result<Self> {
+        let layout = Layout::of(settings);
+        Ok(Cores { mapping: Mapping::new(map, count, layout.core as usize)?, layout, bank: Bank::boxed() })
     }
 
     /// Makes every CPU count in `bank` from its next packet on. Packets in flight may still be counted in the other one until
     /// [`Grace::wait`](super::grace::Grace::wait) returns.
     pub(super) fn set_bank(&mut self, bank: u32) {
-        for cpu in 0..self.count() {
+        for cpu in 0..self.mapping.count {
+            let word = self.mapping.at(cpu, offset_of!(Core, bank), size_of::<u32>());
             // SAFETY: within a mapped element and aligned; both sides only load and store it whole.
-            let word = unsafe { AtomicU32::from_ptr(&raw mut (*self.core(cpu)).bank) };
+            let word = unsafe { AtomicU32::from_ptr(word.cast()) };
             word.store(bank, Ordering::Release);
         }
     }
 
-    /// The bank of each CPU in which no CPU counts: `bank` must have been left by [`set_bank`](Self::set_bank) and a wait for
-    /// packets in flight. `&mut self` keeps it left while the references live.
-    pub(super) fn closed(&mut self, bank: usize) -> impl Iterator<Item = &mut Bank> {
-        let cores: &Cores = self;
-        // SAFETY: elements do not overlap, and no program touches the closed bank.
-        (0..cores.count()).map(move |cpu| unsafe { &mut (*cores.core(cpu)).state.banks[bank] })
+    fn head(&self, cpu: usize, bank: usize) -> *const Head {
+        self.mapping.at(cpu, Layout::bank(bank, self.layout.bank), size_of::<Head>()).cast_const().cast()
     }
 
-    /// The counters of the bank that a CPU is counting in; each is whole.
-    pub(super) fn counters(&self, cpu: usize, active: usize) -> Counters {
-        // SAFETY: only the address is computed; both sides only load and store counters whole.
-        unsafe { (&raw const (*self.core(cpu)).state.banks[active].counters).read_volatile() }
+    /// The counters of a bank of all CPUs; each is whole.
+    pub(super) fn counters(&self, bank: usize) -> impl Iterator<Item = Counters> {
+        // SAFETY: within an element and aligned; both sides only load and store counters whole.
+        (0..self.mapping.count).map(move |cpu| unsafe { (&raw const (*self.head(cpu, bank)).counters).read_volatile() })
     }
 
-    /// Merges the bank that a CPU is counting in into `bank`. Each word is whole, but packets may be counted between two words:
-    /// callers compare the counters before and after. `scratch` is overwritten.
-    pub(super) fn merge_active(&self, cpu: usize, active: usize, settings: &Settings, bank: &mut WideBank, scratch: &mut Bank) {
-        // SAFETY: only the address is computed.
-        let from = unsafe { &raw const (*self.core(cpu)).state.banks[active] };
-        let to = (&raw mut *scratch).cast::<u64>();
-        for range in <Bank>::used(settings) {
-            let (first, words) = (range.start / 8, range.len() / 8);
-            // SAFETY: within a bank, and aligned, as a bank and its parts are.
-            let theirs = unsafe { volatile_words(from.cast::<u64>().add(first), words) };
-            for (offset, word) in theirs.enumerate() {
-                // SAFETY: within `scratch`, which is of integers, and valid with any bits.
-                unsafe { to.add(first + offset).write(word) };
+    /// Adds a bank of all CPUs to `sum`. Each word is whole, but in a bank that is active packets may be counted between two words:
+    /// callers compare the counters before and after.
+    pub(super) fn merge(&mut self, bank: usize, settings: &Settings, sum: &mut WideBank) {
+        for cpu in 0..self.mapping.count {
+            // SAFETY: within an element and aligned; heads are of integers, each of which both sides load and store whole.
+            let Head { counters, unopened } = unsafe { self.head(cpu, bank).read_volatile() };
+            (self.bank.counters, self.bank.unopened) = (counters, unopened);
+            let to = (&raw mut *self.bank).cast::<u64>();
+            let start = Layout::bank(bank, self.layout.bank);
+            for ((offset, bytes), from) in Bank::used(settings).zip(self.layout.own) {
+                let from = self.mapping.at(cpu, start + from as usize, bytes).cast_const();
+                // SAFETY: parts are within a bank and within `self.bank`, aligned to words, and of integers, valid with any bits.
+                unsafe { copy_words(from.cast(), to.add(offset / 8), bytes / 8) };
             }
+            sum.merge(&self.bank, settings);
         }
-        bank.merge(scratch, settings);
     }
 
-    /// Merges a CPU's staggered registers into `registers`. Each register is whole. `scratch` is overwritten.
-    pub(super) fn merge_staggered(&self, cpu: usize, precision: Precision, registers: &mut Staggered, scratch: &mut Staggered) {
-        // SAFETY: only the address is computed.
-        let from = unsafe { &raw const (*self.core(cpu)).state.staggered };
-        let words = scratch.words_mut(precision);
-        // SAFETY: `from` starts with the registers, behind banks of 64 bits; those in use are a multiple of two.
-        let theirs = unsafe { volatile_words(from.cast(), words.len() / 2) };
-        for (words, theirs) in words.chunks_exact_mut(2).zip(theirs) {
-            words.copy_from_slice(&[theirs as u32, (theirs >> 32) as u32]);
+    /// Empties a bank that [`set_bank`](Self::set_bank) and a wait for packets in flight have made everybody leave.
+    pub(super) fn clear(&mut self, bank: usize) {
+        let length = self.layout.bank as usize;
+        for cpu in 0..self.mapping.count {
+            let start = self.mapping.at(cpu, Layout::bank(bank, self.layout.bank), length);
+            // SAFETY: within an element, of integers, and no program touches it.
+            unsafe { start.write_bytes(0, length) };
         }
-        registers.merge(scratch, precision);
+    }
+
+    /// What lasts, of all CPUs. Each word is whole.
+    pub(super) fn lasting(&self, settings: &Settings) -> Box<Lasting> {
+        let (mut all, mut one) = (Lasting::boxed(), Lasting::boxed());
+        for cpu in 0..self.mapping.count {
+            let to = (&raw mut *one).cast::<u64>();
+            for ((offset, bytes), from) in Lasting::used(settings).zip(self.layout.lasting) {
+                let from = self.mapping.at(cpu, from as usize, bytes).cast_const();
+                // SAFETY: as in `merge`.
+                unsafe { copy_words(from.cast(), to.add(offset / 8), bytes / 8) };
+            }
+            all.merge(&one, settings);
+        }
+        all
     }
 }
 
-/// Words that the kernel may be writing, each as it is when it is asked for.
+/// Copies words that the kernel may be writing, each as it is when its turn comes.
 ///
 /// # Safety
-/// `from` must be aligned and valid for `words` words for as long as the iterator is used.
-unsafe fn volatile_words(from: *const u64, words: usize) -> impl Iterator<Item = u64> {
-    // SAFETY: within the range, as the caller promises.
-    (0..words).map(move |word| unsafe { from.add(word).read_volatile() })
+/// Both must be aligned and valid for so many words, and `to` be nobody else's.
+unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
+    for word in 0..words {
+        // SAFETY: within the range, as the caller promises.
+        unsafe { to.add(word).write(from.add(word).read_volatile()) };
+    }
 }

@@ -1,12 +1,13 @@
 //! The XDP backend: the kernel counts, with the code of `dataplane/core`.
 //!
 //! A program at every place that is counted, XDP for what arrives at an interface and TCX for what leaves it (`ebpf/`), counts in
-//! an array with one [`Core`](flowgauge_core::Core) a CPU, which this process maps. A rotation stores the other bank's number in
+//! an array with one [element](flowgauge_core::kernel) a CPU, which this process maps. A rotation stores the other bank's number in
 //! every element and waits for the packets in flight; from then on the old bank belongs to user space. Programs leave their
 //! interfaces with the process, unless they are [kept](Keep).
 
 mod cost;
 pub(crate) mod device;
+mod elements;
 mod grace;
 mod hook;
 mod inject;
@@ -35,11 +36,10 @@ use crate::losses::Losses;
 use crate::snapshot::{Adopted, Part, Place, Snapshot};
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
-use crate::zeroed::{self, Zeroed};
+use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
-use flowgauge_core::cardinality::{self, Staggered};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Link, Settings, WideBank};
+use flowgauge_core::{Lasting, Link, Settings, WideBank};
 use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
@@ -423,24 +423,19 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tab
     {
         return only;
     }
-    let (mut bank, mut sketches) = (WideBank::boxed(), zeroed::sketches(settings));
-    let mut staggered = (settings.cardinality.mode == cardinality::Mode::Staggered).then(Staggered::boxed);
+    let mut bank = WideBank::boxed();
+    let mut lasting = settings.lasts().then(Lasting::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     let complete = snapshots.iter().all(|snapshot| snapshot.complete);
     for snapshot in &snapshots {
-        bank.merge(&*snapshot.bank, settings);
-        for ((sketch, theirs), entropy) in sketches.iter_mut().zip(&*snapshot.sketches).zip(&settings.entropy) {
-            if let Some(kind) = entropy.mode.sketch() {
-                sketch.merge(theirs, kind, entropy.shape);
-            }
-        }
-        if let (Some(all), Some(one)) = (&mut staggered, &snapshot.staggered) {
-            all.merge(one, settings.cardinality.precision);
+        bank.unite(&snapshot.bank, settings);
+        if let (Some(all), Some(one)) = (&mut lasting, &snapshot.lasting) {
+            all.merge(one, settings);
         }
         packets_before += snapshot.packets_before;
         packets_after += snapshot.packets_after;
     }
     let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
-    Snapshot { sketches, staggered, packets_before, packets_after, complete, parts, ..Snapshot::of(bank, settings, tables.hash) }
+    Snapshot { lasting, packets_before, packets_after, complete, parts, ..Snapshot::of(bank, tables.hash) }
 }

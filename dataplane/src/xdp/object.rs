@@ -1,12 +1,14 @@
 //! The programs of `ebpf/`, with settings and tables put in.
 #![allow(unsafe_code, reason = "aya asks for a promise that the values written into the object and its maps are plain data")]
 
+use super::elements;
 use super::pins::Note;
 use super::redirect::QUEUES;
 use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
-use flowgauge_core::{HashMode, Settings, Tabulation, sketch};
+use flowgauge_core::kernel::Config;
+use flowgauge_core::{HashMode, Shared, Tabulation};
 use std::path::PathBuf;
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
@@ -27,7 +29,7 @@ static SEND_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_
 pub(super) struct Plain<T>(pub(super) T);
 
 // SAFETY: all are `repr(C)` structs of integers and of enums with an integer representation, without padding.
-unsafe impl Pod for Plain<Settings> {}
+unsafe impl Pod for Plain<Config> {}
 // SAFETY: as above; any bits are a valid note.
 unsafe impl Pod for Plain<Note> {}
 
@@ -55,40 +57,36 @@ pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
 pub(super) const PASSED: &str = "PASSED";
 
-/// What is written into the read-only globals of the programs.
-pub(super) struct Globals<'a> {
-    pub(super) settings: Settings,
-    pub(super) tabulation: &'a Tabulation,
-    pub(super) slot_ns: u64,
-    pub(super) boot_ns: u64,
-    pub(super) verdict: u32,
-    /// Whether packets leave where it counts.
-    pub(super) leaves: bool,
-}
-
-/// Loads maps and programs; programs are verified when they are loaded one by one. `arrays` are pins of the cores and of the shared
-/// sketches to count in, instead of new ones.
-pub(super) fn load(globals: &Globals<'_>, cpus: usize, arrays: Option<&[PathBuf; 2]>) -> Result<Ebpf, EbpfError> {
-    const { assert!(size_of::<Settings>() == 7 * size_of::<sketch::Settings>(), "bytes, without padding") };
+/// Loads maps and programs; programs are verified when they are loaded one by one. `arrays` are pins of the arrays to count in, instead
+/// of new ones.
+pub(super) fn load(
+    config: &Config,
+    tabulation: &Tabulation,
+    cpus: usize,
+    arrays: Option<&[PathBuf; 2]>,
+) -> Result<Ebpf, EbpfError> {
     const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS) + 8 * MULTILINEAR_WORDS, "no padding") };
-    let settings = Plain(globals.settings);
-    let start = (&raw const *globals.tabulation).cast::<u8>();
-    // SAFETY: integers without padding, as just checked, which live as long as `globals`.
+    let settings = &config.settings;
+    let start = (&raw const *tabulation).cast::<u8>();
+    // SAFETY: integers without padding, as just checked, which live as long as the reference.
     let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
     let mut loader = EbpfLoader::new();
     if let Some([cores, shared]) = arrays {
         loader.map_pin_path(CORES, cores).map_pin_path(SHARED, shared);
     }
+    let object = if settings.cardinality.hash == HashMode::Keyed { KEYED_OBJECT } else { OBJECT };
+    let shared = if settings.shares() { size_of::<Shared>() as u32 } else { LEAST };
+    let object = elements::resized(object, &[(CORES, config.layout.core), (SHARED, shared)]);
+    let config = Plain(*config);
     loader
-        .override_global("SETTINGS", &settings, true)
+        .override_global("CONFIG", &config, true)
         .override_global("TABULATION", tabulation, true)
-        .override_global("SLOT_NS", &globals.slot_ns, true)
-        .override_global("BOOT_NS", &globals.boot_ns, true)
-        .override_global("VERDICT", &globals.verdict, true)
-        .override_global("LEAVES", &u32::from(globals.leaves), true)
         .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
-        .load(if globals.settings.cardinality.hash == HashMode::Keyed { KEYED_OBJECT } else { OBJECT })
+        .load(object.as_bytes())
 }
+
+/// Bytes of the element of an array that nobody uses.
+const LEAST: u32 = 8;
 
 /// Loads the sender, whose packets have `sources` different source addresses.
 pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {

@@ -25,7 +25,8 @@ use crate::hash_key::HashKey;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::{Core, HashMode, KeyKind, Precision, Settings, membership};
+use flowgauge_core::kernel::Layout;
+use flowgauge_core::{HashMode, KeyKind, Precision, SETTINGS_WORDS, Settings};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -40,8 +41,8 @@ const CORES: &str = "cores";
 const SHARED: &str = "shared";
 const NOTE: &str = "note";
 
-/// Changes whenever `Core`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 5;
+/// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would misread.
+const VERSION: u32 = 6;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +56,8 @@ pub(super) struct Note {
     precision: u32,
     /// In which of the interface's hooks it is, as a [mode](super::Mode).
     attached: u32,
-    /// No padding.
-    reserved: u32,
-    /// Settings of all measurements that are beside distinct flows.
-    others: [u32; OTHERS],
+    /// All settings.
+    settings: [u32; WORDS],
     /// What the interface was called when counting began, with zeros behind.
     interface: [u8; NAME],
     seed: u64,
@@ -125,14 +124,13 @@ impl Note {
         let cardinality::Settings { mode, key, hash, precision } = identity.settings.cardinality;
         Note {
             version: VERSION,
-            core_bytes: size_of::<Core>() as u32,
+            core_bytes: Layout::of(&identity.settings).core,
             mode: mode as u32,
             key: key as u32,
             hash: hash as u32,
             precision: precision.bits(),
             attached: identity.attached as u32,
-            reserved: 0,
-            others: others(&identity.settings),
+            settings: words(&identity.settings),
             interface: named_in_bytes(interface),
             seed: identity.seed,
             secret: identity.secret,
@@ -184,7 +182,7 @@ impl Note {
 
     /// Why a controller that would write `wanted` cannot go on with this note, in the words of its options.
     fn difference(&self, wanted: &Note) -> Option<String> {
-        if (self.version, self.core_bytes) != (wanted.version, wanted.core_bytes) {
+        if self.version != wanted.version {
             return Some("it was started by another version of flowgauge".to_owned());
         }
         if (self.network_namespace, self.interface_index) != (wanted.network_namespace, wanted.interface_index) {
@@ -203,7 +201,7 @@ impl Note {
             let (has, wants) = (attached(self.attached), attached(wanted.attached));
             return Some(format!("it counts with --xdp-mode {has}, not {wants}"));
         }
-        if self.others != wanted.others {
+        if self.settings != wanted.settings {
             return Some("it measures something else, or with other keys or sketches".to_owned());
         }
         if self.seed != wanted.seed {
@@ -235,20 +233,13 @@ fn named_in_bytes(interface: &str) -> [u8; NAME] {
     name
 }
 
-/// Room for the settings of measurements; even, so that what follows is aligned.
-const OTHERS: usize = 6;
+/// An odd number of words, behind which there is no padding: seven come before them.
+const WORDS: usize = SETTINGS_WORDS | 1;
 
-fn others(settings: &Settings) -> [u32; OTHERS] {
-    let Settings { entropy, frequency, membership, heavy, .. } = settings;
-    let sketches = entropy.iter().chain([frequency]);
-    let sketches =
-        sketches.map(|sketch| [sketch.mode as u8, sketch.key as u8, sketch.shape.rows() as u8, sketch.shape.column_bits() as u8]);
-    let membership::Settings { on, key, shape } = *membership;
-    let filter = [u8::from(on), key as u8, shape.rows() as u8, shape.row_bits() as u8];
-    let table = [heavy.algorithm as u8, heavy.key as u8, heavy.unit as u8, heavy.slots_log2];
-    let mut others = [0; OTHERS];
-    others.iter_mut().zip(sketches.chain([filter, table])).for_each(|(word, bytes)| *word = u32::from_ne_bytes(bytes));
-    others
+fn words(settings: &Settings) -> [u32; WORDS] {
+    let mut words = [0; WORDS];
+    words.iter_mut().zip(settings.words()).for_each(|(to, from)| *to = from);
+    words
 }
 
 fn mode(value: u32) -> String {

@@ -45,7 +45,7 @@ impl Sketches {
             sums: [0; ENTROPIES],
             entropy: settings.entropy.each_ref().map(cells),
             frequency: cells(&settings.frequency),
-            membership: vec![0; filter.rows() << filter.row_bits() >> 6],
+            membership: vec![0; filter.rows() << filter.column_bits() >> 6],
         }
     }
 
@@ -83,7 +83,7 @@ impl Sketches {
         }
         let membership = &settings.membership;
         if let Some(hashes) = hashes(membership.key).filter(|_| membership.on) {
-            let bits = membership.shape.row_bits();
+            let bits = membership.shape.column_bits();
             for (row, hash) in hashes.iter().enumerate().take(membership.shape.rows()) {
                 let place = (row << bits) + (usize::from(*hash) >> (16 - bits));
                 self.membership[place / 64] |= 1 << (place % 64);

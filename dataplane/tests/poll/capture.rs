@@ -311,7 +311,7 @@ fn staggered_registers_and_truth_do_not_depend_on_workers() {
             gate.advance(limit);
             let sample = poll.sample().unwrap();
             let levels: Vec<u8> =
-                sample.staggered.unwrap().levels(settings.cardinality.precision, (limit / slot_ns) as u32).collect();
+                sample.lasting.unwrap().cardinality.levels(settings.cardinality.precision, (limit / slot_ns) as u32).collect();
             let covered = |packet: &&Packet| packet.timestamp < limit && packet.timestamp >= limit - slot_ns * m / 2;
             let flows = model().flows(packets.iter().filter(covered).map(owned)).len() as u64;
             assert_eq!(sample.truth.unwrap().window, flows, "{workers} workers, step {number}");

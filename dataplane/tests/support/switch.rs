@@ -119,7 +119,7 @@ fn of_sketches(settings: &Settings) -> Vec<String> {
     }
     tables.extend(rows(50, "frequency", frequency));
     if membership.on {
-        let cells = 1 << (membership.shape.row_bits() - 5);
+        let cells = 1 << (membership.shape.column_bits() - 5);
         tables.extend((0..3).map(|row| array(60 + row, &format!("membership_by_{by}.bits{row}"), 2 * cells, &["f1"])));
     }
     if heavy.algorithm != Algorithm::Off {

@@ -4,10 +4,11 @@ use crate::lab::{Lab, SEED, failure, options, settings};
 use crate::memory::Memory;
 use crate::switch::schema;
 use flowgauge_bfruntime::server::Running;
+use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::membership::{self, FilterShape};
-use flowgauge_core::sketch::{self, Shape};
+use flowgauge_core::membership;
+use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Settings};
 use flowgauge_dataplane::tofino::{Failure, definitions};
 use flowgauge_dataplane::{Dataplane, MeasurementKind, Tables, Tofino};
@@ -117,10 +118,10 @@ fn certificates_that_are_none_are_refused() {
 /// A program that measures everything by sources, in small.
 pub fn everything() -> Settings {
     let mut settings = settings(6);
-    let sketch = |mode| sketch::Settings { mode, key: KeyKind::Src, shape: Shape::new(3, 16).unwrap() };
+    let sketch = |mode| sketch::Settings { mode, key: KeyKind::Src, shape: Grid::of_counters(3, 16).unwrap() };
     settings.entropy[0] = sketch(sketch::Mode::CountSketch);
     settings.frequency = sketch(sketch::Mode::CountMin);
-    settings.membership = membership::Settings { on: true, key: KeyKind::Src, shape: FilterShape::new(3, 64).unwrap() };
+    settings.membership = membership::Settings { on: true, key: KeyKind::Src, shape: Grid::of_bits(3, 64).unwrap() };
     settings.heavy = heavy::Settings { algorithm: Algorithm::Precision, slots_log2: 4, ..heavy::Settings::DEFAULT };
     settings
 }
@@ -213,9 +214,9 @@ fn what_no_program_measures_is_refused() {
     };
     let cases = [
         (refused(|settings| settings.entropy[1] = settings.entropy[0]), "it measures one entropy, the first"),
-        (refused(|settings| settings.entropy[0].shape = Shape::DEFAULT), "it has 3 rows for entropy, 4 are wanted"),
-        (refused(|settings| settings.frequency.shape = Shape::DEFAULT), "it has 3 rows for frequency, 4 are wanted"),
-        (refused(|settings| settings.membership.shape = FilterShape::DEFAULT), "it has 3 rows for membership, 4 are wanted"),
+        (refused(|settings| settings.entropy[0].shape = Grid::COUNTERS), "it has 3 rows for entropy, 4 are wanted"),
+        (refused(|settings| settings.frequency.shape = Grid::COUNTERS), "it has 3 rows for frequency, 4 are wanted"),
+        (refused(|settings| settings.membership.shape = Grid::BITS), "it has 3 rows for membership, 4 are wanted"),
         (refused(|settings| settings.cardinality.mode = Mode::Staggered), "it has no staggered registers"),
         (
             refused(|settings| settings.heavy.algorithm = Algorithm::Rap),

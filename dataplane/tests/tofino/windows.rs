@@ -182,8 +182,8 @@ fn sketches_and_filters_are_merged_over_pipes_and_cleared() {
         lab.assert_holds(&snapshot, 0..20);
         let mut sketch = [0; 48];
         sketch[3] = 2;
-        assert_eq!(snapshot.sketches[0].cells(settings.entropy[0].shape), sketch);
-        assert_eq!(snapshot.bank.entropy[0].sum, (5 << 32) + 1);
+        assert_eq!(snapshot.bank.entropy.sketches[0].cells(settings.entropy[0].shape), sketch);
+        assert_eq!(snapshot.bank.entropy.sums[0].sum, (5 << 32) + 1);
         let mut cells = [0; 48];
         (cells[16], cells[36]) = (7, 1 << 31);
         assert_eq!(snapshot.bank.frequency.cells(settings.frequency.shape), cells);

@@ -9,9 +9,10 @@
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod frames;
 
+use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
-use flowgauge_core::membership::{self, FilterShape};
-use flowgauge_core::sketch::{self, Shape};
+use flowgauge_core::membership;
+use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardinality};
 use flowgauge_dataplane::tofino::{builds as builds_of, definitions};
 use flowgauge_p4_model::{Fault, Model, Options};
@@ -168,11 +169,11 @@ fn distinct(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
 }
 
 fn sketch_of(kind: SketchKind, key: KeyKind, columns: usize) -> sketch::Settings {
-    sketch::Settings { mode: kind.into(), key, shape: Shape::new(3, columns).unwrap() }
+    sketch::Settings { mode: kind.into(), key, shape: Grid::of_counters(3, columns).unwrap() }
 }
 
 fn filter(key: KeyKind, bits: usize) -> membership::Settings {
-    membership::Settings { on: true, key, shape: FilterShape::new(3, bits).unwrap() }
+    membership::Settings { on: true, key, shape: Grid::of_bits(3, bits).unwrap() }
 }
 
 fn slots(key: KeyKind, slots_log2: u8) -> heavy::Settings {

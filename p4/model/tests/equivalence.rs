@@ -10,10 +10,11 @@ mod definitions;
 mod frames;
 mod switch;
 
+use flowgauge_core::Grid;
 use flowgauge_core::cardinality::{self, Settings as Cardinality};
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::membership::{self, FilterShape};
+use flowgauge_core::membership;
 use flowgauge_core::sketch::{FULL, SLACK};
 use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
@@ -51,7 +52,7 @@ fn frequency(kind: SketchKind, key: KeyKind, column_bits: u32) -> Settings {
 }
 
 fn membership(key: KeyKind, row_bits: u32) -> Settings {
-    let shape = FilterShape::new(ROWS, 1 << row_bits).unwrap();
+    let shape = Grid::of_bits(ROWS, 1 << row_bits).unwrap();
     Settings { membership: membership::Settings { on: true, key, shape }, ..nothing() }
 }
 
@@ -74,20 +75,17 @@ fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>)
 /// Adds the first bank of a core to a window.
 fn read(settings: &Settings, state: &State, shared: &Shared, window: &mut Window) {
     window.bank[0].merge(&state.banks[0], settings);
-    if let Some(kind) = settings.entropy[0].mode.sketch() {
-        shared.banks[0][0].merge_into(&mut window.sketch, kind, settings.entropy[0].shape);
-    }
+    window.bank[0].merge_shared(&shared.banks[0], settings);
 }
 
 fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &str) {
-    let (sketch, expected_sketch) = (&found.sketch, &expected.sketch);
     let (found, expected) = (&found.bank[0], &expected.bank[0]);
     let what = format!("{what}, {settings:?}");
     assert_eq!(found.counters, expected.counters, "{what}");
     let precision = settings.cardinality.precision;
     assert!(found.cardinality.levels(precision) == expected.cardinality.levels(precision), "registers differ: {what}");
-    assert!(sketch == expected_sketch, "the entropy's counters differ: {what}");
-    assert_eq!(found.entropy[0].sum, expected.entropy[0].sum, "the entropy's sum: {what}");
+    assert!(found.entropy.sketches == expected.entropy.sketches, "the entropy's counters differ: {what}");
+    assert_eq!(found.entropy.sums[0].sum, expected.entropy.sums[0].sum, "the entropy's sum: {what}");
     let shape = settings.frequency.shape;
     assert!(found.frequency.cells(shape) == expected.frequency.cells(shape), "the frequency's counters differ: {what}");
     let shape = settings.membership.shape;
@@ -276,7 +274,7 @@ fn every_median_and_minimum() {
                 SketchKind::CountMin => counts.map(|count| if count < 0 { i32::MAX } else { count }).into_iter().min().unwrap(),
             };
             let term = if count > 1 { u64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) } else { 0 };
-            let found = switch.window(0).bank[0].entropy[0].sum - 5 * switch.model.pipes() as u64;
+            let found = switch.window(0).bank[0].entropy.sums[0].sum - 5 * switch.model.pipes() as u64;
             assert_eq!(found, term, "{kind:?} of {a}, {b}, {c} with signs {signs:?}");
             added += u64::from(term > 0);
         }
@@ -304,7 +302,7 @@ fn sums_carry_into_their_upper_half() {
         one.set_sum(0, before);
         one.inject(&frame.bytes);
         // The other pipe keeps what it was set to.
-        assert_eq!(one.window(0).bank[0].entropy[0].sum, before.saturating_add(term).saturating_add(before), "{before:#x}");
+        assert_eq!(one.window(0).bank[0].entropy.sums[0].sum, before.saturating_add(term).saturating_add(before), "{before:#x}");
     }
 }
 
@@ -329,7 +327,7 @@ fn counters_near_their_ends_stay_where_they_are() {
             static EMPTY: State = State::new();
             let (mut state, shared, other) = (boxed(&EMPTY), Box::new(Shared::new()), Box::new(Shared::new()));
             for index in 0..settings.entropy[0].shape.cells() {
-                [&shared, &other].iter().for_each(|shared| shared.banks[0][0].set(index, value));
+                [&shared, &other].iter().for_each(|shared| shared.banks[0].entropy[0].set(index, value));
             }
             for frame in frames.iter().chain(&frames) {
                 switch.inject(&frame.bytes);
@@ -343,9 +341,9 @@ fn counters_near_their_ends_stay_where_they_are() {
             let mut expected = Window::new();
             read(&settings, &state[0], &shared, &mut expected);
             // The other pipe had nothing to count.
-            other.banks[0][0].merge_into(&mut expected.sketch, kind, settings.entropy[0].shape);
+            expected.bank[0].merge_shared(&other.banks[0], &settings);
             assert_same(&settings, &switch.window(0), &expected, &format!("{kind:?} from {value}"));
-            full += expected.sketch.full(settings.entropy[0].shape);
+            full += expected.bank[0].entropy.sketches[0].full(settings.entropy[0].shape);
         }
         assert!(full > 48, "{full}");
     }
@@ -364,8 +362,7 @@ fn pipes_add_up() {
     first.iter().for_each(|frame| drop(switch.model.inject(0, frame).unwrap()));
     second.iter().for_each(|frame| drop(switch.model.inject(128, frame).unwrap()));
     let (mut sum, second) = (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
-    sum.bank[0].merge(&second.bank[0], &settings);
-    sum.sketch.merge(&*second.sketch, SketchKind::CountSketch, settings.entropy[0].shape);
+    sum.bank[0].unite(&second.bank[0], &settings);
     assert_same(&settings, &switch.window(0), &sum, "two pipes");
 }
 

@@ -3,7 +3,8 @@
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::{Check, Status};
-use flowgauge_core::{Core, Link, Settings, Shared};
+use flowgauge_core::kernel::Layout;
+use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
 
@@ -208,18 +209,24 @@ fn membarrier(machine: &Machine) -> Check {
     Check::no("membarrier", format!("not offered{why}, and no map of maps can be made"), advice)
 }
 
-/// Bytes of the kernel's array of cores, and the number of its elements.
-fn array(machine: &Machine) -> Option<(u64, usize)> {
-    let cpus = listed(&machine.text("sys/devices/system/cpu/possible")?)?;
-    Some(((cpus * size_of::<Core>() + size_of::<Shared>()) as u64, cpus))
+fn possible_cpus(machine: &Machine) -> Option<usize> {
+    listed(&machine.text("sys/devices/system/cpu/possible")?)
+}
+
+/// Bytes of the maps of an interface: with distinct flows alone, and with every measurement in its largest size.
+fn maps(cpus: usize) -> [u64; 2] {
+    [Some(&Settings::DEFAULT), None].map(|settings| Layout::memory(settings, cpus) as u64)
 }
 
 fn memory(machine: &Machine) -> Check {
-    let Some((bytes, cpus)) = array(machine) else {
-        let found = format!("the number of possible CPUs cannot be read; maps take {} for each", size(size_of::<Core>() as u64));
+    let cpus = possible_cpus(machine);
+    let [bytes, most] = maps(cpus.unwrap_or(1));
+    let (bytes_of, most_of) = (size(bytes), size(most));
+    let Some(cpus) = cpus else {
+        let found = format!("the number of possible CPUs cannot be read; maps take {bytes_of} to {most_of} for each");
         return Check::warning("memory", found, "mount /sys");
     };
-    let found = format!("maps take {} for {}", size(bytes), plural(cpus, "possible CPU"));
+    let found = format!("maps take {bytes_of} for {} (at most {most_of})", plural(cpus, "possible CPU"));
     match machine.available_memory() {
         None => Check::ok("memory", found),
         Some(available) if bytes > available => {
@@ -237,7 +244,7 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
     }
     let limits = machine.text("proc/self/limits")?;
     let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_ascii_whitespace().next())?;
-    let (bytes, _) = array(machine)?;
+    let [_, bytes] = maps(possible_cpus(machine)?);
     let enough = soft.parse().map_or(soft == "unlimited", |limit: u64| limit >= bytes);
     let readable = soft.parse().map_or_else(|_| soft.to_owned(), size);
     Some(match enough || runs {

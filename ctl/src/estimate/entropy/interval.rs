@@ -8,7 +8,7 @@
 
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::{Shape, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
 
 /// Sizes of flows that are told apart, each so many times the one before.
 const RATIO: f64 = 1.5;
@@ -32,7 +32,7 @@ pub(super) struct Window<'a> {
     /// What a packet added to the sum on the average, in bits.
     pub(super) mean: f64,
     pub(super) sketch: &'a WideSketch,
-    pub(super) shape: Shape,
+    pub(super) shape: Grid,
     pub(super) kind: SketchKind,
 }
 

@@ -10,7 +10,7 @@ mod tests;
 use flowgauge_core::entropy::of_window;
 use flowgauge_core::logarithm::AMPLIFICATION_BITS;
 use flowgauge_core::sketch::FULL;
-use flowgauge_core::{Shape, SketchKind, WideSketch};
+use flowgauge_core::{Grid, SketchKind, WideSketch};
 use interval::Window;
 
 /// How packets are spread over flows; `0 <= low <= bits <= high <= log2(packets)`.
@@ -46,7 +46,7 @@ impl Entropy {
 /// Where counters are full, packets of large flows added the logarithm of a count that had stopped rising. It rises to that of all
 /// packets at most, and the lower end is lower by as much.
 #[must_use]
-pub fn estimate(packets: u64, sum: u64, sketch: &WideSketch, shape: Shape, kind: SketchKind) -> Entropy {
+pub fn estimate(packets: u64, sum: u64, sketch: &WideSketch, shape: Grid, kind: SketchKind) -> Entropy {
     if packets < 2 {
         return Entropy::ZERO;
     }

@@ -5,7 +5,7 @@ use super::{Entropy, estimate};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::sketch::{FULL, SLACK};
-use flowgauge_core::{Entropy as Sum, Shape, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
+use flowgauge_core::{Entropy as Sum, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
@@ -49,11 +49,11 @@ struct Window {
     sum: Sum,
     packets: u64,
     kind: SketchKind,
-    shape: Shape,
+    shape: Grid,
 }
 
 impl Window {
-    fn new(kind: SketchKind, shape: Shape) -> Self {
+    fn new(kind: SketchKind, shape: Grid) -> Self {
         Window { sketch: Box::new(SharedSketch::new()), sum: Sum::default(), packets: 0, kind, shape }
     }
 
@@ -79,8 +79,8 @@ fn exact(counts: &HashMap<u64, u64>) -> f64 {
     ((packets as f64).log2() - sum / packets as f64).max(0.0)
 }
 
-fn shape(rows: usize, columns: usize) -> Shape {
-    Shape::new(rows, columns).unwrap()
+fn shape(rows: usize, columns: usize) -> Grid {
+    Grid::of_counters(rows, columns).unwrap()
 }
 
 const TRAFFIC: [Traffic; 13] = [
@@ -100,7 +100,7 @@ const TRAFFIC: [Traffic; 13] = [
 ];
 
 /// Windows of which the interval holds the truth, of all.
-fn coverage(kind: SketchKind, shapes: &[Shape], lengths: &[u64], seeds: u64) -> (u32, u32) {
+fn coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u64) -> (u32, u32) {
     let (mut held, mut all) = (0, 0);
     for traffic in TRAFFIC {
         for (&packets, seed) in lengths.iter().flat_map(|packets| (1..=seeds).map(move |seed| (packets, seed))) {
@@ -161,10 +161,10 @@ fn intervals_are_narrow_where_the_sketch_is_not_noisy() {
 fn windows_of_nothing_and_of_one_packet() {
     let cells = Box::new(WideSketch::new());
     for kind in SketchKind::ALL {
-        assert_eq!(estimate(0, 0, &cells, Shape::DEFAULT, kind), Entropy::ZERO);
-        assert_eq!(estimate(1, 0, &cells, Shape::DEFAULT, kind), Entropy::ZERO);
+        assert_eq!(estimate(0, 0, &cells, Grid::COUNTERS, kind), Entropy::ZERO);
+        assert_eq!(estimate(1, 0, &cells, Grid::COUNTERS, kind), Entropy::ZERO);
         // What no traffic gives has the widest interval rather than none.
-        let damaged = estimate(1000, u64::MAX, &cells, Shape::DEFAULT, kind);
+        let damaged = estimate(1000, u64::MAX, &cells, Grid::COUNTERS, kind);
         assert_eq!((damaged.bits, damaged.low, damaged.high), (0.0, 0.0, 1000_f64.log2()));
     }
 }
@@ -178,10 +178,10 @@ fn full_counters_widen_the_interval_downwards() {
         let packets = 1_u64 << 36;
         // As if every packet had been counted as the last before the counter was full.
         let sum = packets * u64::from(PER_PACKET.log2(FULL as u64)) / 1024 * 1024;
-        let entropy = estimate(packets, sum, &sketch, Shape::DEFAULT, kind);
+        let entropy = estimate(packets, sum, &sketch, Grid::COUNTERS, kind);
         assert!(entropy.saturated && entropy.bits > 4.0 && entropy.low == 0.0, "{kind:?}: {entropy:?}");
-        sketch.clear(Shape::DEFAULT);
-        assert!(!estimate(packets, sum, &sketch, Shape::DEFAULT, kind).saturated);
+        sketch.clear(Grid::COUNTERS);
+        assert!(!estimate(packets, sum, &sketch, Grid::COUNTERS, kind).saturated);
     }
 }
 
@@ -199,7 +199,7 @@ struct Link {
 
 impl Link {
     fn new(seed: u64) -> Self {
-        let window = || Window::new(SketchKind::CountSketch, Shape::DEFAULT);
+        let window = || Window::new(SketchKind::CountSketch, Grid::COUNTERS);
         Link {
             sources: Zipf::new(5_000.0, 1.0).unwrap(),
             destinations: Zipf::new(1_000.0, 1.0).unwrap(),

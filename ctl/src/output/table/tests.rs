@@ -3,8 +3,7 @@ use crate::estimate::entropy::alarm::Verdict;
 use crate::estimate::{entropy, frequency, heavy::Top};
 use crate::record::{Frequency, Membership, Sketched};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::membership::FilterShape;
-use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, Shape, SketchKind};
+use flowgauge_core::{Counters, FlowKey, Grid, HashIdentity, HashMode, SketchKind};
 use flowgauge_dataplane::{LossCause, Losses};
 
 /// 2023-11-14, 22:13:20 UTC.
@@ -52,7 +51,7 @@ fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Cardinality {
 
 /// Everything there is, with the largest figures that a link has: a terabit a second for a window of an hour.
 fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
-    let sketch = Sketched { key, kind: SketchKind::CountSketch, shape: Shape::default(), hash: hash() };
+    let sketch = Sketched { key, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
     let flow = FlowKey::new(&match key {
         KeyKind::Src | KeyKind::Dst => vec![0x20; 16],
         KeyKind::SrcDst => vec![0x20; 32],
@@ -92,7 +91,7 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         }),
         membership: Some(Membership {
             key,
-            shape: FilterShape::default(),
+            shape: Grid::BITS,
             hash: hash(),
             false_positive: 1e-9,
             flows: vec![(flow, true), (flow, false)],
@@ -185,7 +184,7 @@ fn figures_that_mean_nothing_are_left_out() {
     let burst = Record { end_ns: total.start_ns + 1000, ..total };
     assert!(!shown(Look::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
-    let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Shape::default(), hash: hash() };
+    let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
     let estimate = entropy::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0, saturated: false };
     let entropy = vec![Entropy { sketch, estimate, truth: Some(0.0) }];
     let text = shown(Look::default(), &[Record { entropy, ..one }]);

@@ -10,8 +10,11 @@ mod staggered;
 pub use rank::{RankEntry, rank_table};
 pub use staggered::Staggered;
 
+use crate::arrival::Packets;
 use crate::hash::HashMode;
 use crate::key::KeyKind;
+use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::observation::Observed;
 
 /// Registers in a bank at the highest precision.
 pub const MAX_REGISTERS: usize = 1 << Precision::MAX.0;
@@ -198,5 +201,104 @@ impl Cardinality {
 impl Default for Cardinality {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Empty for Cardinality {
+    const EMPTY: Self = Self::new();
+}
+
+impl Empty for Staggered {
+    const EMPTY: Self = Self::new();
+}
+
+impl Measurement for Cardinality {
+    const NAME: &'static str = "cardinality";
+    type Settings = Settings;
+    const DEFAULT: Settings = Settings::DEFAULT;
+    type Own = Cardinality;
+    type Lasting = Staggered;
+    type Shared = ();
+    type SharedLasting = ();
+    #[cfg(not(target_arch = "bpf"))]
+    type Sum = Cardinality;
+
+    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
+        (Self::is_on(settings) && nth == 0).then_some(settings.key)
+    }
+
+    #[inline(always)]
+    fn uses(settings: &Settings, key: KeyKind) -> bool {
+        Self::is_on(settings) && settings.key == key
+    }
+
+    #[inline(always)]
+    fn is_on(settings: &Settings) -> bool {
+        settings.mode != Mode::Off
+    }
+
+    #[inline(always)]
+    fn used(settings: &Settings) -> Used {
+        let registers = settings.precision.registers();
+        match settings.mode {
+            Mode::Off => Used::default(),
+            Mode::Windowed => Used { own: registers, ..Used::default() },
+            Mode::Staggered => Used { lasting: registers.wrapping_mul(size_of::<u32>()), ..Used::default() },
+        }
+    }
+
+    #[inline(always)]
+    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        let Settings { mode, key, hash, precision } = settings;
+        match mode {
+            Mode::Off => {}
+            Mode::Windowed => {
+                for packet in packets.each() {
+                    parts.own.update(hash.hash(packet.by(key), pass.tabulation), precision);
+                }
+            }
+            Mode::Staggered => {
+                for packet in packets.each() {
+                    parts.lasting.update(hash.hash(packet.by(key), pass.tabulation), precision, packet.arrival.slot);
+                }
+            }
+        }
+    }
+
+    fn clear(own: &mut Cardinality, settings: &Settings) {
+        if settings.mode == Mode::Windowed {
+            own.clear(settings.precision);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_sum(sum: &mut Cardinality, settings: &Settings) {
+        <Self as Measurement>::clear(sum, settings);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(sum: &mut Cardinality, own: &Cardinality, settings: &Settings) {
+        if settings.mode == Mode::Windowed {
+            sum.merge(own, settings.precision);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn unite(sum: &mut Cardinality, other: &Cardinality, settings: &Settings) {
+        <Self as Measurement>::merge(sum, other, settings);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge_lasting(lasting: &mut Staggered, other: &Staggered, settings: &Settings) {
+        if settings.mode == Mode::Staggered {
+            lasting.merge(other, settings.precision);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_lasting(lasting: &mut Staggered, settings: &Settings) {
+        if settings.mode == Mode::Staggered {
+            lasting.clear(settings.precision);
+        }
     }
 }

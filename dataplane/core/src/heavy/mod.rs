@@ -31,7 +31,10 @@ mod few_slots;
 pub use admission::{AdmissionEntry, admission_table};
 pub use few_slots::{PRECISION_STAGES, STAGE_POLYNOMIALS};
 
+use crate::arrival::Packets;
 use crate::key::{FlowKey, KeyKind};
+use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::observation::Observed;
 use any_slot::Ranking;
 
 /// Slots of a [`Heavy`].
@@ -454,5 +457,69 @@ impl<const N: usize> Table<N> {
 impl<const N: usize> Default for Table<N> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Empty for Heavy {
+    const EMPTY: Self = Self::new();
+}
+
+impl Measurement for Heavy {
+    const NAME: &'static str = "heavy";
+    type Settings = Settings;
+    const DEFAULT: Settings = Settings::DEFAULT;
+    type Own = Heavy;
+    type Lasting = ();
+    type Shared = ();
+    type SharedLasting = ();
+    #[cfg(not(target_arch = "bpf"))]
+    type Sum = Heavy;
+
+    fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
+        (Self::is_on(settings) && nth == 0).then_some(settings.key)
+    }
+
+    #[inline(always)]
+    fn uses(settings: &Settings, key: KeyKind) -> bool {
+        Self::is_on(settings) && settings.key == key
+    }
+
+    #[inline(always)]
+    fn is_on(settings: &Settings) -> bool {
+        settings.algorithm != Algorithm::Off
+    }
+
+    #[inline(always)]
+    fn used(settings: &Settings) -> Used {
+        Used { own: if Self::is_on(settings) { size_of::<Heavy>() } else { 0 }, ..Used::default() }
+    }
+
+    #[inline(always)]
+    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        for packet in packets.each() {
+            let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
+            parts.own.update(&settings, Item { signature: packet.by(settings.key), packets, bytes, key: &packet.heavy });
+        }
+    }
+
+    fn clear(own: &mut Heavy, settings: &Settings) {
+        if Self::is_on(settings) {
+            own.clear(settings);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_sum(sum: &mut Heavy, settings: &Settings) {
+        <Self as Measurement>::clear(sum, settings);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(sum: &mut Heavy, own: &Heavy, settings: &Settings) {
+        sum.merge(own, settings);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn unite(sum: &mut Heavy, other: &Heavy, settings: &Settings) {
+        sum.merge(other, settings);
     }
 }

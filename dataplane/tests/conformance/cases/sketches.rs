@@ -4,8 +4,7 @@ use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{from_source, kinds, random};
 use crate::sketches::Sketches;
 use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::membership::FilterShape;
-use flowgauge_core::sketch::{self, Shape};
+use flowgauge_core::{Grid, sketch};
 use flowgauge_core::{HashMode, KeyKind, Settings, SketchKind, cardinality, heavy, membership, parse};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, MeasurementKind, Snapshot};
@@ -25,16 +24,16 @@ fn with(change: impl FnOnce(&mut Settings)) -> Setup {
 }
 
 fn sketch(kind: SketchKind, key: KeyKind, rows: usize, columns: usize) -> sketch::Settings {
-    sketch::Settings { mode: kind.into(), key, shape: Shape::new(rows, columns).unwrap() }
+    sketch::Settings { mode: kind.into(), key, shape: Grid::of_counters(rows, columns).unwrap() }
 }
 
 fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
     let cells = [0, 1].map(|index| {
         let shape = settings.entropy[index].shape;
-        snapshot.sketches.get(index).map_or_else(|| vec![0; shape.cells()], |sketch| sketch.cells(shape).to_vec())
+        snapshot.bank.entropy.sketches[index].cells(shape).to_vec()
     });
     Sketches {
-        sums: snapshot.bank.entropy.map(|entropy| entropy.sum),
+        sums: snapshot.bank.entropy.sums.map(|entropy| entropy.sum),
         entropy: cells,
         frequency: snapshot.bank.frequency.cells(settings.frequency.shape).to_vec(),
         membership: snapshot.bank.membership.words(settings.membership.shape).to_vec(),
@@ -128,7 +127,7 @@ pub fn frequency_of_every_key_and_shape(backend: &dyn Backend) {
 }
 
 pub fn membership_of_every_key_and_shape(backend: &dyn Backend) {
-    let filter = |key, rows, bits| membership::Settings { on: true, key, shape: FilterShape::new(rows, bits).unwrap() };
+    let filter = |key, rows, bits| membership::Settings { on: true, key, shape: Grid::of_bits(rows, bits).unwrap() };
     for &key in keys(backend) {
         check(backend, &with(|settings| settings.membership = filter(key, 3, 1 << 16)));
     }
@@ -149,7 +148,7 @@ pub fn everything_together(backend: &dyn Backend) {
             cardinality: cardinality::Settings::DEFAULT,
             entropy: [sketch(SketchKind::CountSketch, KeyKind::SrcDst, 3, 1024), sketch::Settings::DEFAULT],
             frequency: sketch(SketchKind::CountMin, KeyKind::Src, 3, 1024),
-            membership: membership::Settings { on: true, key: KeyKind::Src, shape: FilterShape::new(3, 1 << 16).unwrap() },
+            membership: membership::Settings { on: true, key: KeyKind::Src, shape: Grid::of_bits(3, 1 << 16).unwrap() },
             heavy: HEAVY,
             ..Settings::DEFAULT
         },
@@ -173,7 +172,7 @@ pub fn everything_by_a_keyed_hash(backend: &dyn Backend) {
                 settings.cardinality = keyed(mode);
                 settings.entropy = [KeyKind::SrcDst, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
                 settings.frequency = sketch(SketchKind::CountMin, key, 4, 1024);
-                settings.membership = membership::Settings { on: true, key, shape: FilterShape::new(4, 1 << 16).unwrap() };
+                settings.membership = membership::Settings { on: true, key, shape: Grid::of_bits(4, 1 << 16).unwrap() };
                 settings.heavy = HEAVY;
             }),
         );

@@ -20,7 +20,7 @@ pub fn within_one_slot(backend: &dyn Backend) {
         rig.feed(&frames[..]);
         fed.extend(frames.iter().cloned());
         let sample = rig.sample();
-        let levels: Vec<u8> = sample.staggered.unwrap().levels(setup.precision(), 0).collect();
+        let levels: Vec<u8> = sample.lasting.unwrap().cardinality.levels(setup.precision(), 0).collect();
         assert_levels(&levels, &model.expect(&fed).levels, "staggered registers");
         assert_levels(sample.bank.cardinality.levels(setup.precision()), &vec![0; levels.len()], "windowed registers");
         assert_eq!(rig.rotate().bank.counters, model.expect(&frames).counters);
@@ -74,7 +74,7 @@ pub fn last_round_in_trace_time(backend: &dyn Backend) {
             let before = &frames[..frames.partition_point(|frame| frame.timestamp < limit)];
             let slot = limit / SLOT_NS;
             let sample = replay.dataplane.sample().unwrap();
-            let levels: Vec<u8> = sample.staggered.unwrap().levels(setup.precision(), slot as u32).collect();
+            let levels: Vec<u8> = sample.lasting.unwrap().cardinality.levels(setup.precision(), slot as u32).collect();
             assert_levels(&levels, &last_round(&model, before, slot), "staggered registers");
             if let Some(truth) = sample.truth {
                 // Time stands still behind the last packet.

@@ -1,9 +1,9 @@
 //! A model that runs flowgauge.p4, set up as a controller would.
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
+use flowgauge_core::Grid;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::sketch::Shape;
 use flowgauge_core::{HashMode, KeyKind, Settings, WideBank, WideSketch, cardinality, sketch};
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
@@ -23,17 +23,16 @@ pub struct Switch {
     next_port: u16,
 }
 
-/// What was counted in one bank, which has one element, and the sketch of its entropy.
+/// What was counted in one bank, which has one element.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Window {
     pub bank: Box<[WideBank]>,
-    pub sketch: Box<WideSketch>,
 }
 
 impl Window {
     pub fn new() -> Self {
-        static EMPTY: WideBank = WideBank::empty();
-        Window { bank: boxed(&EMPTY), sketch: Box::new(WideSketch::new()) }
+        static EMPTY: WideBank = WideBank::new();
+        Window { bank: boxed(&EMPTY) }
     }
 }
 
@@ -168,16 +167,16 @@ impl Switch {
                 }
             }
             if entropy.mode != sketch::Mode::Off {
-                self.add_cells("entropy", &entropy, bank, pipe, &mut one.sketch);
+                self.add_cells("entropy", &entropy, bank, pipe, &mut one.bank[0].entropy.sketches[0]);
                 let name = format!("{}.sum", measurement("entropy", entropy.key));
                 let half = |field| range(&name, field, bank..bank + 1)[0];
-                one.bank[0].entropy[0].sum = half(1) << 32 | half(0);
+                one.bank[0].entropy.sums[0].sum = half(1) << 32 | half(0);
             }
             if frequency.mode != sketch::Mode::Off {
                 self.add_cells("frequency", &frequency, bank, pipe, &mut one.bank[0].frequency);
             }
             if membership.on {
-                let cells = 1 << (membership.shape.row_bits() - 5);
+                let cells = 1 << (membership.shape.column_bits() - 5);
                 let name = |row| format!("{}.bits{row}", measurement("membership", membership.key));
                 let rows = (0..ROWS).flat_map(|row| range(&name(row), 0, bank * cells..(bank + 1) * cells));
                 let cells: Vec<u64> = rows.collect();
@@ -193,10 +192,7 @@ impl Switch {
             one.bank[0].counters.non_ip = counted[2].packets;
             one.bank[0].counters.truncated = counted[3].packets;
             one.bank[0].counters.bad_header = counted[4].packets;
-            merged.bank[0].merge(&one.bank[0], &self.settings);
-            if let Some(kind) = entropy.mode.sketch() {
-                merged.sketch.merge(&*one.sketch, kind, entropy.shape);
-            }
+            merged.bank[0].unite(&one.bank[0], &self.settings);
         }
         merged
     }
@@ -243,6 +239,6 @@ fn row_of(name: &str, settings: &sketch::Settings, row: usize) -> String {
 }
 
 /// A shape that the program can have.
-pub fn shape(column_bits: u32) -> Shape {
-    Shape::new(ROWS, 1 << column_bits).unwrap()
+pub fn shape(column_bits: u32) -> Grid {
+    Grid::of_counters(ROWS, 1 << column_bits).unwrap()
 }

@@ -1,0 +1,75 @@
+//! Rows and columns of sketches and filters.
+
+use crate::hash::{MAX_ROWS, ROWS_PER_BLOCK};
+use crate::membership::MAX_FILTER_BITS;
+use crate::sketch::MAX_CELLS;
+
+/// Rows of cells, each of as many as a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Grid {
+    rows: u8,
+    column_bits: u8,
+}
+
+impl Grid {
+    /// Four rows of 1024: what sketches have by default.
+    pub const COUNTERS: Grid = Grid { rows: 4, column_bits: 10 };
+    /// Four rows of 65,536: what filters have by default.
+    pub const BITS: Grid = Grid { rows: 4, column_bits: 16 };
+
+    /// Of counters: `rows` from 1 to [`MAX_ROWS`], `columns` a power of two from 16 up, together at most [`MAX_CELLS`].
+    #[must_use]
+    pub const fn of_counters(rows: usize, columns: usize) -> Option<Self> {
+        Self::new(rows, columns, 16, MAX_CELLS)
+    }
+
+    /// Of bits: `rows` from 1 to [`MAX_ROWS`] (one hash each), `columns` a power of two from 64 to 65,536, together at most
+    /// [`MAX_FILTER_BITS`].
+    #[must_use]
+    pub const fn of_bits(rows: usize, columns: usize) -> Option<Self> {
+        if columns > 1 << 16 { None } else { Self::new(rows, columns, 64, MAX_FILTER_BITS) }
+    }
+
+    const fn new(rows: usize, columns: usize, least: usize, cells: usize) -> Option<Self> {
+        let fits = rows >= 1 && rows <= MAX_ROWS && columns >= least && columns.is_power_of_two();
+        if fits && rows.saturating_mul(columns) <= cells {
+            Some(Grid { rows: rows as u8, column_bits: columns.trailing_zeros() as u8 })
+        } else {
+            None
+        }
+    }
+
+    /// Number of rows.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rows(self) -> usize {
+        self.rows as usize
+    }
+
+    /// Number of columns as a power of two.
+    #[inline(always)]
+    #[must_use]
+    pub const fn column_bits(self) -> u32 {
+        self.column_bits as u32
+    }
+
+    /// Cells in a row.
+    #[inline(always)]
+    #[must_use]
+    pub const fn columns(self) -> usize {
+        1_usize.wrapping_shl(self.column_bits())
+    }
+
+    /// Cells in all.
+    #[must_use]
+    pub const fn cells(self) -> usize {
+        self.rows().wrapping_shl(self.column_bits())
+    }
+
+    /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler knows them one by one.
+    #[inline(always)]
+    pub(crate) fn usual(self) -> Option<Self> {
+        (self.rows() == ROWS_PER_BLOCK).then_some(Grid { rows: ROWS_PER_BLOCK as u8, ..self })
+    }
+}

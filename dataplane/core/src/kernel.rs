@@ -1,0 +1,133 @@
+//! The memory that programs in the kernel share with user space.
+//!
+//! Each CPU has an element of an array: a [`Core`], then two banks, then what lasts. A bank begins with a [`Head`]; behind it each
+//! measurement that is on has as much as it [uses](crate::measurement::Used), where the [`Layout`] says. What all CPUs count in together
+//! is a [`Shared`](crate::Shared) as it is.
+
+use crate::counters::Counters;
+use crate::measurement::{MEASUREMENTS, Settings, used};
+use crate::state::{BANKS, Shared, State};
+use crate::unopened::Unopened;
+
+/// What is written into the programs' read-only memory. No padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Config {
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub slot_ns: u64,
+    /// When the kernel's monotonic clock was zero, in nanoseconds since the Unix epoch.
+    pub boot_ns: u64,
+    /// What to measure and how, as [words](Settings::words).
+    pub settings: Settings,
+    /// What becomes of a packet that was counted.
+    pub verdict: u32,
+    /// Where it is counted.
+    pub layout: Layout,
+    /// Whether a TCX program counts packets that leave: not 0 if so.
+    pub leaves: u32,
+    /// No padding.
+    pub reserved: [u32; RESERVED],
+}
+
+/// Words that make [`Config`] a multiple of eight bytes.
+const RESERVED: usize = {
+    let words = size_of::<Settings>().wrapping_add(size_of::<Layout>()).wrapping_div(size_of::<u32>());
+    words & 1
+};
+
+impl Config {
+    /// Of default settings.
+    pub const DEFAULT: Config = Config {
+        slot_ns: 1,
+        boot_ns: 0,
+        settings: Settings::DEFAULT,
+        verdict: 0,
+        layout: Layout::NONE,
+        leaves: 0,
+        reserved: [0; RESERVED],
+    };
+}
+
+/// What the element of a CPU begins with.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Core {
+    /// Index of the bank to count in.
+    pub bank: u32,
+    /// The program's own: the bank that it counts a packet in.
+    pub current: u32,
+    /// The program's own.
+    pub scratch: Scratch,
+}
+
+/// Room for what a program in the kernel knows of a packet.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct Scratch([u64; 12]);
+
+/// What a bank begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Head {
+    /// Packets and bytes.
+    pub counters: Counters,
+    /// What most frames are that count as non-IP.
+    pub unopened: Unopened,
+}
+
+/// Where measurements have their parts, by entry of the list, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Layout {
+    /// Length of a bank.
+    pub bank: u32,
+    /// From the beginning of a bank.
+    pub own: [u32; MEASUREMENTS],
+    /// From the beginning of a CPU's element.
+    pub lasting: [u32; MEASUREMENTS],
+    /// Length of a CPU's element.
+    pub core: u32,
+}
+
+impl Layout {
+    const NONE: Layout = Layout { bank: 0, own: [0; MEASUREMENTS], lasting: [0; MEASUREMENTS], core: 0 };
+
+    /// Where the first measurement has its part of a bank, whatever the settings.
+    pub const FIRST: usize = size_of::<Head>();
+
+    /// Where a bank begins in a CPU's element.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bank(bank: usize, length: u32) -> usize {
+        size_of::<Core>().wrapping_add((bank & (BANKS - 1)).wrapping_mul(length as usize))
+    }
+
+    /// Bytes that arrays take for so many CPUs: with these settings, or at most.
+    #[must_use]
+    pub fn memory(settings: Option<&Settings>, cpus: usize) -> usize {
+        let (core, shared) = match settings {
+            Some(settings) => (Self::of(settings).core as usize, if settings.shares() { size_of::<Shared>() } else { 0 }),
+            None => (size_of::<State>().wrapping_add(size_of::<Core>()), size_of::<Shared>()),
+        };
+        cpus.wrapping_mul(core).wrapping_add(shared)
+    }
+
+    /// Of what these settings use.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let mut layout = Layout::NONE;
+        let mut end = Self::FIRST;
+        for (offset, used) in layout.own.iter_mut().zip(used(settings)) {
+            *offset = end as u32;
+            end = end.wrapping_add(used.own.next_multiple_of(8));
+        }
+        layout.bank = end as u32;
+        end = Self::bank(0, 0).wrapping_add(BANKS.wrapping_mul(end));
+        for (offset, used) in layout.lasting.iter_mut().zip(used(settings)) {
+            *offset = end as u32;
+            end = end.wrapping_add(used.lasting.next_multiple_of(8));
+        }
+        layout.core = end as u32;
+        layout
+    }
+}

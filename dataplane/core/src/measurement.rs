@@ -1,0 +1,511 @@
+//! What a measurement is, and the list of all of them.
+//!
+//! Whatever has to know all measurements is made from the [list](self#list) at the end of this file: settings, banks, names, and what one
+//! packet, a merge and a rotation do. A new measurement is a module that implements [`Measurement`], and an entry of the list.
+
+use crate::arrival::Packets;
+use crate::cardinality::{self, Cardinality};
+use crate::counters::Counters;
+use crate::entropy::{self, ENTROPIES, Entropy};
+use crate::frequency::{self, Frequency};
+use crate::hash::Tabulation;
+use crate::heavy::{self, Heavy};
+use crate::key::KeyKind;
+use crate::membership::{self, Membership};
+use crate::observation::Observed;
+use crate::parse::{self, Reject};
+use crate::sketch::Sharing;
+use crate::unopened::Unopened;
+use crate::words::{self, Words};
+use core::fmt::Debug;
+
+/// A measurement: what it is told, what it counts in, and what packets do to that.
+///
+/// What it counts in is of four kinds: a core's own or shared by all cores, and banked or lasting. Of banked memory there are
+/// two, one of which is read and cleared while packets are counted in the other; lasting memory is never cleared. Memory is empty when it
+/// is zero. A kind that a measurement has no use for is `()`.
+pub trait Measurement: Sized {
+    /// The name used in options and outputs.
+    const NAME: &'static str;
+    /// What to measure and how.
+    type Settings: Words + Debug + PartialEq;
+    /// The settings of those who ask for nothing.
+    const DEFAULT: Self::Settings;
+
+    /// A core's own, banked.
+    type Own: Empty;
+    /// A core's own, lasting.
+    type Lasting: Empty;
+    /// Shared by all cores, banked.
+    type Shared: Empty;
+    /// Shared by all cores, lasting.
+    type SharedLasting: Empty;
+    /// What cores, places and windows have counted together.
+    #[cfg(not(target_arch = "bpf"))]
+    type Sum: Empty;
+
+    /// The first, second and so on of the keys that it measures by; none if it is off.
+    fn key(settings: &Self::Settings, nth: usize) -> Option<KeyKind>;
+
+    /// Whether it measures by this key.
+    fn uses(settings: &Self::Settings, key: KeyKind) -> bool;
+
+    /// Whether it measures anything.
+    fn is_on(settings: &Self::Settings) -> bool;
+
+    /// How much it uses of each kind of memory; nothing if it is off.
+    fn used(settings: &Self::Settings) -> Used;
+
+    /// Counts packets.
+    fn measure<P: Packets>(
+        settings: Self::Settings,
+        parts: Parts<'_, Self>,
+        pass: &Pass<'_>,
+        packets: &(impl Observed<P> + ?Sized),
+    );
+
+    /// Empties what a core has counted, if the measurement is on.
+    fn clear(own: &mut Self::Own, settings: &Self::Settings);
+
+    /// Empties what all cores have counted together, if the measurement is on.
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_shared(_: &Self::Shared, _: &Self::Settings) {}
+
+    /// Empties a sum, if the measurement is on.
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_sum(sum: &mut Self::Sum, settings: &Self::Settings);
+
+    /// Adds what a core has counted in a window.
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(sum: &mut Self::Sum, own: &Self::Own, settings: &Self::Settings);
+
+    /// Adds what all cores have counted together in a window.
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge_shared(_: &mut Self::Sum, _: &Self::Shared, _: &Self::Settings) {}
+
+    /// Adds what was counted elsewhere or in another window.
+    #[cfg(not(target_arch = "bpf"))]
+    fn unite(sum: &mut Self::Sum, other: &Self::Sum, settings: &Self::Settings);
+
+    /// Adds the lasting memory of another core.
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge_lasting(_: &mut Self::Lasting, _: &Self::Lasting, _: &Self::Settings) {}
+
+    /// Empties lasting memory, if the measurement uses any.
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_lasting(_: &mut Self::Lasting, _: &Self::Settings) {}
+}
+
+/// Memory that nothing was counted in yet: zeros.
+pub trait Empty {
+    /// Zeros.
+    const EMPTY: Self;
+}
+
+impl Empty for () {
+    const EMPTY: () = ();
+}
+
+impl<T: Empty, const N: usize> Empty for [T; N] {
+    const EMPTY: [T; N] = [const { T::EMPTY }; N];
+}
+
+/// Bytes in use of each kind of memory, from its beginning; multiples of eight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Of [`Measurement::Own`].
+    pub own: usize,
+    /// Of [`Measurement::Lasting`].
+    pub lasting: usize,
+    /// Of [`Measurement::Shared`].
+    pub shared: usize,
+    /// Of [`Measurement::SharedLasting`].
+    pub shared_lasting: usize,
+}
+
+/// What a measurement counts in. Of what it [uses](Measurement::used) nothing, nothing need be there.
+pub struct Parts<'a, M: Measurement> {
+    /// The core's own, banked.
+    pub own: &'a mut M::Own,
+    /// The core's own, lasting.
+    pub lasting: &'a mut M::Lasting,
+    /// Shared by all cores, banked.
+    pub shared: &'a M::Shared,
+    /// Shared by all cores, lasting.
+    pub shared_lasting: &'a M::SharedLasting,
+}
+
+/// What measurements have to know beside their settings and the packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass<'a> {
+    /// The words that hashes are made of.
+    pub tabulation: &'a Tabulation,
+    /// Whether other cores count in memory that is shared.
+    pub sharing: Sharing,
+    /// As `sharing`, of memory that is a core's own.
+    pub own: Sharing,
+}
+
+/// Where packets are counted.
+pub trait Memory {
+    /// Packets and bytes.
+    fn counters(&mut self) -> &mut Counters;
+
+    /// What most frames are that count as non-IP.
+    fn unopened(&mut self) -> &mut Unopened;
+
+    /// What a measurement counts in; `None` if there is nothing.
+    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
+
+    /// Counts packets that belong to no flow, but for their bytes.
+    #[inline(always)]
+    fn reject(&mut self, reject: Reject, packets: u32) {
+        self.counters().reject(reject, u64::from(packets));
+        // Not in the kernel: of other rejects the register of the EtherType holds whatever was there, which the verifier refuses to look at.
+        #[cfg(not(target_arch = "bpf"))]
+        if let Reject::NonIp(ethertype) = reject {
+            self.unopened().vote(ethertype, packets);
+        }
+    }
+}
+
+/// A measurement of the list.
+pub trait Listed: Measurement {
+    /// Which entry of the list it is.
+    const INDEX: usize;
+
+    /// Its part of a core's bank.
+    fn own(bank: &mut Bank) -> &mut Self::Own;
+
+    /// Its part of a core's lasting memory.
+    fn lasting(lasting: &mut Lasting) -> &mut Self::Lasting;
+
+    /// Its part of a bank that cores share.
+    fn shared(bank: &SharedBank) -> &Self::Shared;
+
+    /// Its part of the lasting memory that cores share.
+    fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedLasting;
+}
+
+macro_rules! list {
+    ($($(#[doc = $doc:literal])+ $name:ident: $Kind:ident($Settings:ty),)+) => {
+        /// What to measure and how, one field a measurement. Constant while a dataplane runs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(C, align(4))]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $name: $Settings,)+
+            /// Which of a frame's headers say what its flow is.
+            pub headers: parse::Settings,
+        }
+
+        impl Settings {
+            /// As [`Default`], for statics.
+            pub const DEFAULT: Settings = Settings { $($name: <$Kind as Measurement>::DEFAULT,)+ headers: parse::Settings::DEFAULT };
+
+            /// Whether a measurement that is on is by this key.
+            #[inline(always)]
+            #[must_use]
+            pub fn uses(&self, key: KeyKind) -> bool {
+                // Without a loop, so that the compiler can follow constants, and the eBPF verifier words.
+                $(<$Kind as Measurement>::uses(&self.$name, key) ||)+ false
+            }
+
+            /// Settings out of their [words](Self::words); the kernel's verifier sees through each of them.
+            ///
+            /// # Safety
+            /// They are what [`words`](Self::words) gave.
+            #[inline(always)]
+            #[allow(unsafe_code, reason = "handed to the caller")]
+            pub unsafe fn of_words(mut word: impl FnMut(usize) -> u32) -> Self {
+                let mut next = 0;
+                // SAFETY: of the caller.
+                unsafe {
+                    Settings { $($name: words::next(&mut next, &mut word),)+ headers: words::next(&mut next, &mut word) }
+                }
+            }
+        }
+
+        /// Everything that a core counts between two rotations.
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(C)]
+        pub struct Bank {
+            /// Packets and bytes.
+            pub counters: Counters,
+            /// What most frames are that count as non-IP.
+            pub unopened: Unopened,
+            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Own,)+
+        }
+
+        impl Bank {
+            /// Nothing counted.
+            #[must_use]
+            pub const fn new() -> Self {
+                Bank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ }
+            }
+        }
+
+        impl Default for Bank {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl Bank {
+            /// The parts of a bank that are in use, as offsets and lengths in bytes, multiples of eight: what each measurement uses.
+            pub fn used(settings: &Settings) -> impl Iterator<Item = (usize, usize)> {
+                [$((core::mem::offset_of!(Bank, $name), <$Kind as Measurement>::used(&settings.$name).own),)+].into_iter()
+            }
+
+            /// Makes the bank empty again.
+            pub fn clear(&mut self, settings: &Settings) {
+                self.counters = Counters::ZERO;
+                self.unopened = Unopened::NONE;
+                $(<$Kind as Measurement>::clear(&mut self.$name, &settings.$name);)+
+            }
+        }
+
+        /// What is a core's own and lasts beyond rotations.
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[repr(C)]
+        pub struct Lasting {
+            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Lasting,)+
+        }
+
+        impl Lasting {
+            /// Nothing counted.
+            #[must_use]
+            pub const fn new() -> Self {
+                Lasting { $($name: Empty::EMPTY,)+ }
+            }
+        }
+
+        impl Default for Lasting {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl Lasting {
+            /// Adds that of another core.
+            pub fn merge(&mut self, other: &Lasting, settings: &Settings) {
+                $(<$Kind as Measurement>::merge_lasting(&mut self.$name, &other.$name, &settings.$name);)+
+            }
+
+            /// Makes it empty again.
+            pub fn clear(&mut self, settings: &Settings) {
+                $(<$Kind as Measurement>::clear_lasting(&mut self.$name, &settings.$name);)+
+            }
+
+            /// As [`Bank::used`].
+            pub fn used(settings: &Settings) -> impl Iterator<Item = (usize, usize)> {
+                [$((core::mem::offset_of!(Lasting, $name), <$Kind as Measurement>::used(&settings.$name).lasting),)+].into_iter()
+            }
+        }
+
+        /// What all cores count in together between two rotations.
+        #[repr(C)]
+        pub struct SharedBank {
+            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Shared,)+
+        }
+
+        impl SharedBank {
+            /// Nothing counted.
+            #[must_use]
+            pub const fn new() -> Self {
+                SharedBank { $($name: Empty::EMPTY,)+ }
+            }
+        }
+
+        impl Default for SharedBank {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl SharedBank {
+            /// Makes it empty again.
+            pub fn clear(&self, settings: &Settings) {
+                $(<$Kind as Measurement>::clear_shared(&self.$name, &settings.$name);)+
+            }
+        }
+
+        /// What all cores count in together and lasts beyond rotations.
+        #[repr(C)]
+        pub struct SharedLasting {
+            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::SharedLasting,)+
+        }
+
+        impl SharedLasting {
+            /// Nothing counted.
+            #[must_use]
+            pub const fn new() -> Self {
+                SharedLasting { $($name: Empty::EMPTY,)+ }
+            }
+        }
+
+        impl Default for SharedLasting {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        /// What cores, places and windows have counted together, in counters of 64 bits.
+        #[cfg(not(target_arch = "bpf"))]
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub struct WideBank {
+            /// Packets and bytes.
+            pub counters: Counters,
+            /// What most frames are that count as non-IP.
+            pub unopened: Unopened,
+            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Sum,)+
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl WideBank {
+            /// Nothing counted.
+            #[must_use]
+            pub const fn new() -> Self {
+                WideBank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ }
+            }
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl Default for WideBank {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl WideBank {
+            /// Adds what a core has counted in a window.
+            pub fn merge(&mut self, own: &Bank, settings: &Settings) {
+                self.counters.merge(&own.counters);
+                self.unopened.merge(&own.unopened);
+                $(<$Kind as Measurement>::merge(&mut self.$name, &own.$name, &settings.$name);)+
+            }
+
+            /// Adds what all cores have counted together in a window.
+            pub fn merge_shared(&mut self, shared: &SharedBank, settings: &Settings) {
+                $(<$Kind as Measurement>::merge_shared(&mut self.$name, &shared.$name, &settings.$name);)+
+            }
+
+            /// Adds what was counted elsewhere or in another window.
+            pub fn unite(&mut self, other: &WideBank, settings: &Settings) {
+                self.counters.merge(&other.counters);
+                self.unopened.merge(&other.unopened);
+                $(<$Kind as Measurement>::unite(&mut self.$name, &other.$name, &settings.$name);)+
+            }
+
+            /// Makes it empty again.
+            pub fn clear(&mut self, settings: &Settings) {
+                self.counters = Counters::ZERO;
+                self.unopened = Unopened::NONE;
+                $(<$Kind as Measurement>::clear_sum(&mut self.$name, &settings.$name);)+
+            }
+        }
+
+        /// A measurement of the list, by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum MeasurementKind {
+            $($(#[doc = $doc])+ $Kind,)+
+        }
+
+        impl MeasurementKind {
+            /// All kinds.
+            pub const ALL: [MeasurementKind; MEASUREMENTS] = [$(MeasurementKind::$Kind,)+];
+
+            /// The name used in options and outputs.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(MeasurementKind::$Kind => <$Kind as Measurement>::NAME,)+
+                }
+            }
+
+            /// Whether settings have it on.
+            #[must_use]
+            pub fn is_on(self, settings: &Settings) -> bool {
+                match self {
+                    $(MeasurementKind::$Kind => <$Kind as Measurement>::is_on(&settings.$name),)+
+                }
+            }
+
+            /// The keys that settings measure it by; none if it is off.
+            pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
+                (0..).map_while(move |nth| match self {
+                    $(MeasurementKind::$Kind => <$Kind as Measurement>::key(&settings.$name, nth),)+
+                })
+            }
+        }
+
+        /// Counts packets by all measurements that are on, one measurement after the other.
+        #[inline(always)]
+        pub(crate) fn measure<P: Packets>(
+            memory: &mut impl Memory,
+            settings: Settings,
+            pass: &Pass<'_>,
+            packets: &(impl Observed<P> + ?Sized),
+        ) {
+            $(if <$Kind as Measurement>::is_on(&settings.$name)
+                && let Some(parts) = memory.parts::<$Kind>(&settings.$name)
+            {
+                <$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
+            })+
+        }
+
+        list!(@listed 0_usize; $($name: $Kind,)+);
+
+        /// How much settings use of each kind of memory, measurement by measurement.
+        pub fn used(settings: &Settings) -> impl Iterator<Item = Used> {
+            [$(<$Kind as Measurement>::used(&settings.$name),)+].into_iter()
+        }
+    };
+    (@listed $index:expr; $name:ident: $Kind:ident, $($rest:tt)*) => {
+        impl Listed for $Kind {
+            const INDEX: usize = $index;
+
+            #[inline(always)]
+            fn own(bank: &mut Bank) -> &mut Self::Own {
+                &mut bank.$name
+            }
+
+            #[inline(always)]
+            fn lasting(lasting: &mut Lasting) -> &mut Self::Lasting {
+                &mut lasting.$name
+            }
+
+            #[inline(always)]
+            fn shared(bank: &SharedBank) -> &Self::Shared {
+                &bank.$name
+            }
+
+            #[inline(always)]
+            fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedLasting {
+                &lasting.$name
+            }
+        }
+        list!(@listed $index.wrapping_add(1); $($rest)*);
+    };
+    (@listed $index:expr;) => {
+        /// Measurements in the list.
+        pub const MEASUREMENTS: usize = $index;
+    };
+}
+
+// # List
+list! {
+    /// Distinct flows.
+    cardinality: Cardinality(cardinality::Settings),
+    /// How traffic is spread over flows, each over a key of its own.
+    entropy: Entropy([entropy::Settings; ENTROPIES]),
+    /// Packets of any flow.
+    frequency: Frequency(frequency::Settings),
+    /// Which flows were seen.
+    membership: Membership(membership::Settings),
+    /// The flows with the most packets or bytes.
+    heavy: Heavy(heavy::Settings),
+}
