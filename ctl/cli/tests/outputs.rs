@@ -1,0 +1,354 @@
+//! What flowgauge prints, byte for byte.
+//!
+//! Each file of the directory `outputs` holds a command line, then what it prints on standard output and standard error, and its exit
+//! code. A change of the code that should change no output must leave all of these files as they are.
+//!
+//! To add a command line, write a file with that line alone, and if it takes a file that you want to show, a section `--- given NAME`
+//! with its content. The captures that command lines name are made in [`captures`]. Then, as after a change of output that is wanted:
+//!
+//! ```console
+//! $ FLOWGAUGE_BLESS=1 cargo test -p flowgauge --test outputs
+//! $ git diff ctl/cli/tests/outputs
+//! ```
+//!
+//! Live runs are not here, but for their errors: their results hold times of day. Neither is help, nor what depends on the build (DPDK).
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{SECOND, START, Scratch, flowgauge, frames, packets, pcap};
+use flowgauge_dataplane::capture::build::{self, InterfaceOptions, Packet, PcapNgOptions, PcapOptions};
+use std::fmt::Write;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Longer lines are cut here, and a digest of the whole line is added: registers of usual sizes.
+const LONGEST_LINE: usize = 4096;
+const SHOWN_OF_LONGER: usize = 160;
+/// Lines of a difference that are shown.
+const SHOWN_LINES: usize = 12;
+
+/// What some command line that succeeds must have, so that none is lost with a file.
+const HELD: &[&str] = &[
+    "--format csv",
+    "--format json",
+    "--format table",
+    "--measure none",
+    "--measure cardinality,entropy,frequency,membership,heavy",
+    "--measure entropy",
+    "--measure frequency",
+    "--measure membership",
+    "--measure heavy",
+    "--staggered",
+    "--key src ",
+    "--key dst",
+    "--key src-dst",
+    "--key five-tuple",
+    "entropy=src+dst",
+    "--hash crc32",
+    "--hash tabulated",
+    "--hash-key",
+    "--estimator ertl",
+    "--estimator flajolet",
+    "--estimator mle",
+    "entropy=count-sketch",
+    "entropy=count-min",
+    "frequency=count-sketch",
+    "frequency=count-min",
+    "--filter",
+    "--algorithm rap",
+    "--algorithm space-saving",
+    "--algorithm d-way-rap",
+    "--algorithm hashpipe",
+    "--algorithm precision",
+    "--by packets",
+    "--by bytes",
+    "--query",
+    "--truth",
+    "--alarm ",
+    "--inner ",
+    "--read-every",
+    "--lateness",
+    "--duration",
+    "--record",
+    "--config",
+    "--workers",
+];
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outputs")
+}
+
+/// What the command lines read, in the directory in which they run.
+fn captures(scratch: &Scratch) {
+    for (name, profile) in [
+        ("zipf.pcap", "zipf,flows=300,packets=3000,rate=1k"),
+        ("zipf6.pcap", "zipf,ipv6,vlan=7,flows=100,packets=2000,rate=1k,size=100,seed=5"),
+        ("unique.pcap", "unique,packets=2000,rate=1k"),
+        ("subnets.pcap", "subnets,packets=2000,rate=1k"),
+        ("burst.pcap", "burst,flows=100,packets=2000,rate=500"),
+        // The alarm learns from thirty windows.
+        ("attack.pcap", "attack,flows=50,packets=6800,rate=200,every=34s,lasting=1s,share=0.5"),
+    ] {
+        let output = flowgauge().args(["generate", profile, "--to", name]).current_dir(scratch.path("")).output().unwrap();
+        assert!(output.status.success(), "{profile}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let every_second = |frames: Vec<Vec<u8>>| -> Vec<Packet> {
+        frames.into_iter().zip(0..).map(|(frame, second)| Packet::new(START + second * SECOND, frame)).collect()
+    };
+    scratch.write("mixed.pcap", pcap(&every_second(mixed())));
+    scratch.write("tunnels.pcap", pcap(&every_second(tunnels())));
+
+    let seconds = packets((0..20).map(|second| 0x0a00_0000 + second % 7), SECOND);
+    scratch.write("seconds.pcap", pcap(&seconds));
+    scratch.write("empty.pcap", pcap(&[]));
+    let mut gap = seconds.clone();
+    gap[10..].iter_mut().for_each(|packet| packet.timestamp += 86_400 * SECOND);
+    scratch.write("gap.pcap", pcap(&gap));
+    // More than a worker reads at once, or nothing would be late.
+    let mut late = packets((0..5000).map(|index| 0x0a00_0000 + index % 70), SECOND / 100);
+    late[3000..3010].iter_mut().for_each(|packet| packet.timestamp -= 25 * SECOND);
+    scratch.write("late.pcap", pcap(&late));
+
+    let ng = |interface: InterfaceOptions| {
+        build::pcapng(&PcapNgOptions { interfaces: vec![interface], ..PcapNgOptions::default() }, &seconds)
+    };
+    scratch.write("drops.pcapng", ng(InterfaceOptions { drops: Some(17), ..InterfaceOptions::default() }));
+    let whole = pcap(&seconds);
+    scratch.write("cut.pcap", &whole[..500]);
+    scratch.write("cut-header.pcap", &whole[..23]);
+    scratch.write("cut.pcapng", &ng(InterfaceOptions::default())[..700]);
+    let mut long = whole;
+    long[24 + 76 + 8..][..4].fill(0xff);
+    scratch.write("length.pcap", long);
+    let headset = PcapOptions { network: 187, ..PcapOptions::default() };
+    scratch.write("headset.pcap", build::pcap(&headset, &seconds));
+    scratch.write("notes.txt", "from eth0, on Tuesday\n".repeat(3));
+    let secret = "000102030405060708090a0b0c0d0e0f\n";
+    for (name, content, mode) in [("hash.key", secret, 0o600), ("open.key", secret, 0o644), ("short.key", "0001\n", 0o600)] {
+        let key = scratch.write(name, content);
+        fs::set_permissions(key, Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+/// Frames of every kind that has a counter of its own.
+fn mixed() -> Vec<Vec<u8>> {
+    let udp = frames::udp(&[0; 4]);
+    let v4 = |host: u8, protocol: u8| frames::ipv4([10, 0, 0, host], protocol, &udp);
+    let mut bad = v4(1, 17);
+    bad[0] = 0x44;
+    vec![
+        frames::ethernet(&[], 0x0800, &v4(1, 17)),
+        frames::ethernet(&[], 0x0800, &v4(2, 6)),
+        frames::ethernet(&[], 0x0800, &v4(2, 1)),
+        frames::ethernet(&[0x8100], 0x0800, &v4(1, 17)),
+        frames::ethernet(&[0x88a8, 0x8100], 0x0800, &v4(3, 17)),
+        frames::ethernet(&[], 0x0800, &frames::ipv4_with([10, 0, 0, 4], &[1; 4], 0, 17, &udp)),
+        frames::ethernet(&[], 0x0800, &frames::ipv4_with([10, 0, 0, 4], &[], 100, 17, &udp)),
+        frames::ethernet(&[], 0x86dd, &frames::ipv6(1, 17, &udp)),
+        frames::ethernet(&[], 0x86dd, &frames::ipv6(2, 0, &[&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat())),
+        frames::ethernet(&[], 0x0806, &frames::arp()),
+        frames::ethernet(&[], 0x0800, &v4(1, 17)[..19]),
+        frames::ethernet(&[], 0x0800, &bad),
+    ]
+}
+
+/// IP in IP, GRE and VXLAN, and a packet outside tunnels.
+fn tunnels() -> Vec<Vec<u8>> {
+    let udp = frames::udp(&[0; 4]);
+    let inner = |host: u8| frames::ipv4([192, 168, 0, host], 17, &udp);
+    let outer = |protocol: u8, payload: &[u8]| frames::ethernet(&[], 0x0800, &frames::ipv4([10, 0, 0, 1], protocol, payload));
+    let mut vxlan = frames::udp(&[&[8, 0, 0, 0, 0, 0, 42, 0][..], &frames::ethernet(&[], 0x0800, &inner(4))].concat());
+    vxlan[2..4].copy_from_slice(&4789_u16.to_be_bytes());
+    vec![
+        outer(4, &inner(1)),
+        outer(41, &frames::ipv6(2, 17, &udp)),
+        outer(47, &[&[0, 0, 8, 0][..], &inner(3)].concat()),
+        outer(17, &vxlan),
+        outer(4, &inner(5)[..10]),
+        outer(17, &udp),
+    ]
+}
+
+/// A file of the directory: a command line, files that it is given, and what came of it.
+struct Case {
+    path: PathBuf,
+    text: String,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        self.path.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    fn command(&self) -> &str {
+        self.text.lines().next().unwrap()
+    }
+
+    /// Its words; what is in single quotes is one.
+    fn words(&self) -> Vec<&str> {
+        let parts = self.command().strip_prefix("$ flowgauge ").unwrap().split('\'').enumerate();
+        parts.flat_map(|(index, part)| if index % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
+    }
+
+    /// Names and contents of the files that it is given.
+    fn given(&self) -> Vec<(&str, &str)> {
+        let sections = self.text.split("\n--- ").skip(1);
+        let given = sections.map_while(|section| section.strip_prefix("given ")?.split_once('\n'));
+        given.map(|(name, content)| (name, content.strip_suffix('\n').unwrap_or(content))).collect()
+    }
+
+    /// Runs the command line, and writes down what came of it.
+    fn run(&self, scratch: &Scratch) -> String {
+        let mut text = format!("{}\n", self.command());
+        for (name, content) in self.given() {
+            let content = format!("{content}\n");
+            assert!(!scratch.path(name).exists(), "{}: another file is called {name}", self.name());
+            scratch.write(name, &content);
+            section(&mut text, &format!("given {name}"), content.as_bytes());
+        }
+        let mut command = flowgauge();
+        // The last digit of logarithms depends on whether the CPU multiplies and adds at once; here it never does.
+        command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4");
+        command.env_remove("COLUMNS").current_dir(scratch.path(""));
+        let words = self.words();
+        let words = match &words[..] {
+            [words @ .., "<", input] => {
+                command.stdin(File::open(scratch.path(input)).unwrap());
+                words
+            }
+            words => words,
+        };
+        let output = command.args(words).output().unwrap();
+        section(&mut text, "standard output", &output.stdout);
+        section(&mut text, "standard error", &output.stderr);
+        if let Some(record) = words.iter().skip_while(|word| **word != "--record").nth(1) {
+            // An error may come before it.
+            if let Ok(written) = fs::read(scratch.path(record)) {
+                section(&mut text, record, &written);
+            }
+        }
+        writeln!(text, "--- exit code {}", output.status.code().unwrap()).unwrap();
+        assert!(!text.contains("panicked at"), "{text}");
+        text
+    }
+}
+
+/// Adds what was written somewhere, long lines and what is no text as digests.
+fn section(text: &mut String, title: &str, bytes: &[u8]) {
+    writeln!(text, "--- {title}").unwrap();
+    let Ok(content) = std::str::from_utf8(bytes) else {
+        writeln!(text, "[{}]", digest(bytes)).unwrap();
+        return;
+    };
+    for line in content.lines() {
+        match line.len() {
+            ..=LONGEST_LINE => writeln!(text, "{line}").unwrap(),
+            _ => {
+                let beginning: String = line.chars().take(SHOWN_OF_LONGER).collect();
+                writeln!(text, "{beginning}… [{}]", digest(line.as_bytes())).unwrap();
+            }
+        }
+    }
+    if !content.is_empty() && !content.ends_with('\n') {
+        text.push_str("[no end of line]\n");
+    }
+}
+
+/// Length and FNV-1a hash.
+fn digest(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{} bytes in all, FNV-1a {hash:016x}", bytes.len())
+}
+
+fn cases() -> Vec<Case> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let cases = paths.into_iter().map(|path| {
+        assert!(path.extension().is_some_and(|extension| extension == "txt"), "{} is no *.txt", path.display());
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("$ flowgauge "), "{} does not begin with a command line, '$ flowgauge …'", path.display());
+        Case { path, text }
+    });
+    cases.collect()
+}
+
+/// The lines that differ, without those that are equal before and after them.
+fn difference(expected: &str, found: &str) -> String {
+    let [mut old, mut new] = [expected, found].map(|text| text.lines().collect::<Vec<_>>());
+    let equal = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    old.drain(..equal);
+    new.drain(..equal);
+    while old.last().is_some_and(|line| new.last() == Some(line)) {
+        old.pop();
+        new.pop();
+    }
+    let mut text = format!("  from line {} on\n", equal + 1);
+    // Of long lines only the surroundings of the first difference tell anything.
+    let alike = |index: usize| {
+        let [old, new] = [&old, &new].map(|lines| lines.get(index).map_or("", |line| *line).chars());
+        old.zip(new).take_while(|(old, new)| old == new).count()
+    };
+    for (sign, lines) in [('-', &old), ('+', &new)] {
+        for (index, line) in lines.iter().enumerate().take(SHOWN_LINES) {
+            let from = alike(index).saturating_sub(60);
+            let part: String = line.chars().skip(from).take(200).collect();
+            writeln!(text, "  {sign} {}{part}", if from > 0 { "…" } else { "" }).unwrap();
+        }
+        if lines.len() > SHOWN_LINES {
+            writeln!(text, "  {sign} and {} lines more", lines.len() - SHOWN_LINES).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn outputs_are_what_they_were() {
+    let scratch = Scratch::new("outputs");
+    captures(&scratch);
+    let bless = std::env::var("FLOWGAUGE_BLESS").is_ok_and(|value| value == "1");
+    let cases = cases();
+    let (next, differences) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let found = case.run(&scratch);
+            if found == case.text {
+                continue;
+            }
+            if bless {
+                fs::write(&case.path, found).unwrap();
+                println!("written: {}", case.name());
+            } else {
+                let difference = format!("{}: {}\n{}", case.name(), case.command(), difference(&case.text, &found));
+                differences.lock().unwrap().push(difference);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..3).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    let mut differences = differences.into_inner().unwrap();
+    differences.sort();
+    let number = differences.len();
+    assert!(differences.is_empty(), "{number} of {} outputs differ\n\n{}", cases.len(), differences.join("\n"));
+}
+
+#[test]
+fn every_choice_is_held_by_a_command_line() {
+    let cases = cases();
+    let mut commands: Vec<&str> = cases.iter().map(Case::command).collect();
+    for words in HELD {
+        let held = |case: &Case| case.command().contains(words) && case.text.ends_with("\n--- exit code 0\n");
+        assert!(cases.iter().any(held), "no command line that succeeds has {words}");
+    }
+    let number = commands.len();
+    commands.sort_unstable();
+    commands.dedup();
+    assert_eq!(commands.len(), number, "two files have the same command line");
+}
