@@ -1,6 +1,6 @@
 //! What keeps an experiment from its end.
 
-use flowgauge_ctl::estimate::cardinality::EstimateError;
+use flowgauge_ctl::measurement::cardinality::estimate::EstimateError;
 use flowgauge_dataplane::Error;
 use std::io;
 use std::path::PathBuf;

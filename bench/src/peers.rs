@@ -12,7 +12,7 @@ use datasketches::hll::{HllSketch, HllType};
 use flowgauge_core::Tabulation;
 use flowgauge_core::cardinality::{Cardinality, Precision};
 use flowgauge_core::hash::Crc32;
-use flowgauge_ctl::estimate::cardinality::{Estimator, estimate};
+use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::traffic::Sources;
 use hashbrown::HashSet;
 use hyperloglogplus::{HyperLogLog, HyperLogLogPlus};

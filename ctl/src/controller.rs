@@ -1,15 +1,12 @@
 //! Runs a dataplane by a schedule on a clock.
 
 use crate::clock::{Clock, Woken, nanoseconds};
-use crate::estimate::cardinality::EstimateError;
-use crate::estimate::entropy::alarm::{self, Verdict};
-use crate::estimate::heavy::{Flow, KeyText};
-use crate::output::counted;
-use crate::record::{Alarm, Cardinality, Entropy, Estimation, Frequency, Heavy, Kind, Membership, Record, Report, Rows};
+use crate::measurement::alarm::{Alarm, Watch};
+use crate::measurement::{Damaged, Options, Reading, Reports, Rows, has_windows};
+use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::unopened;
-use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WideBank};
+use flowgauge_core::{Counters, HashIdentity, Settings, WideBank};
 use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
 use std::time::Duration;
@@ -26,10 +23,6 @@ const LATE_PART: u64 = 10;
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// How often a failed call is repeated before the controller goes on without it.
 const RETRIES: u32 = 8;
-/// Windows in a row that are too small for the alarm, after which the operator is told.
-const SMALL_WINDOWS: u32 = 10;
-/// Flows named by an alarm.
-const TALKERS: usize = 5;
 /// How often a waiting live controller looks for events.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -64,7 +57,7 @@ pub enum ControlError {
         /// Where they came from.
         interface: String,
         /// What is wrong with them.
-        source: EstimateError,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The traffic broke off.
     #[error("{interface}: a worker has died and its counts with it; restart, and report this as a bug with the log above")]
@@ -79,14 +72,12 @@ pub enum ControlError {
 pub struct Plan {
     /// When windows end, reads happen and the run is over. With staggered registers there are no windows.
     pub intervals: Intervals,
-    /// What the registers mean.
-    pub estimation: Estimation,
     /// Seed of hash tables and read times.
     pub seed: u64,
     /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes have no use for it.
     pub hash_key: Option<HashKey>,
-    /// What to tell of flows.
-    pub report: Report,
+    /// How registers become numbers, and what to tell of them.
+    pub options: Options,
 }
 
 /// What a run did.
@@ -128,7 +119,7 @@ pub struct Controller<D, C> {
     clock: C,
     plan: Plan,
     rows: Rows,
-    alarm: Option<alarm::Alarm>,
+    watch: Option<Watch>,
     schedule: Schedule,
     /// Start of the current window, in nanoseconds: where the one before it really ended.
     window_start: u64,
@@ -148,8 +139,6 @@ pub struct Controller<D, C> {
     last_read: Option<u64>,
     /// Whether the operator was told of counters that are full.
     told_of_full_counters: bool,
-    /// Windows in a row with too few packets for the alarm.
-    small_windows: u32,
     /// Whether it was told what most frames are that are not opened.
     told_unopened: bool,
 }
@@ -162,14 +151,18 @@ struct Total {
     late: u64,
     /// Losses when the current window began.
     losses: Losses,
-    /// All windows together, entropies and their sketches excepted.
-    bank: Option<Box<WideBank>>,
-    truth: Option<Truth>,
-    hash: Option<HashIdentity>,
+    together: Option<Together>,
     /// Whether a part of a window was lost.
     gap: bool,
     /// CPU time of the workers, in nanoseconds.
     cpu_ns: Option<u64>,
+}
+
+/// All windows together, entropies and their sketches excepted.
+struct Together {
+    bank: Box<WideBank>,
+    hash: HashIdentity,
+    truth: Option<Truth>,
 }
 
 enum Attempt<T> {
@@ -185,19 +178,18 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// # Errors
     /// Whatever [`Dataplane::install`] fails with.
     pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
+        let settings = dataplane.settings();
         let tables = match &plan.hash_key {
-            Some(key) => Tables::keyed(&plan.estimation.settings, plan.seed, key),
-            None => Tables::new(&plan.estimation.settings, plan.seed),
+            Some(key) => Tables::keyed(settings, plan.seed, key),
+            None => Tables::new(settings, plan.seed),
         };
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
         let Adopted { since_ns, open_windows, next_window } =
             adopted.unwrap_or(Adopted { since_ns: start, open_windows: Vec::new(), next_window: 0 });
-        let intervals = match plan.estimation.settings.cardinality.mode {
-            Mode::Staggered => Intervals { window: None, ..plan.intervals },
-            Mode::Windowed | Mode::Off => plan.intervals,
-        };
+        let window = plan.intervals.window.filter(|_| has_windows(dataplane.settings()));
+        let intervals = Intervals { window, ..plan.intervals };
         let places = dataplane.capabilities().places.len();
         if intervals.window.is_some() {
             clock.closed(start);
@@ -207,7 +199,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             clock,
             schedule: Schedule::new(start, intervals, plan.seed),
             rows: Rows::new(&tables),
-            alarm: plan.report.alarm.map(alarm::Alarm::new),
+            watch: plan.options.alarm.map(Watch::new),
             plan,
             window_start: start,
             start: since_ns,
@@ -220,7 +212,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             stalled: false,
             last_read: None,
             told_of_full_counters: false,
-            small_windows: 0,
             told_unopened: false,
         })
     }
@@ -265,7 +256,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// Publishes what an earlier process counted and nobody has published.
     fn close_open_windows(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let open = std::mem::take(&mut self.open_windows);
-        if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
+        if !self.has_windows() {
             return Ok(());
         }
         let now = self.clock.now();
@@ -319,7 +310,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn skip_silence(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(next) = self.clock.next_packet() else { return Ok(()) };
         self.schedule.skip_reads(next);
-        if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
+        if !self.has_windows() {
             return Ok(());
         }
         let next = next.min(self.schedule.stop().unwrap_or(u64::MAX));
@@ -357,10 +348,9 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             tracing::warn!("the read at {at} ns is missing: {} lost a part of this window", self.interface());
             return Ok(());
         }
-        let staggered = self.plan.estimation.settings.cardinality.mode == Mode::Staggered;
         let last_read = self.last_read.replace(snapshot.packets_after);
         // Staggered registers tell something new without packets: old ones are forgotten.
-        if !staggered && last_read == Some(snapshot.packets_after) {
+        if self.has_windows() && last_read == Some(snapshot.packets_after) {
             return Ok(());
         }
         // Late counts from the call that was answered: repeated calls delay a read as well.
@@ -378,11 +368,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let window = self.first_window + self.schedule.window();
         let mut records = Vec::new();
         for (part, snapshot, losses) in views(snapshot, &losses) {
-            let estimation = &self.plan.estimation;
-            let cardinality = match estimation.settings.cardinality.mode {
-                Mode::Staggered => Cardinality::staggered(snapshot, estimation, self.start, taken),
-                Mode::Windowed | Mode::Off => Cardinality::windowed(snapshot, estimation),
-            };
             let mut drops = losses.since(&self.total_of(part).losses);
             records.push(Record {
                 kind: Kind::Sample,
@@ -391,10 +376,10 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 end_ns: taken,
                 at_ns: Some(at),
                 late_ns,
-                cardinality: cardinality.map_err(|source| self.damaged(source))?,
                 late: drops.take(LossCause::Late),
                 drops,
-                ..self.measured(part, snapshot)
+                reports: self.reports(Kind::Sample, snapshot, taken)?,
+                ..self.counted(part, snapshot)
             });
         }
         Ok(records)
@@ -412,10 +397,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let last_window = (over > 0).then_some(window + over);
         let losses = self.read_losses()?;
         for (part, snapshot, losses) in views(&snapshot, &losses) {
-            let cardinality = Cardinality::windowed(snapshot, &self.plan.estimation).map_err(|source| self.damaged(source))?;
-            let measured = self.measured(part, snapshot);
             let mut drops = losses.since(&self.total_of(part).losses);
-            let record = Record {
+            let mut record = Record {
                 kind: Kind::Window,
                 window,
                 last_window,
@@ -423,18 +406,21 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 end_ns,
                 late_ns,
                 complete: complete && snapshot.complete,
-                cardinality,
                 late: drops.take(LossCause::Late),
                 drops,
-                alarm: if part.is_none() { self.watch(window, &measured) } else { None },
-                ..measured
+                reports: self.reports(Kind::Window, snapshot, end_ns)?,
+                ..self.counted(part, snapshot)
             };
+            if let (None, Some(watch)) = (part, &mut self.watch) {
+                record.reports.alarm = watch.look(&record);
+                self.summary.alarms += u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
+            }
             let total = match part {
                 Some(index) => self.parts.get_mut(index),
                 None => Some(&mut self.total),
             };
             if let Some(total) = total {
-                total.add(&record, snapshot, &self.plan.estimation.settings);
+                total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
             self.warn_of_full_counters(&record);
@@ -469,16 +455,11 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     /// Once: a window that is too long for its traffic is hardly the only one.
     fn warn_of_full_counters(&mut self, record: &Record) {
-        let frequency = record.frequency.as_ref().is_some_and(|frequency| frequency.full_counters > 0);
-        let entropy = record.entropy.iter().any(|entropy| entropy.estimate.saturated);
-        if !(frequency || entropy) || std::mem::replace(&mut self.told_of_full_counters, true) {
+        let full: Vec<&str> = record.reports.all().rev().filter(|(_, report)| report.is_full()).map(|(name, _)| name).collect();
+        if full.is_empty() || std::mem::replace(&mut self.told_of_full_counters, true) {
             return;
         }
-        let of = match (frequency, entropy) {
-            (true, true) => "frequency and entropy",
-            (true, false) => "frequency",
-            (false, _) => "entropy",
-        };
+        let of = full.join(" and ");
         let warning = format!(
             "{}, window {}: counters of {of} are full, since flows have 2 billion packets and more; intervals allow for it; \
              shorter windows (--window) give exact counts",
@@ -507,7 +488,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// Closes what is open and sums up. A window that has lasted no time is open only if it `may_hold_packets`.
     fn finish(mut self, may_hold_packets: bool, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.look_after_events()?;
-        if self.plan.estimation.settings.cardinality.mode == Mode::Staggered {
+        if !self.has_windows() {
             self.finish_staggered(sink)?;
         } else {
             let open = self.clock.now() > self.window_start;
@@ -529,7 +510,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn conclude(mut self, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         // What was noticed when the last window was closed.
         self.look_after_events()?;
-        if self.plan.estimation.settings.cardinality.mode != Mode::Staggered {
+        if self.has_windows() {
             let parts: Vec<Option<Record>> = (0..self.parts.len()).map(|part| self.sum_up(Some(part))).collect::<Result<_, _>>()?;
             self.summary.parts = parts.into_iter().flatten().collect();
             self.summary.total = self.sum_up(None)?;
@@ -546,16 +527,11 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let records = self.sample(&snapshot, now, 0, now)?;
         records.iter().try_for_each(|record| sink.record(record))?;
         self.summary.samples += 1;
-        let total = |record| Record {
-            kind: Kind::Total,
-            start_ns: self.start,
-            at_ns: None,
-            complete: true,
-            cardinality: None,
-            entropy: Vec::new(),
-            ..record
-        };
-        let mut totals: Vec<Record> = records.into_iter().map(total).collect();
+        let mut totals = Vec::new();
+        for (record, (_, snapshot, _)) in records.into_iter().zip(views(&snapshot, &Losses::default())) {
+            let reports = self.reports(Kind::Total, snapshot, now)?;
+            totals.push(Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, reports, ..record });
+        }
         self.summary.total = totals.pop();
         self.summary.parts = totals;
         Ok(())
@@ -563,18 +539,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
         let total = self.total_of(part);
-        let Some(hash) = total.hash else { return Ok(None) };
-        let Estimation { settings, estimator, .. } = self.plan.estimation;
-        let (Plan { report, .. }, bank) = (&self.plan, total.bank.as_deref());
-        let cardinality = match settings.cardinality.mode {
-            Mode::Windowed => {
-                let truth = total.truth.map(|truth| truth.total);
-                let levels = bank.map(|bank| bank.cardinality.levels(settings.cardinality.precision).to_vec()).unwrap_or_default();
-                let united = Cardinality::united(levels, settings.cardinality.key, hash, truth, estimator);
-                Some(united.map_err(|source| self.damaged(source))?)
-            }
-            Mode::Off | Mode::Staggered => None,
-        };
+        let Some(Together { bank, hash, truth }) = &total.together else { return Ok(None) };
+        let reading = self.reading(Kind::Total, bank, *hash, *truth);
         let packets = total.counters.packets();
         Ok(Some(Record {
             kind: Kind::Total,
@@ -587,75 +553,40 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             drops: total.drops.clone(),
             late: total.late,
             cpu_ns: total.cpu_ns,
-            cardinality,
-            frequency: bank.and_then(|bank| Frequency::of(bank, &settings, report, &self.rows)),
-            membership: bank.and_then(|bank| Membership::of(bank, &settings, report, &self.rows)),
-            heavy: bank.and_then(|bank| Heavy::of(bank, &settings, report)),
+            reports: self.told(&reading)?,
             ..self.empty(part)
         }))
     }
 
-    /// What a snapshot holds beside distinct flows.
-    fn measured(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
-        let packets_before_after = (snapshot.packets_before, snapshot.packets_after);
-        let (Plan { estimation: Estimation { settings, .. }, report, .. }, bank) = (&self.plan, &snapshot.bank);
+    /// Packets of a snapshot.
+    fn counted(&self, part: Option<usize>, snapshot: &Snapshot) -> Record {
         Record {
-            counters: bank.counters,
-            packets_before_after,
+            counters: snapshot.bank.counters,
+            packets_before_after: (snapshot.packets_before, snapshot.packets_after),
             cpu_ns: snapshot.cpu_ns,
-            entropy: Entropy::of(snapshot, settings, &self.rows),
-            frequency: Frequency::of(bank, settings, report, &self.rows),
-            membership: Membership::of(bank, settings, report, &self.rows),
-            heavy: Heavy::of(bank, settings, report),
             ..self.empty(part)
         }
     }
 
-    /// Looks for an attack in a window, and tells the operator of one.
-    fn watch(&mut self, window: u64, record: &Record) -> Option<Alarm> {
-        let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
-        let alarm = Alarm::of(self.alarm.as_mut()?, packets, &record.entropy)?;
-        self.warn_of_small_windows(packets, &alarm);
-        if alarm.raised() {
-            self.summary.alarms += 1;
-            let entropies = record.entropy.iter().map(|entropy| {
-                let usual =
-                    alarm.usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
-                format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
-            });
-            let talkers = record.heavy.iter().flat_map(|heavy| {
-                let text = |flow: &Flow| {
-                    format!(
-                        "{} ({})",
-                        KeyText { kind: heavy.key, key: &flow.key },
-                        counted(flow.count, heavy.unit.name().trim_end_matches('s'))
-                    )
-                };
-                heavy.top.flows.iter().take(TALKERS).map(text)
-            });
-            let (entropies, talkers): (Vec<String>, Vec<String>) = (entropies.collect(), talkers.collect());
-            let talkers = if talkers.is_empty() { String::new() } else { format!("; top talkers: {}", talkers.join(", ")) };
-            tracing::warn!("window {window}: this looks like a denial of service by many: {}{talkers}", entropies.join(", "));
-        }
-        Some(alarm)
+    /// What was measured, for a record of this kind.
+    fn reports(&self, kind: Kind, snapshot: &Snapshot, now_ns: u64) -> Result<Reports, ControlError> {
+        let reading = self.reading(kind, &snapshot.bank, snapshot.hash, snapshot.truth);
+        self.told(&Reading { snapshot: Some(snapshot).filter(|_| kind != Kind::Total), now_ns, ..reading })
     }
 
-    /// Once, when several windows in a row had packets, and too few to judge them.
-    fn warn_of_small_windows(&mut self, packets: u64, alarm: &Alarm) {
-        // Beyond that number the operator knows.
-        if alarm.verdict != Verdict::TooFewPackets {
-            self.small_windows = if self.small_windows < SMALL_WINDOWS { 0 } else { SMALL_WINDOWS };
-        } else if packets > 0 && self.small_windows < SMALL_WINDOWS {
-            self.small_windows += 1;
-            if self.small_windows == SMALL_WINDOWS {
-                let packets = counted(packets, "packet");
-                tracing::warn!(
-                    "the alarm judges no window of fewer than {} packets, and the last {SMALL_WINDOWS} had fewer (the last one {packets}); \
-                     make windows longer (--window)",
-                    alarm.least
-                );
-            }
-        }
+    /// A reading of what several windows have in common.
+    fn reading<'a>(&'a self, kind: Kind, bank: &'a WideBank, hash: HashIdentity, truth: Option<Truth>) -> Reading<'a> {
+        let (settings, options) = (self.dataplane.settings(), &self.plan.options);
+        Reading { kind, settings, options, rows: &self.rows, bank, hash, truth, snapshot: None, start_ns: self.start, now_ns: 0 }
+    }
+
+    fn told(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
+        let damaged = |source: Damaged| ControlError::Registers { interface: self.interface(), source };
+        Reports::of(reading).map_err(damaged)
+    }
+
+    fn has_windows(&self) -> bool {
+        has_windows(self.dataplane.settings())
     }
 
     fn empty(&self, part: Option<usize>) -> Record {
@@ -680,18 +611,13 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             interface: interface.clone(),
             direction,
             part: part.is_some(),
-            inner: self.plan.estimation.settings.headers.inner,
+            inner: self.dataplane.settings().headers.inner,
             counters: Counters::default(),
             packets_before_after: (0, 0),
             drops: Losses::default(),
             late: 0,
             cpu_ns: None,
-            cardinality: None,
-            entropy: Vec::new(),
-            frequency: None,
-            membership: None,
-            heavy: None,
-            alarm: None,
+            reports: Reports::default(),
         }
     }
 
@@ -723,10 +649,6 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Ok(Attempt::GivenUp)
     }
 
-    fn damaged(&self, source: EstimateError) -> ControlError {
-        ControlError::Registers { interface: self.interface(), source }
-    }
-
     fn interface(&self) -> String {
         self.dataplane.capabilities().interface.clone()
     }
@@ -744,15 +666,17 @@ impl Total {
         self.counters.merge(&record.counters);
         record.drops.iter().for_each(|(cause, packets)| self.drops.add(cause, packets));
         self.late += record.late;
-        self.truth = snapshot.truth;
         self.gap |= !snapshot.complete;
         if let Some(used) = record.cpu_ns {
             *self.cpu_ns.get_or_insert(0) += used;
         }
-        self.hash = Some(snapshot.hash);
-        match &mut self.bank {
-            Some(bank) => bank.unite(&snapshot.bank, settings),
-            None => self.bank = Some(snapshot.bank.clone()),
+        let Snapshot { hash, truth, .. } = *snapshot;
+        match &mut self.together {
+            Some(together) => {
+                together.bank.unite(&snapshot.bank, settings);
+                (together.hash, together.truth) = (hash, truth);
+            }
+            None => self.together = Some(Together { bank: snapshot.bank.clone(), hash, truth }),
         }
     }
 }

@@ -3,13 +3,15 @@
 //! - [`clock`]: live time, or a capture's own;
 //! - [`schedule`]: Poisson reads and drift-free rotations;
 //! - [`controller`]: runs a dataplane by a schedule on a clock;
-//! - [`estimate`]: from registers to numbers with intervals, one module a measurement;
+//! - [`measurement`]: one folder a measurement: from registers to numbers with intervals, and what is told of them;
+//! - [`flow`]: flow keys as text;
 //! - [`record`]: one window, sample or total;
 //! - [`output`]: records as a table, CSV or JSON lines.
 
 pub mod clock;
 pub mod controller;
-pub mod estimate;
+pub mod flow;
+pub mod measurement;
 pub mod output;
 pub mod record;
 pub mod schedule;

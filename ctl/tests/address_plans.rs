@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_core::{Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State};
-use flowgauge_ctl::estimate::cardinality::{Estimator, estimate};
+use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::Tables;
 
 const SEEDS: u64 = 40;

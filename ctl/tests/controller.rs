@@ -1,16 +1,18 @@
 //! The controller on a virtual clock, driving a dataplane that does what a script says, and the poll backend in trace time.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use flowgauge_core::cardinality::Mode;
+use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
 use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::estimate::cardinality::Estimator;
-use flowgauge_ctl::estimate::frequency::Frequency;
+use flowgauge_ctl::measurement::Options;
+use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
+use flowgauge_ctl::measurement::frequency::estimate::Frequency;
 use flowgauge_ctl::output::Idle;
-use flowgauge_ctl::record::{Estimation, Kind, Record, Report};
+use flowgauge_ctl::record::{Kind, Record};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults};
@@ -47,6 +49,7 @@ type Script = Box<dyn FnMut(Call, usize) -> Option<Error> + Send>;
 /// Packets come at a steady rate of the virtual clock; calls take the time they are told to and fail when the script says.
 struct Scripted {
     capabilities: Capabilities,
+    settings: Settings,
     clock: Virtual,
     script: Script,
     sample_takes: u64,
@@ -69,6 +72,7 @@ impl Scripted {
         let capabilities = Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()).capabilities().clone();
         Scripted {
             capabilities,
+            settings: Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality::Settings::DEFAULT }),
             clock: clock.clone(),
             script: Box::new(|_, _| None),
             sample_takes: 0,
@@ -122,6 +126,10 @@ impl Scripted {
 impl Dataplane for Scripted {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     fn install(&mut self, _: &Tables) -> Result<Option<Adopted>, Error> {
@@ -205,23 +213,16 @@ fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
     Intervals { window: time(window), read_every: time(read_every), duration: time(duration) }
 }
 
-fn plan(intervals: Intervals, mode: Mode) -> Plan {
-    let mut settings = Settings::default();
-    settings.cardinality.mode = mode;
-    Plan {
-        intervals,
-        estimation: Estimation { settings, estimator: Estimator::Ertl, slot_ns: MILLISECOND },
-        seed: 3,
-        hash_key: None,
-        report: Report::default(),
-    }
+fn plan(intervals: Intervals) -> Plan {
+    let cardinality = Cardinality { estimator: Estimator::Ertl, slot_ns: MILLISECOND };
+    Plan { intervals, seed: 3, hash_key: None, options: Options { cardinality, ..Options::default() } }
 }
 
 /// Runs a scripted dataplane, without measurements, on the clock it was made with.
 fn run(dataplane: Scripted, intervals: Intervals) -> (Result<Summary, ControlError>, Kept) {
     let clock = dataplane.clock.clone();
     let mut kept = Kept::default();
-    let controller = Controller::start(dataplane, plan(intervals, Mode::Off), || clock).unwrap();
+    let controller = Controller::start(dataplane, plan(intervals), || clock).unwrap();
     (controller.run(&mut kept), kept)
 }
 
@@ -571,7 +572,7 @@ fn stopped(at: u64, by: u64, intervals: Intervals) -> (Summary, Kept, Vec<u64>) 
     let published = Arc::clone(&dataplane.published);
     let mut kept = Kept::default();
     let clock = || Stopped { clock, at: START + at, by };
-    let summary = Controller::start(dataplane, plan(intervals, Mode::Off), clock).unwrap().run(&mut kept).unwrap();
+    let summary = Controller::start(dataplane, plan(intervals), clock).unwrap().run(&mut kept).unwrap();
     let published = published.lock().unwrap().clone();
     (summary, kept, published)
 }
@@ -639,7 +640,7 @@ impl Sink for Shared {
 fn for_people_a_live_silence_is_one_line() {
     let clock = Virtual::at(START);
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
-    let (kept, plan) = (Shared::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND), Mode::Off));
+    let (kept, plan) = (Shared::default(), plan(intervals(10 * SECOND, 2 * SECOND, 3600 * SECOND)));
     Controller::start(dataplane, plan, || clock).unwrap().run(&mut Idle::new(kept.clone())).unwrap();
     let records = kept.0.lock().unwrap();
     let told: Vec<_> =
@@ -659,9 +660,11 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
     let packets: Vec<Packet> = times.iter().map(|&timestamp| Packet::new(timestamp, vec![0; 60])).collect();
     let capture = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
     for (window, mode) in [(10 * SECOND, Mode::Windowed), (10 * year, Mode::Windowed), (SECOND, Mode::Staggered)] {
-        let poll = Poll::new(pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(), poll::Options::default());
+        let settings = Settings::only(cardinality::Settings { mode, ..cardinality::Settings::DEFAULT });
+        let options = poll::Options { settings, slot_ns: MILLISECOND, ..poll::Options::default() };
+        let poll = Poll::new(pcap_reader(Cursor::new(capture.clone()), "trace", 1, Pace::Trace).unwrap(), options);
         let (gate, mut kept) = (poll.gate(), Kept::default());
-        let plan = plan(intervals(window, SECOND / 10, 0), mode);
+        let plan = plan(intervals(window, SECOND / 10, 0));
         Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
         let samples = kept.samples();
         assert!((150..=201).contains(&samples.len()), "{} reads of 200 packets", samples.len());
@@ -685,7 +688,7 @@ fn results_that_cannot_be_written_end_the_run() {
     let clock = Virtual::at(START);
     let dataplane = Scripted::new(&clock);
     let log = Arc::clone(&dataplane.log);
-    let controller = Controller::start(dataplane, plan(intervals(SECOND, 0, 0), Mode::Off), || clock).unwrap();
+    let controller = Controller::start(dataplane, plan(intervals(SECOND, 0, 0)), || clock).unwrap();
     assert!(matches!(controller.run(&mut Full(3)), Err(ControlError::Output(_))));
     assert_eq!(log.lock().unwrap().iter().filter(|(call, _)| *call == Call::Rotate).count(), 4);
 }
@@ -728,7 +731,7 @@ fn traced(workers: usize) -> (Poll, Arc<Gate>) {
 }
 
 fn trace_plan(window: u64) -> Plan {
-    plan(intervals(window, 250 * MILLISECOND, 0), Mode::Windowed)
+    plan(intervals(window, 250 * MILLISECOND, 0))
 }
 
 fn without_faults(window: u64) -> (Summary, Kept) {
@@ -798,7 +801,7 @@ fn faults_that_outlast_retries_move_packets_to_later_windows_and_lose_none() {
         let (total, expected) = (summary.total.unwrap(), expected.total.as_ref().unwrap());
         assert_eq!(total.counters, expected.counters, "seed {seed}");
         // The union of the windows' registers is the same too, however they were divided.
-        assert_eq!(total.cardinality, expected.cardinality, "seed {seed}");
+        assert_eq!(total.reports, expected.reports, "seed {seed}");
     }
     assert!(late > 5, "{late} late rotations: the faults were too few to try anything");
 }
@@ -825,7 +828,7 @@ fn an_interrupt_closes_the_open_window_in_trace_time() {
     for read_every in [0, 300 * MILLISECOND] {
         for at in 1..12 {
             let (poll, gate) = traced(2);
-            let plan = plan(intervals(SECOND, read_every, 0), Mode::Windowed);
+            let plan = plan(intervals(SECOND, read_every, 0));
             let mut sink = Interrupting { gate: Arc::clone(&gate), at, kept: Kept::default() };
             let summary = Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut sink).unwrap();
             let kept = sink.kept;
@@ -914,6 +917,10 @@ impl Dataplane for Filled {
         self.scripted.capabilities()
     }
 
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         self.scripted.install(tables)
     }
@@ -943,18 +950,18 @@ impl Dataplane for Filled {
 fn total_of_a_flow(kind: SketchKind, packets: u32) -> (Frequency, Vec<String>) {
     let clock = Virtual::at(START);
     let intervals = intervals(SECOND, 0, 10 * SECOND);
-    let mut plan = plan(intervals, Mode::Off);
-    let settings = &mut plan.estimation.settings;
-    settings.frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
-    let (settings, flow) = (*settings, FlowKey::new(&[10, 0, 0, 1]));
-    plan.report.queries = vec![flow];
+    let mut plan = plan(intervals);
+    let scripted = Scripted::new(&clock);
+    let frequency = sketch::Settings { mode: kind.into(), ..sketch::Settings::DEFAULT };
+    let (settings, flow) = (Settings { frequency, ..scripted.settings }, FlowKey::new(&[10, 0, 0, 1]));
+    plan.options.queries = vec![flow];
     let (tables, mut sketch) = (Tables::new(&settings, plan.seed), Box::new(Sketch::new()));
     sketch.update(kind, settings.frequency.shape, crc32(flow.as_bytes()), &tables.tabulation);
     sketch.cells_mut(settings.frequency.shape).iter_mut().for_each(|cell| *cell = cell.wrapping_mul(packets as i32));
-    let dataplane = Filled { scripted: Scripted::new(&clock), settings, sketch };
+    let dataplane = Filled { scripted, settings, sketch };
     let mut kept = Kept::default();
     let summary = Controller::start(dataplane, plan, || clock).unwrap().run(&mut kept).unwrap();
-    let total = summary.total.unwrap().frequency.unwrap();
+    let total = summary.total.unwrap().reports.frequency.unwrap();
     (total.flows[0].1, summary.warnings)
 }
 

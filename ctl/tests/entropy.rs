@@ -12,8 +12,8 @@ use flowgauge_core::parse::network;
 use flowgauge_core::{
     Counters, FlowKey, Grid, KeyKind, Settings, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch, entropy,
 };
-use flowgauge_ctl::estimate::entropy::alarm::{self, Alarm, Verdict};
-use flowgauge_ctl::estimate::entropy::{Entropy, estimate};
+use flowgauge_ctl::measurement::alarm::judge::{self, Judge, Verdict};
+use flowgauge_ctl::measurement::entropy::estimate::{Entropy, estimate};
 use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports, memory};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::traffic::Profile;
@@ -193,8 +193,8 @@ fn real_traffic_raises_no_alarm() {
             for frame in frames {
                 by_window.entry(frame.timestamp.saturating_sub(first) / (milliseconds * 1_000_000)).or_default().push(frame);
             }
-            let options = alarm::Options::default();
-            let mut alarms = [Alarm::new(options), Alarm::new(alarm::Options { least: 20, ..options })];
+            let options = judge::Options::default();
+            let mut alarms = [Judge::new(options), Judge::new(judge::Options { least: 20, ..options })];
             let mut before = Former::default();
             for frames in by_window.values() {
                 let (packets, [sources, destinations]) = watched(frames, &tabulation);

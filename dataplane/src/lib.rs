@@ -42,6 +42,8 @@ pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;
 
+use flowgauge_core::Settings;
+
 /// Something that counts packets.
 ///
 /// # Exactness
@@ -54,6 +56,9 @@ pub use xdp::Xdp;
 pub trait Dataplane: Send {
     /// What this dataplane can do.
     fn capabilities(&self) -> &Capabilities;
+
+    /// What it measures and how; whoever else needs to know asks here. Constant.
+    fn settings(&self) -> &Settings;
 
     /// Installs the match tables and starts counting, or takes over what an earlier process left counting. Called once, before
     /// anything else.
@@ -102,6 +107,10 @@ pub trait Dataplane: Send {
 impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
     fn capabilities(&self) -> &Capabilities {
         (**self).capabilities()
+    }
+
+    fn settings(&self) -> &Settings {
+        (**self).settings()
     }
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {

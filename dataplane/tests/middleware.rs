@@ -36,6 +36,10 @@ impl Dataplane for Numbered {
         &self.capabilities
     }
 
+    fn settings(&self) -> &Settings {
+        &Settings::DEFAULT
+    }
+
     fn install(&mut self, _: &Tables) -> Result<Option<Adopted>, Error> {
         Ok(None)
     }

@@ -16,7 +16,7 @@ use flowgauge_core::entropy::{POWER, in_integers, of_window};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::{PER_PACKET, PER_WINDOW};
 use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation, WideSketch};
-use flowgauge_ctl::estimate::entropy::estimate;
+use flowgauge_ctl::measurement::entropy::estimate::estimate;
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use hashbrown::HashMap;
 use std::io::{self, Write};

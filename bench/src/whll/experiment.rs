@@ -4,7 +4,7 @@ use super::thesis::{Configuration, RATE, TRACE_RATE};
 use crate::error::ReproduceError;
 use flowgauge_core::{HashMode, Settings, cardinality};
 use flowgauge_ctl::clock::{Clock, Trace, Woken, nanoseconds};
-use flowgauge_ctl::estimate::cardinality::{Estimator, Histogram, estimate_from};
+use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, Histogram, estimate_from};
 use flowgauge_ctl::schedule::{Action, Intervals, Schedule};
 use flowgauge_dataplane::poll::port::memory;
 use flowgauge_dataplane::poll::{self, Pace};

@@ -5,7 +5,7 @@ use super::{Findings, Read, Reading, Traffic};
 use crate::report::svg::{Axis, Chart, Tone};
 use crate::statistics;
 use flowgauge_core::HashMode;
-use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::grouped;
 use std::ops::Range;
 

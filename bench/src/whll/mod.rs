@@ -21,7 +21,7 @@ use crate::parallel::{self, Progress};
 use crate::report::{Directory, Table};
 use crate::statistics::{self, Spread};
 use flowgauge_core::HashMode;
-use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;

@@ -7,7 +7,7 @@ use crate::report::html::{Page, escape};
 use crate::report::{Cell, Column, Table};
 use crate::statistics::Spread;
 use flowgauge_core::HashMode;
-use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::grouped;
 
 fn printed(traffic: Traffic) -> &'static [Row; 4] {

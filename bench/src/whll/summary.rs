@@ -1,7 +1,7 @@
 //! The measurements as CSV.
 
 use super::{Errors, Experiment, Findings, Read, Reading};
-use flowgauge_ctl::estimate::cardinality::Estimator;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use std::io::{self, Write};
 
 /// One line a run, reading and estimator.

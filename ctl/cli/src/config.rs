@@ -1,133 +1,137 @@
-//! The configuration file: TOML with the long option names as keys.
+//! The configuration file: TOML with the long option names as keys. It goes through the parser of the command line.
 
 use crate::error::Failure;
 use crate::nearest::nearest;
-use crate::value::{self, ReadEvery};
-use flowgauge_core::Grid;
-use flowgauge_core::heavy::{Algorithm, Unit};
-use flowgauge_core::{FlowKey, HashMode, Precision};
-use flowgauge_ctl::estimate::cardinality::Estimator;
-use flowgauge_ctl::output::Format;
-use flowgauge_dataplane::poll::PollMode;
-use flowgauge_dataplane::{tofino, xdp};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use crate::run::Run;
+use clap::error::ContextKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use std::error::Error as _;
 use std::path::Path;
-use std::time::Duration;
+use toml::de::{DeTable, DeValue};
 
-/// Reads a configuration file.
-pub(crate) fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, Failure> {
+/// Fills in what the command line does not give from a configuration file, if it names one. The names of all options that were given.
+pub(crate) fn fill<T: FromArgMatches>(options: &mut T, file: Option<&Path>, given: &ArgMatches) -> Result<Vec<String>, Failure> {
+    let mut all = file.map_or_else(|| Ok(Vec::new()), read)?;
+    all.push(given.clone());
+    if file.is_some() {
+        // Later ones replace those before.
+        let filled = all.iter().try_for_each(|matches| options.update_from_arg_matches(matches));
+        filled.map_err(|error| Failure::Usage(error.to_string()))?;
+    }
+    let is_given = |matches: &ArgMatches, id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let names = |matches| ArgMatches::ids(matches).map(|id| id.to_string()).filter(move |id| is_given(matches, id));
+    Ok(all.iter().flat_map(names).collect())
+}
+
+/// What a configuration file gives, key by key.
+fn read(path: &Path) -> Result<Vec<ArgMatches>, Failure> {
     let name = path.display();
     let text =
         std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
-    toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
-        let problem = unknown_key(error.message()).unwrap_or_else(|| error.message().replace('\n', " "));
+    parse(&text).map_err(|(position, problem)| {
+        let line = text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1;
         Failure::Usage(format!("configuration {name}, line {line}: {problem}"))
     })
 }
 
-/// What to say of a key that is none, in the place of a list of all that serde gives: "unknown field `windw`, expected one of `port`, …".
-fn unknown_key(message: &str) -> Option<String> {
-    let (key, known) = message.strip_prefix("unknown field `")?.split_once("`, expected ")?;
-    let known = known.split('`').skip(1).step_by(2);
+/// What each key of a text gives, or where the first problem is, and which.
+fn parse(text: &str) -> Result<Vec<ArgMatches>, (usize, String)> {
+    let syntax = |error: toml::de::Error| (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "));
+    let table = DeTable::parse(text).map_err(syntax)?.into_inner();
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    // `replay` has no use for what only `run` has; both can have the same file.
+    let command = Run::augment_args(Command::new("configuration").no_binary_name(true));
+    let given = entries.into_iter().map(|(key, value)| {
+        let options = || command.get_arguments().filter(|option| option.get_id() != "config");
+        let option = options().find(|option| option.get_long() == Some(key.get_ref().as_ref()));
+        let option = option.ok_or_else(|| (key.span().start, unknown(key.get_ref(), options().filter_map(Arg::get_long))))?;
+        let at_value = |problem| (value.span().start, problem);
+        let texts = texts(option, value.get_ref()).ok_or_else(|| at_value(wanted(option).to_owned()))?;
+        let arguments = texts.iter().map(|text| format!("--{}={text}", key.get_ref()));
+        command.clone().try_get_matches_from(arguments).map_err(|error| at_value(told(&error)))
+    });
+    given.collect()
+}
+
+/// What to say of a key that is no option.
+fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let advice = match nearest(key, known) {
         Some(name) => format!("did you mean '{name}'?"),
         None => "keys are the long options that `flowgauge run --help` shows, without their dashes".to_owned(),
     };
-    Some(format!("there is no option '{key}'; {advice}"))
+    format!("there is no option '{key}'; {advice}")
 }
 
-/// A value as it would be written on the command line; numbers need no quotes.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Scalar {
-    Text(String),
-    Number(u64),
+/// Whether an option may be repeated.
+fn is_list(option: &Arg) -> bool {
+    matches!(option.get_action(), ArgAction::Append)
 }
 
-fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, D::Error> {
-    let text = match Scalar::deserialize(deserializer).map_err(|_| D::Error::custom("give a text or a number"))? {
-        Scalar::Text(text) => text,
-        Scalar::Number(number) => number.to_string(),
-    };
-    parse(&text).map(Some).map_err(|problem| D::Error::custom(format!("'{text}' will not do: {problem}")))
+/// Whether an option needs no value on the command line.
+fn is_switch(option: &Arg) -> bool {
+    option.get_num_args().is_some_and(|values| values.min_values() == 0)
 }
 
-macro_rules! options {
-    ($($name:ident: $type:ty),* $(,)?) => {
-        $(pub(crate) fn $name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<$type>, D::Error> {
-            parsed(deserializer, value::$name)
-        })*
-    };
+/// A value as it would be written on the command line; numbers need no quotes. `None` if it is none for this option.
+fn texts(option: &Arg, value: &DeValue<'_>) -> Option<Vec<String>> {
+    Some(match value {
+        DeValue::String(text) if is_list(option) => text.split(',').map(str::to_owned).collect(),
+        DeValue::Array(texts) if is_list(option) => {
+            texts.iter().map(|text| text.get_ref().as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
+        DeValue::Boolean(on) if is_switch(option) => vec![on.to_string()],
+        DeValue::String(text) if !is_switch(option) => vec![text.to_string()],
+        DeValue::Integer(number) if !is_switch(option) && !is_list(option) => {
+            vec![
+                u64::from_str_radix(number.as_str(), number.radix())
+                    .map_or_else(|_| number.to_string(), |number| number.to_string()),
+            ]
+        }
+        _ => return None,
+    })
 }
 
-options! {
-    duration: Duration,
-    read_every: ReadEvery,
-    lateness: value::Lateness,
-    measure: value::Measurements,
-    filter: Grid,
-    algorithm: Algorithm,
-    by: Unit,
-    slots: value::Slots,
-    hash: HashMode,
-    registers: Precision,
-    estimator: Estimator,
-    workers: usize,
-    cpus: value::Cpus,
-    poll_mode: PollMode,
-    format: Format,
-    port: value::PortSpec,
-    xdp_mode: xdp::Mode,
-    direction: value::Directions,
-    address: String,
-}
-
-macro_rules! lists {
-    ($($name:ident: $type:ty = $parse:path),* $(,)?) => {
-        $(pub(crate) fn $name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<$type>, D::Error> {
-            let texts = one_or_more(deserializer)?;
-            let parsed = |text: &String| $parse(text).map_err(|problem| D::Error::custom(format!("'{text}' will not do: {problem}")));
-            texts.iter().map(parsed).collect()
-        })*
-    };
-}
-
-lists! {
-    switch_ports: tofino::Port = value::switch_port,
-    port_pairs: value::PortPair = value::port_pair,
-    keys: value::Keyed = value::keyed,
-    sketches: value::SketchSpec = value::sketch,
-    queries: FlowKey = value::query,
-}
-
-/// One text, or a list of them.
-pub(crate) fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Texts {
-        One(String),
-        More(Vec<String>),
+fn wanted(option: &Arg) -> &'static str {
+    match (is_switch(option), is_list(option)) {
+        (true, _) => "give a boolean, true or false",
+        (false, true) => "give a text, or a list of them",
+        (false, false) => "give a text or a number",
     }
-    match Texts::deserialize(deserializer).map_err(|_| D::Error::custom("give a text, or a list of them"))? {
-        Texts::One(text) => Ok(text.split(',').map(str::to_owned).collect()),
-        Texts::More(texts) => Ok(texts),
-    }
+}
+
+/// What is wrong with a value.
+fn told(error: &clap::Error) -> String {
+    let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let why = error.source().map_or_else(|| format!("use one of {}", context(ContextKind::ValidValue)), ToString::to_string);
+    format!("'{}' will not do: {why}", context(ContextKind::InvalidValue))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Options;
 
     #[test]
     fn an_unknown_key_gets_the_nearest_name() {
-        let told = |text: &str| unknown_key(toml::from_str::<Options>(text).unwrap_err().message()).unwrap();
+        let told = |text: &str| parse(text).unwrap_err().1;
         assert_eq!(told("windw = '1m'"), "there is no option 'windw'; did you mean 'window'?");
         assert_eq!(told("read_every = '1s'"), "there is no option 'read_every'; did you mean 'read-every'?");
         assert_eq!(told("xpd-mode = 'skb'"), "there is no option 'xpd-mode'; did you mean 'xdp-mode'?");
         let far = told("colour-of-the-sky = 'blue'");
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
+    }
+
+    /// Of several problems the first in the file is told.
+    #[test]
+    fn values_are_refused_where_they_stand() {
+        let told = |text: &str| parse(text).unwrap_err();
+        assert_eq!(
+            told("window = '1m'\nby = 'flows'\nwindw = 1"),
+            (19, "'flows' will not do: use one of packets, bytes".to_owned())
+        );
+        assert_eq!(told("backend = 'abacus'"), (10, "'abacus' will not do: use one of xdp, poll, tofino".to_owned()));
+        assert_eq!(told("key = 5"), (6, "give a text, or a list of them".to_owned()));
+        assert_eq!(told("alarm = 'on'"), (8, "give a boolean, true or false".to_owned()));
     }
 }

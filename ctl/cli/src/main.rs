@@ -8,6 +8,7 @@ mod error;
 mod generate;
 mod help;
 mod measure;
+mod measurement;
 mod nearest;
 mod options;
 mod pages;
@@ -93,10 +94,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = help::shortened(Cli::command());
-    let cli = match command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let parsed = command.clone().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return error::usage(&error, &command),
     };
+    let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
     terminal::init(cli.color.unwrap_or_default());
     log(cli.quiet, cli.verbose);
     let listening = match cli.command {
@@ -107,9 +110,9 @@ fn main() -> ExitCode {
         return failure.report();
     }
     let outcome = match cli.command {
-        None => run::Run::default().execute(),
-        Some(Command::Run(run)) => run.execute(),
-        Some(Command::Replay(replay)) => replay.execute(),
+        None => run::Run::default().execute(&given),
+        Some(Command::Run(run)) => run.execute(&given),
+        Some(Command::Replay(replay)) => replay.execute(&given),
         Some(Command::Generate(generate)) => generate.execute(),
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
         Some(Command::Bench(bench)) => bench.execute(),

@@ -29,10 +29,9 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
     let live = ports.gate.pace() != Pace::Trace;
     let plan = options.plan(live && io::stdout().is_terminal());
     let interface = ports.interface.clone();
-    let settings = plan.estimation.settings;
     let how = poll::Options {
-        settings,
-        slot_ns: plan.estimation.slot_ns,
+        settings: options.settings(),
+        slot_ns: options.slot_ns(),
         truth,
         poll_mode: options.poll_mode.unwrap_or_default(),
         cpus: options.cpus.clone().map(|cpus| cpus.0).unwrap_or_default(),
@@ -64,7 +63,10 @@ fn conduct<C: Clock>(
     watch: Option<&Watch>,
 ) -> Result<(), Failure> {
     let dataplane: Box<dyn Dataplane> = match &options.record {
-        Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?), plan.estimation.settings)),
+        Some(path) => {
+            let settings = *dataplane.settings();
+            Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?), settings))
+        }
         None => Box::new(dataplane),
     };
     let mut sinks = Tee::default();

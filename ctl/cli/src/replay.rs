@@ -1,9 +1,10 @@
 //! `flowgauge replay`: count a capture in its own time.
 
+use crate::config;
 use crate::error::Failure;
 use crate::measure::measure;
 use crate::options::Options;
-use clap::Args;
+use clap::{ArgMatches, Args};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{Capture, captures};
@@ -34,8 +35,11 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
-        let options = self.options.with_config()?.with_hash(false, || None)?;
+    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
+        let file = self.options.config.clone();
+        self.options.given = config::fill(&mut self.options, file.as_deref(), given)?;
+        self.options.check()?;
+        let options = self.options.with_hash(false, || None)?;
         let workers = options.workers.unwrap_or(1);
         let mut found = Vec::new();
         for file in &self.files {

@@ -1,20 +1,19 @@
 //! `flowgauge run`: count live.
 
+use crate::config;
 use crate::error::Failure;
 use crate::measure::{measure, measure_live};
-use crate::options::Options;
-use crate::switch;
-use crate::value::{self, Directions, PortPair, PortSpec};
-use clap::{Args, ValueEnum};
+use crate::options::{Backend, Options};
+use crate::switch::Switch;
+use crate::value::{self, Directions, PortSpec};
+use clap::{ArgMatches, Args};
 use flowgauge_dataplane::Place;
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
 use flowgauge_dataplane::poll::port::{af_xdp, memory, pcap};
-use flowgauge_dataplane::tofino;
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +32,50 @@ use std::time::Duration;
   flowgauge run --backend tofino --address switch:50052 --registers 2048
   flowgauge run --port memory:unique,rate=max --staggered 10s --duration 1m")]
 pub(crate) struct Run {
+    #[command(flatten)]
+    kernel: Kernel,
+
+    /// Where to count: xdp, in the kernel, tofino, on a switch, or poll, in worker threads of this process [default: xdp with an
+    /// interface, tofino with an address, else poll]
+    #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
+    backend: Option<Backend>,
+
+    /// Where packets come from: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
+    ///
+    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or
+    /// dpdk:DEVICE[,OPTION=VALUE]….
+    ///
+    /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
+    /// is for mirror ports and for interfaces that serve nothing else; to count beside a host's own traffic use -i. Packets of
+    /// queues beyond QUEUES go to the host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the driver
+    /// has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an interface with addresses, which
+    /// is refused otherwise. It takes root or CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
+    ///
+    /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination
+    /// in the last ten seconds of every minute). Options: rate=PPS or max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE,
+    /// period=TIME; for zipf, burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m)
+    /// and lasting=TIME (10s).
+    ///
+    /// DPDK's devices: a PCI address, or one made in software with its options, such as net_af_xdp0,iface=eth1. Each of --workers
+    /// polls a receive queue and keeps a core busy. They have no end: --duration or Ctrl-C ends the run.
+    #[arg(long, value_name = "PORT", value_parser = value::port, help_heading = "Traffic")]
+    port: Option<PortSpec>,
+
+    /// DPDK's own arguments for a dpdk: port, in quotes [default: --in-memory]
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Traffic")]
+    eal: Option<String>,
+
+    #[command(flatten)]
+    switch: Switch,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Options that only the kernel has a use for.
+#[derive(Args, Default)]
+#[group(skip)]
+struct Kernel {
     /// Count what crosses this network interface, in the kernel (XDP, TCX)
     ///
     /// Several are counted apart and together, by repeating the option or with commas. It takes root or CAP_BPF, CAP_NET_ADMIN and
@@ -65,119 +108,36 @@ pub(crate) struct Run {
     /// Where to pin what outlives this process [default: /sys/fs/bpf/flowgauge]
     #[arg(long, value_name = "DIR", help_heading = "Traffic")]
     pins: Option<PathBuf>,
-
-    /// Where to count: xdp, in the kernel, tofino, on a switch, or poll, in worker threads of this process [default: xdp with an
-    /// interface, tofino with an address, else poll]
-    #[arg(long, value_name = "NAME", help_heading = "Traffic", hide_possible_values = true)]
-    backend: Option<Backend>,
-
-    /// Where packets come from: af_xdp:IFACE, pcap:FILE, memory:PROFILE or dpdk:DEVICE
-    ///
-    /// In full: af_xdp:IFACE:QUEUES[,OPTION=VALUE]…, pcap:FILE in its own pace, memory:PROFILE[,OPTION=VALUE]…, or
-    /// dpdk:DEVICE[,OPTION=VALUE]….
-    ///
-    /// af_xdp takes every packet that arrives at an interface's receive queues, by default at all of them, AWAY FROM THIS HOST: it
-    /// is for mirror ports and for interfaces that serve nothing else; to count beside a host's own traffic use -i. Packets of
-    /// queues beyond QUEUES go to the host and are not counted. Options: mode=copy or zero-copy (by default zero-copy if the driver
-    /// has it), xdp=native or skb, frames=N for each queue, busy-poll, and from-host for an interface with addresses, which
-    /// is refused otherwise. It takes root or CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON.
-    ///
-    /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination
-    /// in the last ten seconds of every minute). Options: rate=PPS or max, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE,
-    /// period=TIME; for zipf, burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m)
-    /// and lasting=TIME (10s).
-    ///
-    /// DPDK's devices: a PCI address, or one made in software with its options, such as net_af_xdp0,iface=eth1. Each of --workers
-    /// polls a receive queue and keeps a core busy. They have no end: --duration or Ctrl-C ends the run.
-    #[arg(long, value_name = "PORT", value_parser = value::port, help_heading = "Traffic")]
-    port: Option<PortSpec>,
-
-    /// DPDK's own arguments for a dpdk: port, in quotes [default: --in-memory]
-    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, help_heading = "Traffic")]
-    eal: Option<String>,
-
-    /// A Tofino switch's BFRuntime server, often on port 50052; the switch runs p4/flowgauge.p4
-    #[arg(long, value_name = "HOST:PORT", value_parser = value::address, help_heading = "Switch")]
-    address: Option<String>,
-
-    /// The program's name on the switch [default: flowgauge]
-    #[arg(long, value_name = "NAME", help_heading = "Switch")]
-    program: Option<String>,
-
-    /// The switch's device, if it has several [default: 0]
-    #[arg(long, value_name = "N", help_heading = "Switch")]
-    device: Option<u32>,
-
-    /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error correction (none, fc, rs); several
-    /// with commas
-    #[arg(long, value_name = "PORT:SPEED[:FEC]", value_parser = value::switch_port, value_delimiter = ',', help_heading = "Switch")]
-    switch_port: Vec<tofino::Port>,
-
-    /// Forward frames between two ports of the switch, both ways; frames from other ports are counted and dropped
-    #[arg(long, value_name = "PORT-PORT", value_parser = value::port_pair, value_delimiter = ',', help_heading = "Switch")]
-    forward: Vec<PortPair>,
-
-    /// Talk TLS to the switch, whose certificate must come from this authority (PEM) [default: no encryption]
-    #[arg(long, value_name = "FILE", help_heading = "Switch")]
-    tls_ca: Option<PathBuf>,
-
-    /// This client's certificate (PEM), for a switch that asks for one
-    #[arg(long, value_name = "FILE", help_heading = "Switch")]
-    tls_cert: Option<PathBuf>,
-
-    /// The key of --tls-cert (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Switch")]
-    tls_key: Option<PathBuf>,
-
-    /// The name in the switch's certificate [default: that of --address]
-    #[arg(long, value_name = "NAME", help_heading = "Switch")]
-    tls_name: Option<String>,
-
-    #[command(flatten)]
-    options: Options,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Backend {
-    /// The kernel, on a network interface.
-    Xdp,
-    /// Worker threads in this process.
-    Poll,
-    /// A Tofino switch, asked over BFRuntime.
-    Tofino,
 }
 
 impl Run {
-    pub(crate) fn execute(self) -> Result<(), Failure> {
-        let Run { interface, direction, xdp_mode, adopt, leave, pins, backend, port, eal, options, .. } = self;
-        let Run { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, .. } = self;
-        let options = Options { interface, direction, xdp_mode, adopt, leave, pins, backend, port, eal, ..options };
-        let options = Options { address, program, device, switch_port, forward, tls_ca, tls_cert, tls_key, tls_name, ..options };
-        if options.lateness.is_some() {
+    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
+        if self.options.lateness.is_some() {
             let problem =
                 "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        let options = options.with_config()?;
+        let file = self.options.config.clone();
+        self.options.given = config::fill(&mut self, file.as_deref(), given)?;
+        let Run { kernel, backend, port, eal, switch, mut options } = self;
+        options.check()?;
         let workers = options.workers.unwrap_or(1);
-        let on_interface = !options.interface.is_empty() || options.asks_for_kernel();
-        let on_switch = options.asks_for_switch();
+        let on_interface = !kernel.interface.is_empty() || kernel.is_asked();
+        let on_switch = options.first_given::<Switch>().is_some();
         let usual = match (on_interface, on_switch) {
             (true, _) => Backend::Xdp,
             (_, true) => Backend::Tofino,
             _ => Backend::Poll,
         };
-        let backend = options.backend.unwrap_or(usual);
-        let options = Options { backend: Some(backend), ..options };
-        if on_switch && !matches!(backend, Backend::Tofino) {
+        options.backend = backend.unwrap_or(usual);
+        if on_switch && !options.on_switch() {
             let problem =
                 "--address and the options that go with it are for --backend tofino; leave them out, or leave out -i and --backend";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        match backend {
-            Backend::Xdp => return on_kernel(options),
-            Backend::Tofino => return switch::run(&options.with_hash(false, || None)?),
+        match options.backend {
+            Backend::Xdp => return kernel.run(port.is_some(), options),
+            Backend::Tofino => return switch.run(on_interface, port.is_some(), &options.with_hash(false, || None)?),
             Backend::Poll if on_interface => {
                 return Err(Failure::Usage(
                     "--backend poll has no use for -i and the options that go with it; give it a --port".to_owned(),
@@ -185,22 +145,20 @@ impl Run {
             }
             Backend::Poll => {}
         }
-        if options.eal.is_some() && !options.port.as_ref().is_some_and(PortSpec::is_dpdk) {
+        if eal.is_some() && !port.as_ref().is_some_and(PortSpec::is_dpdk) {
             return Err(Failure::Usage("--eal is for --port dpdk:DEVICE; leave it out".to_owned()));
         }
         // What comes from a file or a generator comes again, and so does its result.
-        let live = options.port.as_ref().is_some_and(PortSpec::is_live);
+        let live = port.as_ref().is_some_and(PortSpec::is_live);
         let options = options.with_hash(live, || None)?;
-        match options.port.clone() {
+        match port {
             Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.counts_truth()),
             Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.counts_truth()),
             Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.counts_truth()),
             #[cfg(not(feature = "dpdk"))]
             Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
             #[cfg(feature = "dpdk")]
-            Some(PortSpec::Dpdk(device)) => {
-                measure(dpdk(&device, options.eal.as_deref(), workers)?, &options, options.counts_truth())
-            }
+            Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, eal.as_deref(), workers)?, &options, options.counts_truth()),
             None => {
                 let duration = options.duration.or(Some(Duration::from_secs(10)));
                 let window = options.window.or(Some(Duration::from_secs(1)));
@@ -211,55 +169,69 @@ impl Run {
     }
 }
 
-/// Counts on network interfaces.
-fn on_kernel(options: Options) -> Result<(), Failure> {
-    let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-    if options.interface.is_empty() {
-        return usage("the kernel counts on a network interface; name it with -i");
+impl Kernel {
+    /// Whether an option was given that says something about an interface.
+    fn is_asked(&self) -> bool {
+        self.xdp_mode.is_some() || self.direction.is_some() || self.adopts() || self.leaves() || self.pins.is_some()
     }
-    if options.port.is_some() {
-        return usage("give either an interface (-i) or a --port, not both");
-    }
-    if options.counts_truth() {
-        return usage("--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i");
-    }
-    if options.workers.is_some() {
-        return usage("--workers is of no use with -i: every CPU counts what it receives");
-    }
-    let directions = options.direction.unwrap_or_default();
-    let mut places: Vec<Place> = Vec::new();
-    for interface in &options.interface {
-        for direction in directions.all() {
-            let place = Place { interface: interface.clone(), direction };
-            if interface.is_empty() || places.contains(&place) {
-                return Err(Failure::Usage(format!("-i names '{interface}' twice, or names nothing")));
-            }
-            places.push(place);
-        }
-    }
-    if options.xdp_mode.is_some() && directions == Directions::Egress {
-        return usage("--xdp-mode is for packets that arrive; --direction egress has no modes");
-    }
-    let pins = keep(&options)?;
-    let kept = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
-    let options = options.with_hash(true, kept)?;
-    let mode = options.xdp_mode.unwrap_or_default();
-    let (settings, slot_ns) = (options.settings(), options.slot_ns());
-    let kept = xdp::Options { mode, slot_ns, pins, ..xdp::Options::new(settings) };
-    measure_live(Xdp::at(places, kept), &options)
-}
 
-/// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who
-/// asked for more must hear as an error, and others need not hear at all.
-fn keep(options: &Options) -> Result<Option<Keep>, Failure> {
-    let (adopt, leave) = (options.adopts(), options.leaves());
-    let directory = options.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
-    match xdp::supported(&directory) {
-        Ok(()) => Ok(Some(Keep { directory, adopt, leave })),
-        Err(error) if adopt || leave || options.pins.is_some() => Err(error.into()),
-        Err(error) => {
-            tracing::info!("if this process is killed, its counts end with it: {error}");
-            Ok(None)
+    fn adopts(&self) -> bool {
+        self.adopt.unwrap_or_default()
+    }
+
+    fn leaves(&self) -> bool {
+        self.leave.unwrap_or_default()
+    }
+
+    /// Counts on network interfaces.
+    fn run(self, has_port: bool, options: Options) -> Result<(), Failure> {
+        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+        if self.interface.is_empty() {
+            return usage("the kernel counts on a network interface; name it with -i");
+        }
+        if has_port {
+            return usage("give either an interface (-i) or a --port, not both");
+        }
+        if options.counts_truth() {
+            return usage("--truth needs memory for every flow, which the kernel's counters have not; leave it out with -i");
+        }
+        if options.workers.is_some() {
+            return usage("--workers is of no use with -i: every CPU counts what it receives");
+        }
+        let directions = self.direction.unwrap_or_default();
+        let mut places: Vec<Place> = Vec::new();
+        for interface in &self.interface {
+            for direction in directions.all() {
+                let place = Place { interface: interface.clone(), direction };
+                if interface.is_empty() || places.contains(&place) {
+                    return Err(Failure::Usage(format!("-i names '{interface}' twice, or names nothing")));
+                }
+                places.push(place);
+            }
+        }
+        if self.xdp_mode.is_some() && directions == Directions::Egress {
+            return usage("--xdp-mode is for packets that arrive; --direction egress has no modes");
+        }
+        let pins = self.keep()?;
+        let kept = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
+        let options = options.with_hash(true, kept)?;
+        let (mode, slot_ns) = (self.xdp_mode.unwrap_or_default(), options.slot_ns());
+        let kept = xdp::Options { mode, slot_ns, pins, ..xdp::Options::new(options.settings()) };
+        measure_live(Xdp::at(places, kept), &options)
+    }
+
+    /// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who
+    /// asked for more must hear as an error, and others need not hear at all.
+    fn keep(&self) -> Result<Option<Keep>, Failure> {
+        let (adopt, leave) = (self.adopts(), self.leaves());
+        let directory = self.pins.clone().unwrap_or_else(|| xdp::DIRECTORY.into());
+        match xdp::supported(&directory) {
+            Ok(()) => Ok(Some(Keep { directory, adopt, leave })),
+            Err(error) if adopt || leave || self.pins.is_some() => Err(error.into()),
+            Err(error) => {
+                tracing::info!("if this process is killed, its counts end with it: {error}");
+                Ok(None)
+            }
         }
     }
 }

@@ -3,59 +3,104 @@
 use crate::error::Failure;
 use crate::measure::measure_live;
 use crate::options::Options;
-use crate::value::PortPair;
+use crate::value::{self, PortPair};
+use clap::Args;
 use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::tofino::{self, Tls};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Connects to a switch and counts there.
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-    let Some(address) = &options.address else {
-        return usage("--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT");
-    };
-    if !options.interface.is_empty() || options.asks_for_kernel() {
-        return usage("-i and the options that go with it are for the kernel of this machine, and not for --backend tofino");
-    }
-    if options.port.is_some() {
-        return usage("--backend tofino counts what comes to the switch; leave out --port");
-    }
-    if options.counts_truth() {
-        return usage("--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino");
-    }
-    if options.staggered.is_some() {
-        return usage("--staggered needs registers that p4/flowgauge.p4 has not; use --window with --backend tofino");
-    }
-    if options.workers.is_some() {
-        return usage("--workers is of no use with --backend tofino: the switch counts");
-    }
-    let mut switch = tofino::Options::new(address);
-    switch.tls = tls(options)?;
-    switch.ports = options.switch_port.clone();
-    switch.forward = options.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
-    switch.device = options.device.unwrap_or(switch.device);
-    if let Some(program) = &options.program {
-        switch.program.clone_from(program);
-    }
-    measure_live(Tofino::connect(switch, options.settings())?, options)
+/// Options that only a switch has a use for.
+#[derive(Args, Default)]
+#[group(skip)]
+pub(crate) struct Switch {
+    /// A Tofino switch's BFRuntime server, often on port 50052; the switch runs p4/flowgauge.p4
+    #[arg(long, value_name = "HOST:PORT", value_parser = value::address, help_heading = "Switch")]
+    address: Option<String>,
+
+    /// The program's name on the switch [default: flowgauge]
+    #[arg(long, value_name = "NAME", help_heading = "Switch")]
+    program: Option<String>,
+
+    /// The switch's device, if it has several [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Switch")]
+    device: Option<u32>,
+
+    /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error correction (none, fc, rs); several
+    /// with commas
+    #[arg(long, value_name = "PORT:SPEED[:FEC]", value_parser = value::switch_port, value_delimiter = ',', help_heading = "Switch")]
+    switch_port: Vec<tofino::Port>,
+
+    /// Forward frames between two ports of the switch, both ways; frames from other ports are counted and dropped
+    #[arg(long, value_name = "PORT-PORT", value_parser = value::port_pair, value_delimiter = ',', help_heading = "Switch")]
+    forward: Vec<PortPair>,
+
+    /// Talk TLS to the switch, whose certificate must come from this authority (PEM) [default: no encryption]
+    #[arg(long, value_name = "FILE", help_heading = "Switch")]
+    tls_ca: Option<PathBuf>,
+
+    /// This client's certificate (PEM), for a switch that asks for one
+    #[arg(long, value_name = "FILE", help_heading = "Switch")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Switch")]
+    tls_key: Option<PathBuf>,
+
+    /// The name in the switch's certificate [default: that of --address]
+    #[arg(long, value_name = "NAME", help_heading = "Switch")]
+    tls_name: Option<String>,
 }
 
-fn tls(options: &Options) -> Result<Option<Tls>, Failure> {
-    let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-    let identity = match (&options.tls_cert, &options.tls_key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        _ => return usage("--tls-cert and --tls-key go together"),
-    };
-    let Some(authority) = &options.tls_ca else {
-        return match identity.is_some() || options.tls_name.is_some() {
-            true => usage("without --tls-ca nothing is encrypted, and other --tls options are of no use"),
-            false => Ok(None),
+impl Switch {
+    /// Connects to a switch and counts there.
+    pub(crate) fn run(self, on_interface: bool, has_port: bool, options: &Options) -> Result<(), Failure> {
+        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+        let Some(address) = &self.address else {
+            return usage("--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT");
         };
-    };
-    let identity = identity.map(|(certificate, key)| Ok::<_, Failure>((pem(certificate)?, pem(key)?))).transpose()?;
-    Ok(Some(Tls { authority: pem(authority)?, identity, server_name: options.tls_name.clone() }))
+        if on_interface {
+            return usage("-i and the options that go with it are for the kernel of this machine, and not for --backend tofino");
+        }
+        if has_port {
+            return usage("--backend tofino counts what comes to the switch; leave out --port");
+        }
+        if options.counts_truth() {
+            return usage("--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino");
+        }
+        if options.staggered.is_some() {
+            return usage("--staggered needs registers that p4/flowgauge.p4 has not; use --window with --backend tofino");
+        }
+        if options.workers.is_some() {
+            return usage("--workers is of no use with --backend tofino: the switch counts");
+        }
+        let mut switch = tofino::Options::new(address);
+        switch.tls = self.tls()?;
+        switch.ports = self.switch_port.clone();
+        switch.forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
+        switch.device = self.device.unwrap_or(switch.device);
+        if let Some(program) = &self.program {
+            switch.program.clone_from(program);
+        }
+        measure_live(Tofino::connect(switch, options.settings())?, options)
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+        let identity = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return usage("--tls-cert and --tls-key go together"),
+        };
+        let Some(authority) = &self.tls_ca else {
+            return match identity.is_some() || self.tls_name.is_some() {
+                true => usage("without --tls-ca nothing is encrypted, and other --tls options are of no use"),
+                false => Ok(None),
+            };
+        };
+        let identity = identity.map(|(certificate, key)| Ok::<_, Failure>((pem(certificate)?, pem(key)?))).transpose()?;
+        Ok(Some(Tls { authority: pem(authority)?, identity, server_name: self.tls_name.clone() }))
+    }
 }
 
 fn pem(path: &Path) -> Result<String, Failure> {

@@ -1,20 +1,13 @@
-//! Values of options: parsed alike on the command line and in the configuration file.
+//! Values of options.
 
 use crate::nearest::nearest;
-use flowgauge_core::Grid;
-use flowgauge_core::hash::MAX_ROWS;
-use flowgauge_core::heavy::{Algorithm, MAX_SLOTS, Unit};
-use flowgauge_core::membership::MAX_FILTER_BITS;
-use flowgauge_core::sketch::{MAX_CELLS, SketchKind};
-use flowgauge_core::{ENTROPIES, FlowKey, HashMode, KeyKind, Precision};
-use flowgauge_ctl::estimate::cardinality::Estimator;
-use flowgauge_ctl::estimate::heavy::KeyFromText;
+use flowgauge_core::{FlowKey, HashMode, Precision};
+use flowgauge_ctl::flow::KeyFromText;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;
 use flowgauge_dataplane::traffic::Profile;
-use flowgauge_dataplane::{Direction, MeasurementKind};
-use flowgauge_dataplane::{tofino, xdp};
+use flowgauge_dataplane::{Direction, tofino, xdp};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -106,7 +99,7 @@ pub(crate) fn poll_mode(text: &str) -> Result<PollMode, String> {
 }
 
 /// Finds a value by its name.
-fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
+pub(crate) fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
     let found = all.iter().copied().find(|value| name(*value) == text);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
@@ -117,10 +110,6 @@ fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Re
 
 pub(crate) fn hash(text: &str) -> Result<HashMode, String> {
     named(text, &HashMode::ALL, HashMode::name)
-}
-
-pub(crate) fn estimator(text: &str) -> Result<Estimator, String> {
-    named(text, &Estimator::ALL, Estimator::name)
 }
 
 pub(crate) fn format(text: &str) -> Result<Format, String> {
@@ -159,109 +148,9 @@ pub(crate) fn direction(text: &str) -> Result<Directions, String> {
     })
 }
 
-/// Measurements that are switched on, by name with commas between.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Measurements(pub(crate) Vec<MeasurementKind>);
-
-pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
-    let mut measurements = Vec::new();
-    for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
-        let found = MeasurementKind::ALL.into_iter().find(|kind| kind.name() == name);
-        measurements.push(found.ok_or_else(|| {
-            let names: Vec<_> = MeasurementKind::ALL.into_iter().map(MeasurementKind::name).collect();
-            format!("there is no measurement '{name}'; use {}, or none to count packets only", names.join(", "))
-        })?);
-    }
-    Ok(Measurements(measurements))
-}
-
-/// A measurement's own key, or the key of all that have none of their own: `src` or `entropy=src+dst`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keyed {
-    /// Which measurement; all others if none.
-    pub(crate) measurement: Option<MeasurementKind>,
-    /// Its key, of entropy perhaps several.
-    pub(crate) keys: Vec<KeyKind>,
-}
-
-pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
-    let (measurement, keys) = match text.split_once('=') {
-        Some((name, keys)) => (Some(measurement(name)?), keys),
-        None => (None, text),
-    };
-    let keys = keys.split('+').map(|name| named(name.trim(), &KeyKind::ALL, KeyKind::name)).collect::<Result<Vec<_>, _>>()?;
-    let most = if measurement == Some(MeasurementKind::Entropy) { ENTROPIES } else { 1 };
-    let mut different = keys.clone();
-    different.sort_by_key(|key| *key as u8);
-    different.dedup();
-    match keys.len() <= most && different.len() == keys.len() {
-        true => Ok(Keyed { measurement, keys }),
-        false => Err("entropy can have two different keys, as in entropy=src+dst, everything else has one".to_owned()),
-    }
-}
-
-fn measurement(name: &str) -> Result<MeasurementKind, String> {
-    named(name.trim(), &MeasurementKind::ALL, MeasurementKind::name)
-}
-
-/// A measurement's sketch: `entropy=count-sketch:4x1024`, `frequency=count-min`, `frequency=8x1024`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SketchSpec {
-    pub(crate) measurement: MeasurementKind,
-    pub(crate) kind: Option<SketchKind>,
-    pub(crate) shape: Option<Grid>,
-}
-
-pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
-    let wanted = || "say for example entropy=count-sketch:4x1024 or frequency=count-min".to_owned();
-    let (name, sketch) = text.split_once('=').ok_or_else(wanted)?;
-    let measurement = measurement(name)?;
-    if !matches!(measurement, MeasurementKind::Entropy | MeasurementKind::Frequency) {
-        return Err(format!("{} has no sketch of rows and columns; entropy and frequency have", measurement.name()));
-    }
-    let (kind, shape) = match sketch.split_once(':') {
-        Some((kind, shape)) => (Some(kind), Some(shape)),
-        None if sketch.starts_with(|first: char| first.is_ascii_digit()) => (None, Some(sketch)),
-        None => (Some(sketch), None),
-    };
-    let kind = kind.map(|kind| named(kind, &SketchKind::ALL, SketchKind::name)).transpose()?;
-    let shape = shape.map(|shape| {
-        let most = MAX_CELLS;
-        let shape = rows_and_columns(shape).and_then(|(rows, columns)| Grid::of_counters(rows, columns));
-        shape.ok_or_else(|| {
-            format!("give ROWSxCOLUMNS: 1 to {MAX_ROWS} rows, columns a power of two from 16, together at most {most}")
-        })
-    });
-    Ok(SketchSpec { measurement, kind, shape: shape.transpose()? })
-}
-
-pub(crate) fn filter(text: &str) -> Result<Grid, String> {
-    let shape = rows_and_columns(text).and_then(|(rows, bits)| Grid::of_bits(rows, bits));
-    shape.ok_or_else(|| {
-        format!("give ROWSxBITS: 1 to {MAX_ROWS} rows, bits a power of two from 64 to 65536, together at most {MAX_FILTER_BITS}")
-    })
-}
-
-fn rows_and_columns(text: &str) -> Option<(usize, usize)> {
+pub(crate) fn rows_and_columns(text: &str) -> Option<(usize, usize)> {
     let (rows, columns) = text.split_once('x')?;
     Some((rows.trim().parse().ok()?, columns.trim().parse().ok()?))
-}
-
-pub(crate) fn algorithm(text: &str) -> Result<Algorithm, String> {
-    named(text, &Algorithm::ALL, Algorithm::name)
-}
-
-pub(crate) fn by(text: &str) -> Result<Unit, String> {
-    named(text, &Unit::ALL, Unit::name)
-}
-
-/// Slots of a table of heavy hitters, as a power of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slots(pub(crate) u8);
-
-pub(crate) fn slots(text: &str) -> Result<Slots, String> {
-    let slots = text.parse::<usize>().ok().filter(|slots| (16..=MAX_SLOTS).contains(slots) && slots.is_power_of_two());
-    slots.map(|slots| Slots(slots.trailing_zeros() as u8)).ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
 }
 
 pub(crate) fn query(text: &str) -> Result<FlowKey, String> {

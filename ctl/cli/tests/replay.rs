@@ -371,7 +371,7 @@ fn a_wrong_configuration_file_is_refused_with_its_line() {
         ("window = \"5s\"\n\n\nregister = 2048\n", 4, "there is no option 'register'; did you mean 'registers'?"),
         ("\ntruth = \"yes\"\n", 2, "boolean"),
         ("seed = 1\nworkers = 0\n", 2, "1 to 256"),
-        ("seed = -1\n", 1, "u64"),
+        ("seed = -1\n", 1, "'-1' will not do"),
         ("key = \"src\"\nread-every = \"sometimes\"\n", 2, "never"),
         ("\n\n  estimator = [\"ertl\"]\n", 3, "text or a number"),
         ("format = \"json\"\nkey = \n", 2, ""),

@@ -1,15 +1,9 @@
 //! CSV: the four columns of the W-HLL thesis (§4.2.4) first, then the rest.
 
 use crate::controller::Sink;
-use crate::estimate::heavy::KeyText;
-use crate::record::{Entropy, Kind, Record};
-use flowgauge_core::{ENTROPIES, HashIdentity, HashMode};
+use crate::measurement::{Cell, Place};
+use crate::record::{Kind, Record};
 use std::io::{self, Write};
-
-const HEADER: &str = "time,window_id,ground_truth,estimate,low,high,record,packets,bytes,ipv4_packets,ipv6_packets,non_ip,truncated,\
-                      bad_header,drops,start_ns,end_ns,key,estimator,hash,registers,interface,direction,part,\
-                      entropy_key,entropy,entropy_low,entropy_high,entropy_truth,\
-                      entropy2_key,entropy2,entropy2_low,entropy2_high,entropy2_truth,heaviest,heaviest_count,alarm,last_window,late,late_ns";
 
 /// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless
 /// flows were counted exactly. Of heavy hitters there is the first; the JSON lines have all, and the flows that were asked for. Totals are left
@@ -31,77 +25,60 @@ impl<W: Write> Sink for Csv<W> {
         if record.kind == Kind::Total {
             return self.writer.flush();
         }
-        let origin = match self.origin {
-            Some(origin) => origin,
-            None => {
-                writeln!(self.writer, "{HEADER}")?;
-                *self.origin.insert(record.start_ns)
-            }
-        };
-        let time = record.end_ns.saturating_sub(origin) as f64 / 1e9;
-        let counters = &record.counters;
-        write!(self.writer, "{time:.9},{},", record.window)?;
-        let (key, estimator, hash, registers) = match &record.cardinality {
-            Some(cardinality) => {
-                let truth = cardinality.truth.map(|truth| truth.to_string()).unwrap_or_default();
-                let estimate = &cardinality.estimate;
-                write!(self.writer, "{truth},{},{},{}", estimate.value, estimate.low, estimate.high)?;
-                let hash = cardinality.hash;
-                let registers = cardinality.levels.len().to_string();
-                (cardinality.key.name(), cardinality.estimator, hash_name(&hash), registers)
-            }
-            None => {
-                write!(self.writer, ",,,")?;
-                ("", "", String::new(), String::new())
-            }
-        };
-        write!(
-            self.writer,
-            ",{},{},{},{},{},{},{},{},{},{},{},{key},{estimator},{hash},{registers},{},{},{}",
-            record.kind.name(),
-            counters.packets(),
-            counters.bytes,
-            counters.ipv4,
-            counters.ipv6,
-            counters.non_ip,
-            counters.truncated,
-            counters.bad_header,
-            record.drops.total(),
-            record.start_ns,
-            record.end_ns,
-            quoted(&record.interface),
-            record.direction,
-            record.part,
-        )?;
-        for index in 0..ENTROPIES {
-            match record.entropy.get(index) {
-                Some(Entropy { sketch, estimate, truth }) => {
-                    let truth = truth.map(|truth| truth.to_string()).unwrap_or_default();
-                    write!(self.writer, ",{},{},{},{},{truth}", sketch.key.name(), estimate.bits, estimate.low, estimate.high)?;
-                }
-                None => write!(self.writer, ",,,,,")?,
-            }
+        let is_first = self.origin.is_none();
+        let columns = columns(record, *self.origin.get_or_insert(record.start_ns));
+        if is_first {
+            let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+            writeln!(self.writer, "{}", names.join(","))?;
         }
-        let heaviest = record.heavy.as_ref().and_then(|heavy| heavy.top.flows.first().map(|flow| (heavy.key, flow)));
-        let heaviest = heaviest.map_or((String::new(), String::new()), |(kind, flow)| {
-            (KeyText { kind, key: &flow.key }.to_string(), flow.count.to_string())
-        });
-        let alarm = record.alarm.filter(|alarm| alarm.verdict.judged()).map(|alarm| alarm.raised().to_string()).unwrap_or_default();
-        write!(self.writer, ",{},{},{alarm}", heaviest.0, heaviest.1)?;
-        let last_window = record.last_window.map(|window| window.to_string()).unwrap_or_default();
-        writeln!(self.writer, ",{last_window},{},{}", record.late, record.late_ns)?;
+        let values: Vec<String> = columns.into_iter().map(|(_, value)| value).collect();
+        writeln!(self.writer, "{}", values.join(","))?;
         self.writer.flush()
     }
+}
+
+/// The names of all columns and what stands in them.
+fn columns(record: &Record, origin: u64) -> Vec<(&'static str, String)> {
+    let time = record.end_ns.saturating_sub(origin) as f64 / 1e9;
+    let (counters, cells) = (&record.counters, record.reports.cells());
+    let number = |name, number: u64| (name, number.to_string());
+    let mut columns = vec![("time", format!("{time:.9}")), number("window_id", record.window)];
+    columns.extend(at(&cells, Place::First));
+    columns.extend([
+        ("record", record.kind.name().to_owned()),
+        number("packets", counters.packets()),
+        number("bytes", counters.bytes),
+        number("ipv4_packets", counters.ipv4),
+        number("ipv6_packets", counters.ipv6),
+        number("non_ip", counters.non_ip),
+        number("truncated", counters.truncated),
+        number("bad_header", counters.bad_header),
+        number("drops", record.drops.total()),
+        number("start_ns", record.start_ns),
+        number("end_ns", record.end_ns),
+    ]);
+    columns.extend(at(&cells, Place::Middle));
+    columns.extend([
+        ("interface", quoted(&record.interface)),
+        ("direction", record.direction.to_owned()),
+        ("part", record.part.to_string()),
+    ]);
+    columns.extend(at(&cells, Place::Behind));
+    columns.extend([
+        ("last_window", record.last_window.map(|window| window.to_string()).unwrap_or_default()),
+        number("late", record.late),
+        number("late_ns", record.late_ns),
+    ]);
+    columns.extend(at(&cells, Place::Last));
+    columns
+}
+
+/// The columns of measurements that stand at a place.
+fn at(cells: &[Cell], wanted: Place) -> impl Iterator<Item = (&'static str, String)> {
+    cells.iter().filter(move |(place, ..)| *place == wanted).map(|(_, name, value)| (*name, value.clone()))
 }
 
 /// RFC 4180 §2: a field with commas, quotes or line breaks is quoted.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
-}
-
-fn hash_name(hash: &HashIdentity) -> String {
-    match hash.mode {
-        HashMode::Crc32 | HashMode::Tabulated => format!("{}/{}", hash.mode.name(), hash.seed),
-        HashMode::Keyed => format!("{}/{:016x}", hash.mode.name(), hash.fingerprint),
-    }
 }

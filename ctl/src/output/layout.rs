@@ -1,7 +1,5 @@
 //! Which columns a table has in so many characters.
 
-use flowgauge_core::KeyKind;
-
 /// What a column shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
@@ -12,7 +10,7 @@ pub(super) enum Column {
     Bytes,
     PacketRate,
     BitRate,
-    /// Distinct flows, with the half of their interval unless that has a column.
+    /// The record's number, with the half of its interval unless that has a column.
     Estimate,
     Interval,
     Truth,
@@ -25,9 +23,9 @@ pub(super) enum Column {
 pub(super) struct Shown {
     /// Places, apart and together.
     pub(super) places: bool,
-    /// Distinct flows of this key.
-    pub(super) flows: Option<KeyKind>,
-    /// Their exact number.
+    /// What the record's number is of.
+    pub(super) headline: Option<&'static str>,
+    /// Its exact value.
     pub(super) truth: bool,
     /// Characters of a time.
     pub(super) time: usize,
@@ -40,31 +38,10 @@ pub(super) struct Layout(pub(super) Vec<(Column, usize)>);
 /// `eth0 out`, of a name of the greatest length.
 const PLACE: usize = 19;
 const SHORTEST_PLACE: usize = 7;
-/// Distinct flows and the half of their interval.
+/// The number and the half of its interval.
 const ESTIMATE: usize = ESTIMATE_ALONE + 9;
 pub(super) const ESTIMATE_ALONE: usize = 11;
 const INTERVAL: usize = 25;
-
-/// Distinct flows by a key, in words.
-#[must_use]
-pub fn flows(key: KeyKind) -> &'static str {
-    match key {
-        KeyKind::Src => "distinct sources",
-        KeyKind::Dst => "distinct destinations",
-        KeyKind::SrcDst => "distinct pairs",
-        KeyKind::FiveTuple => "distinct five-tuples",
-    }
-}
-
-/// A flow by a key, in a word.
-pub(super) fn flow(key: KeyKind) -> &'static str {
-    match key {
-        KeyKind::Src => "source",
-        KeyKind::Dst => "destination",
-        KeyKind::SrcDst => "pair of hosts",
-        KeyKind::FiveTuple => "five-tuple",
-    }
-}
 
 impl Column {
     /// The words above it.
@@ -77,7 +54,7 @@ impl Column {
             Column::Bytes => "bytes",
             Column::PacketRate => "packets/s",
             Column::BitRate => "bits/s",
-            Column::Estimate => shown.flows.map_or("", flows),
+            Column::Estimate => shown.headline.unwrap_or_default(),
             Column::Interval => "95 % interval",
             Column::Truth => "truth",
             Column::Error => "error",
@@ -90,7 +67,7 @@ impl Layout {
     /// The columns that fit in `width`: those that must be, then the others as far as there is room, the most important first.
     pub(super) fn new(shown: &Shown, width: usize) -> Self {
         let mut columns = vec![(Column::Time, shown.time), (Column::Window, 6), (Column::Packets, 12)];
-        let estimate = shown.flows.map(|key| ESTIMATE.max(flows(key).len()));
+        let estimate = shown.headline.map(|title| ESTIMATE.max(title.len()));
         columns.extend(estimate.map(|estimate| (Column::Estimate, estimate)));
         if shown.places {
             let left = width.saturating_sub(taken(&columns) + 1);
@@ -98,17 +75,17 @@ impl Layout {
         }
         let beyond = taken(&columns).saturating_sub(width);
         columns.iter_mut().filter(|(column, _)| *column == Column::Packets).for_each(|(_, width)| *width -= beyond.min(4));
-        if shown.truth && shown.flows.is_some() {
+        if shown.truth && shown.headline.is_some() {
             add(&mut columns, width, (Column::Error, 8));
             add(&mut columns, width, (Column::Truth, 10));
         }
         add(&mut columns, width, (Column::PacketRate, 9));
-        if shown.flows.is_none() {
+        if shown.headline.is_none() {
             add(&mut columns, width, (Column::Bytes, 19));
         }
         add(&mut columns, width, (Column::Lost, 8));
         add(&mut columns, width, (Column::BitRate, 8));
-        let alone = shown.flows.map(|key| ESTIMATE_ALONE.max(flows(key).len()));
+        let alone = shown.headline.map(|title| ESTIMATE_ALONE.max(title.len()));
         if let (Some(alone), Some(estimate)) = (alone, estimate)
             && taken(&columns) + alone + INTERVAL < width + estimate
         {
@@ -138,12 +115,14 @@ fn add(columns: &mut Vec<(Column, usize)>, width: usize, column: (Column, usize)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measurement::cardinality::distinct;
+    use flowgauge_core::KeyKind;
 
     fn all() -> impl Iterator<Item = Shown> {
-        let keys = [None, Some(KeyKind::Src), Some(KeyKind::Dst), Some(KeyKind::SrcDst), Some(KeyKind::FiveTuple)];
+        let titles = std::iter::once(None).chain(KeyKind::ALL.map(distinct).map(Some));
         let flags = [[false; 3], [true, false, false], [false, true, false], [false, false, true], [true; 3]];
-        keys.into_iter().flat_map(move |flows| {
-            flags.map(|[places, truth, fine]| Shown { places, flows, truth, time: if fine { 12 } else { 8 } })
+        titles.flat_map(move |headline| {
+            flags.map(|[places, truth, fine]| Shown { places, headline, truth, time: if fine { 12 } else { 8 } })
         })
     }
 
@@ -156,7 +135,7 @@ mod tests {
                 for must in [Column::Time, Column::Window, Column::Packets] {
                     assert!(columns.iter().any(|(column, _)| *column == must), "{width}: {shown:?}");
                 }
-                assert_eq!(columns.iter().any(|(column, _)| *column == Column::Estimate), shown.flows.is_some());
+                assert_eq!(columns.iter().any(|(column, _)| *column == Column::Estimate), shown.headline.is_some());
                 for (column, width) in columns {
                     assert!(column.title(&shown).len() <= width.max(5), "{column:?}: {width}");
                 }
@@ -168,11 +147,11 @@ mod tests {
     fn eighty_columns_hold_what_matters() {
         let at = |shown, width| Layout::new(&shown, width).0.into_iter().map(|(column, _)| column).collect::<Vec<_>>();
         use Column::*;
-        let shown = Shown { places: false, flows: Some(KeyKind::Src), truth: false, time: 8 };
+        let shown = Shown { places: false, headline: Some(distinct(KeyKind::Src)), truth: false, time: 8 };
         assert_eq!(at(shown, 80), [Time, Window, Packets, PacketRate, BitRate, Estimate, Lost]);
         assert_eq!(at(Shown { truth: true, ..shown }, 80), [Time, Window, Packets, PacketRate, Estimate, Truth, Error]);
         assert_eq!(at(Shown { places: true, ..shown }, 80), [Time, Window, Place, Packets, PacketRate, Estimate]);
-        assert_eq!(at(Shown { flows: None, ..shown }, 80), [Time, Window, Packets, Bytes, PacketRate, BitRate, Lost]);
+        assert_eq!(at(Shown { headline: None, ..shown }, 80), [Time, Window, Packets, Bytes, PacketRate, BitRate, Lost]);
         let wide = [Time, Window, Packets, PacketRate, BitRate, Estimate, Interval, Truth, Error, Lost];
         assert_eq!(at(Shown { truth: true, ..shown }, 140), wide);
     }

@@ -1,5 +1,6 @@
 //! Records as text: a table to look at, CSV to calculate with, JSON lines to process.
 
+mod below;
 mod csv;
 mod idle;
 mod json;
@@ -7,10 +8,10 @@ mod layout;
 mod table;
 mod text;
 
+pub(crate) use below::Below;
 pub use csv::Csv;
 pub use idle::Idle;
 pub use json::Json;
-pub use layout::flows as distinct_flows;
 pub use table::{Look, Table, Times};
 pub use text::{counted, escaped, escaped_json, grouped, scaled};
 

@@ -1,14 +1,12 @@
 //! A table for people: one line a record, as it comes, and below it what has no column.
 
-use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown, flow, flows};
+use super::Below;
+use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
 use super::text::{counted, escaped, fitted, grouped, lasted, scaled, shortened, wrapped};
 use crate::controller::Sink;
-use crate::estimate::cardinality::Estimate;
-use crate::estimate::heavy::{Flow, KeyText};
-use crate::record::{Alarm, Cardinality, Entropy, Heavy, Kind, Record};
-use anstyle::{AnsiColor, Style};
-use flowgauge_core::heavy::Unit;
-use flowgauge_core::{HashMode, KeyKind};
+use crate::measurement::{Headline, Rank};
+use crate::record::{Kind, Record};
+use anstyle::AnsiColor;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
@@ -102,11 +100,11 @@ impl<W: Write> Table<W> {
 
     /// Prints a header where there is none on the screen, or none that fits.
     fn header(&mut self, record: &Record, text: &mut String) {
-        let cardinality = record.cardinality.as_ref();
+        let headline = record.reports.headline();
         let shown = Shown {
             places: self.places,
-            flows: cardinality.map(|cardinality| cardinality.key),
-            truth: cardinality.is_some_and(|cardinality| cardinality.truth.is_some()),
+            headline: headline.map(|headline| headline.what),
+            truth: headline.is_some_and(|headline| headline.truth.is_some()),
             time: if self.look.fine { 12 } else { 8 },
         };
         let wanted = (shown, self.width());
@@ -151,7 +149,10 @@ impl<W: Write> Table<W> {
             let cell = self.cell(record, *column, *width);
             let cell = aligned(*column, &cell, *width);
             match column {
-                Column::Lost if record.drops.total() > 0 => self.red(&cell),
+                Column::Lost if record.drops.total() > 0 && self.look.colours => {
+                    let red = AnsiColor::Red.on_default();
+                    format!("{red}{cell}{red:#}")
+                }
                 _ => cell,
             }
         });
@@ -162,8 +163,7 @@ impl<W: Write> Table<W> {
         let seconds = record.end_ns.saturating_sub(record.start_ns) as f64 / 1e9;
         let rate = |number: f64| if seconds > 0.0 { scaled(number / seconds) } else { "-".to_owned() };
         let packets = record.counters.packets();
-        let flows = record.cardinality.as_ref();
-        let estimate = |show: &dyn Fn(&Estimate) -> String| flows.map_or_else(String::new, |flows| show(&flows.estimate));
+        let headline = |show: &dyn Fn(&Headline) -> String| record.reports.headline().as_ref().map(show).unwrap_or_default();
         match column {
             Column::Time => self.time(record.end_ns),
             Column::Window => match record.kind {
@@ -179,34 +179,27 @@ impl<W: Write> Table<W> {
             Column::Bytes => fitted(record.counters.bytes, width),
             Column::PacketRate => rate(packets as f64),
             Column::BitRate => rate(record.counters.bytes as f64 * 8.0),
-            Column::Estimate if self.layout.has(Column::Interval) => {
-                estimate(&|estimate| fitted(estimate.value.round() as u64, width))
-            }
-            Column::Estimate => estimate(&|estimate| {
-                format!("{:>ESTIMATE_ALONE$} {:<8}", fitted(estimate.value.round() as u64, ESTIMATE_ALONE), half_width(estimate))
+            Column::Estimate if self.layout.has(Column::Interval) => headline(&|headline| fitted(headline.rounded(), width)),
+            Column::Estimate => headline(&|headline| {
+                format!("{:>ESTIMATE_ALONE$} {:<8}", fitted(headline.rounded(), ESTIMATE_ALONE), headline.half_width())
             }),
-            Column::Interval => estimate(&|estimate| match interval(estimate) {
+            Column::Interval => headline(&|headline| match headline.interval() {
                 text if text.chars().count() <= width => text,
-                _ => format!("{} … {}", scaled(estimate.low), scaled(estimate.high)),
+                _ => format!("{} … {}", scaled(headline.low), scaled(headline.high)),
             }),
-            Column::Truth => flows.and_then(|flows| flows.truth).map_or_else(String::new, |truth| fitted(truth, width)),
-            Column::Error => flows.and_then(error).unwrap_or_default(),
+            Column::Truth => headline(&|headline| headline.truth.map_or_else(String::new, |truth| fitted(truth, width))),
+            Column::Error => headline(&|headline| headline.error().unwrap_or_default()),
             Column::Lost => fitted(record.drops.total(), width),
         }
     }
 
-    fn red(&self, text: &str) -> String {
-        self.styled(AnsiColor::Red.on_default(), text)
-    }
-
-    fn styled(&self, style: Style, text: &str) -> String {
-        if self.look.colours { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    /// Below a row, or of a total.
+    fn below<'a>(&self, record: &Record, text: &'a mut String) -> Below<'a> {
+        Below::new(text, if record.kind == Kind::Total { 2 } else { BELOW }, self.width(), self.look.colours)
     }
 
     /// What has no column.
-    fn details(&self, record: &Record, text: &mut String) {
-        let (width, indent) = (self.width(), if record.kind == Kind::Total { 2 } else { BELOW });
-        let below = |phrases: &[String]| wrapped(indent, indent + 2, width, phrases);
+    fn details(&self, record: &Record, below: &mut Below<'_>) {
         let lost = record.drops.total();
         if lost > 0 {
             let causes = record.drops.iter().filter(|(_, packets)| *packets > 0);
@@ -215,62 +208,33 @@ impl<W: Write> Table<W> {
             if let Some(first) = phrases.first_mut() {
                 *first = format!("LOST {}: {first}", counted(lost, "packet"));
             }
-            below(&phrases).lines().for_each(|line| push_line(text, &self.red(line)));
+            below.styled(AnsiColor::Red.on_default(), &phrases);
         }
         if let (Kind::Window, Some(last)) = (record.kind, record.last_window) {
             let last = format!("ended {} late, with the windows up to {} in it", lasted(record.late_ns), grouped(last));
-            push_line(text, &below(&[last]));
+            below.line(&[last]);
         }
         if record.late > 0 {
             let late = counted(record.late, "packet");
-            push_line(text, &below(&[format!("{late} came too late for their window"), "counted in none".to_owned()]));
+            below.line(&[format!("{late} came too late for their window"), "counted in none".to_owned()]);
         }
-        if record.alarm.as_ref().is_some_and(Alarm::raised) {
-            let alarm = "ALARM: the entropies of sources and destinations are far off what is usual";
-            let alarm = below(&[alarm.to_owned()]);
-            let style = AnsiColor::Red.on_default().bold();
-            alarm.lines().for_each(|line| push_line(text, &self.styled(style, line)));
-        }
-        for entropy in &record.entropy {
-            push_line(text, &below(&entropy_phrases(entropy)));
-        }
-        if record.kind == Kind::Sample {
-            return;
-        }
-        if let Some(heavy) = &record.heavy {
-            heavy_lines(heavy, indent, width, text);
-        }
-        if let Some(frequency) = &record.frequency {
-            for (key, packets) in &frequency.flows {
-                let key = KeyText { kind: frequency.sketch.key, key };
-                let [low, high] = [packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
-                let mut phrases = vec![format!("{key}: {} ({low} … {high})", counted(packets.value.round() as u64, "packet"))];
-                phrases.extend(packets.saturated.then(|| FULL.to_owned()));
-                push_line(text, &below(&phrases));
-            }
-        }
-        if let Some(membership) = &record.membership {
-            for (key, seen) in &membership.flows {
-                let key = KeyText { kind: membership.key, key };
-                let mistake = membership.false_positive;
-                let answer =
-                    if *seen { format!("seen (by mistake with probability {mistake:.2e})") } else { "not seen".to_owned() };
-                push_line(text, &below(&[format!("{key}: {answer}")]));
-            }
-        }
+        let last = if record.kind == Kind::Sample { Rank::Figures } else { Rank::Asked };
+        let mut reports: Vec<_> = record.reports.all().filter(|(_, report)| report.rank() <= last).collect();
+        reports.sort_by_key(|(_, report)| report.rank());
+        reports.into_iter().for_each(|(_, report)| report.lines(below));
     }
 
     fn total(&self, record: &Record, text: &mut String) {
         let counters = &record.counters;
         let (width, span_ns) = (self.width(), record.end_ns.saturating_sub(record.start_ns));
         let seconds = span_ns as f64 / 1e9;
-        let below = |phrases: &[String]| wrapped(2, 4, width, phrases);
         let name = if record.part { place(record) } else { escaped(&record.interface).into_owned() };
         let _ = writeln!(
             text,
             "\n{}",
             wrapped(0, 2, width, &name.split(',').map(str::to_owned).collect::<Vec<_>>()).replace(", ", ",")
         );
+        let mut below = self.below(record, text);
         let packets = counters.packets();
         let mut phrases = vec![format!("{} in {}", counted(packets, "packet"), lasted(span_ns)), counted(counters.bytes, "byte")];
         // A handful of packets at once is no rate.
@@ -278,43 +242,21 @@ impl<W: Write> Table<W> {
             phrases.push(format!("{} packets/s", scaled(packets as f64 / seconds)));
             phrases.push(format!("{} bits/s", scaled(counters.bytes as f64 * 8.0 / seconds)));
         }
-        push_line(text, &below(&phrases));
+        below.line(&phrases);
         let rejected = [(counters.non_ip, "non-IP"), (counters.truncated, "truncated"), (counters.bad_header, "bad header")];
         let mut phrases = vec![format!("{} IPv4", grouped(counters.ipv4)), format!("{} IPv6", grouped(counters.ipv6))];
         phrases.extend(rejected.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", grouped(*count))));
         if record.drops.total() == 0 {
             phrases.push("none lost".to_owned());
         }
-        push_line(text, &below(&phrases));
+        below.line(&phrases);
         if let Some(cost) = self.cost(record, packets as f64 / seconds.max(f64::MIN_POSITIVE)) {
-            push_line(text, &below(&cost));
+            below.line(&cost);
         }
-        if let Some(cardinality) = &record.cardinality {
-            let Cardinality { key, estimate, truth, hash, .. } = cardinality;
-            let value = estimate.value.round() as u64;
-            let mut phrases =
-                vec![format!("{} ({}) in all", counted(value, flows(*key).trim_end_matches('s')), interval(estimate))];
-            if let Some(truth) = truth {
-                let error = error(cardinality).map_or_else(String::new, |error| format!(" (error {error})"));
-                phrases.push(format!("truth {}{error}", grouped(*truth)));
-            }
-            push_line(text, &below(&phrases));
-            // Of several places it is the same, and stands with all together.
-            if !record.part {
-                let registers = counted(cardinality.levels.len() as u64, "register");
-                let mut phrases =
-                    vec![format!("estimator {}", cardinality.estimator), registers, format!("hash {}", hash.mode.name())];
-                match hash.mode {
-                    HashMode::Crc32 => {}
-                    HashMode::Tabulated => phrases.push(format!("seed {}", hash.seed)),
-                    HashMode::Keyed => phrases.push(format!("key {:016x}", hash.fingerprint)),
-                }
-                push_line(text, &below(&phrases));
-            }
-        }
-        self.details(record, text);
+        record.reports.all().for_each(|(_, report)| report.summary(record.part, &mut below));
+        self.details(record, &mut below);
         if self.cut && !record.part {
-            push_line(text, &below(&["* marks a window that was cut short, or of which something is missing".to_owned()]));
+            below.line(&["* marks a window that was cut short, or of which something is missing".to_owned()]);
         }
     }
 
@@ -352,7 +294,7 @@ impl<W: Write> Sink for Table<W> {
             } else {
                 self.row(record, &mut text);
             }
-            self.details(record, &mut text);
+            self.details(record, &mut self.below(record, &mut text));
             self.lines_since_header += text[begin..].lines().count();
         }
         self.writer.write_all(text.as_bytes())?;
@@ -395,84 +337,6 @@ fn elapsed(ns: u64) -> String {
         0..10_000 => format!("{:.2}s", ns as f64 / 1e9),
         10_000..360_000 => format!("{}h{:02}m{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
-    }
-}
-
-fn interval(estimate: &Estimate) -> String {
-    format!("{} … {}", grouped(estimate.low.round() as u64), grouped(estimate.high.round() as u64))
-}
-
-/// The longer half of an estimate's interval.
-fn half_width(estimate: &Estimate) -> String {
-    let Estimate { value, low, high } = *estimate;
-    let percent = (high - value).max(value - low) / value * 100.0;
-    match percent {
-        percent if percent < 99.95 => format!("± {percent:.1} %"),
-        percent if percent < 1000.0 => format!("± {percent:.0} %"),
-        _ if high.round() > value.round() => format!("≤ {}", scaled(high.round())),
-        _ => String::new(),
-    }
-}
-
-/// How far the estimate is off the truth; nothing where there is no truth to be off from.
-fn error(cardinality: &Cardinality) -> Option<String> {
-    let truth = cardinality.truth.filter(|truth| *truth > 0)? as f64;
-    let percent = (cardinality.estimate.value / truth - 1.0) * 100.0;
-    Some(if percent < 999.0 { format!("{percent:+.2} %") } else { format!("{:.0} x", cardinality.estimate.value / truth) })
-}
-
-/// What is behind an interval that is wide because of what counters can hold.
-const FULL: &str = "counters are full";
-
-fn entropy_phrases(Entropy { sketch, estimate, truth }: &Entropy) -> Vec<String> {
-    let crate::estimate::entropy::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
-    let mut phrases = vec![
-        format!("entropy of {}: {bits:.3} bits ({low:.3} … {high:.3})", plural_of(sketch.key)),
-        format!("{normalised:.2} of the most"),
-    ];
-    phrases.extend(truth.map(|truth| {
-        // Of one flow the entropy is 0, from which nothing is so many percent off.
-        let percent = (bits / truth - 1.0) * 100.0;
-        let error = if percent.is_finite() { format!("{percent:+.2} %") } else { format!("{:+.3} bits", bits - truth) };
-        format!("truth {truth:.3} (error {error})")
-    }));
-    phrases.extend(saturated.then(|| FULL.to_owned()));
-    phrases
-}
-
-fn plural_of(key: KeyKind) -> String {
-    if key == KeyKind::SrcDst { "pairs of hosts".to_owned() } else { format!("{}s", flow(key)) }
-}
-
-/// Heavy hitters, their figures below each other; a key that leaves no room for them has a line of its own.
-fn heavy_lines(heavy: &Heavy, indent: usize, width: usize, text: &mut String) {
-    let unit = match heavy.unit {
-        Unit::Packets => "packet",
-        Unit::Bytes => "byte",
-    };
-    let rows = heavy.top.flows.iter().map(|Flow { key, count, low, high }| {
-        let share = *count as f64 / heavy.top.total.max(1) as f64 * 100.0;
-        let count = counted(*count, unit);
-        [
-            KeyText { kind: heavy.key, key }.to_string(),
-            count,
-            format!("{share:.1} %"),
-            format!("({} … {})", grouped(*low), grouped(*high)),
-        ]
-    });
-    let rows: Vec<[String; 4]> = rows.collect();
-    let longest = |index: usize| rows.iter().map(|row| row[index].chars().count()).max().unwrap_or(0);
-    let [keys, counts, shares, intervals] = [0, 1, 2, 3].map(longest);
-    let figures = counts + shares + intervals + 6;
-    if indent + keys + figures <= width {
-        for [key, count, share, interval] in &rows {
-            push_line(text, &format!("{:indent$}{key:<keys$}  {count:>counts$}  {share:>shares$}  {interval}", ""));
-        }
-        return;
-    }
-    for [key, count, share, interval] in &rows {
-        push_line(text, &wrapped(indent, indent + 2, width, std::slice::from_ref(key)));
-        push_line(text, &wrapped(indent + 2, indent + 2, width, &[count.clone(), share.clone(), interval.clone()]));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A dataplane that fails on purpose.
 
 use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Status, Tables};
+use flowgauge_core::Settings;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -76,6 +77,10 @@ impl<D: Dataplane> FaultInjector<D> {
 impl<D: Dataplane> Dataplane for FaultInjector<D> {
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
+    }
+
+    fn settings(&self) -> &Settings {
+        self.inner.settings()
     }
 
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {

@@ -124,6 +124,10 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         self.inner.capabilities()
     }
 
+    fn settings(&self) -> &Settings {
+        self.inner.settings()
+    }
+
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         let result = self.inner.install(tables);
         let described = outcome(

@@ -258,6 +258,10 @@ impl Dataplane for Poll {
         &self.capabilities
     }
 
+    fn settings(&self) -> &Settings {
+        &self.options.settings
+    }
+
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         if self.hash.is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });

@@ -150,6 +150,10 @@ impl Dataplane for Tofino {
         &self.switch.capabilities
     }
 
+    fn settings(&self) -> &Settings {
+        &self.switch.settings
+    }
+
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         let target = self.switch.options.address.clone();
         if self.switch.counting.is_some() {

@@ -261,6 +261,10 @@ impl Dataplane for Xdp {
         &self.capabilities
     }
 
+    fn settings(&self) -> &Settings {
+        &self.options.settings
+    }
+
     fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
         if self.running.is_some() {
             return Err(Error::AlreadyStarted { target: self.capabilities.interface.clone() });

@@ -4,9 +4,9 @@ use super::directory;
 use super::report::{Flows, Latest, Measured, Report, VERSION};
 use super::warning;
 use flowgauge_core::Settings;
-use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
+use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
 use flowgauge_ctl::record::{Kind, Record};
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -93,8 +93,7 @@ fn unix_time() -> u64 {
 impl State {
     fn new(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
         let (capabilities, now) = (dataplane.capabilities(), Instant::now());
-        let settings = &plan.estimation.settings;
-        let windowed = settings.cardinality.mode != Mode::Staggered;
+        let settings = dataplane.settings();
         let report = Report {
             status: VERSION,
             pid: process::id(),
@@ -104,7 +103,7 @@ impl State {
             interface: capabilities.interface.clone(),
             places: capabilities.places.clone(),
             measurements: measured(settings),
-            window_ns: plan.intervals.window.filter(|_| windowed).map(nanoseconds),
+            window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
             ..Report::default()
         };
         State { report, heartbeat: now, window: now, read: now }
@@ -182,13 +181,13 @@ impl From<&Record> for Latest {
             packets: record.counters.packets(),
             bytes: record.counters.bytes,
             drops: record.drops.iter().map(|(cause, packets)| (cause.name().to_owned(), packets)).collect(),
-            flows: record.cardinality.as_ref().map(|cardinality| Flows {
-                key: cardinality.key.name().to_owned(),
-                estimate: cardinality.estimate.value,
-                low: cardinality.estimate.low,
-                high: cardinality.estimate.high,
+            flows: record.reports.headline().map(|Headline { key, value, low, high, .. }| Flows {
+                key: key.name().to_owned(),
+                estimate: value,
+                low,
+                high,
             }),
-            alarm: record.alarm.as_ref().filter(|alarm| alarm.verdict.judged()).map(|alarm| alarm.raised()),
+            alarm: record.reports.alarm.as_ref().and_then(Alarm::told),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::report::{Latest, Report};
 use flowgauge_core::KeyKind;
-use flowgauge_ctl::output::{counted, distinct_flows, grouped};
+use flowgauge_ctl::measurement::cardinality;
+use flowgauge_ctl::output::{counted, grouped};
 use flowgauge_dataplane::status::{Load, ProgramStatus, SwitchStatus, WorkerStatus};
 use flowgauge_dataplane::xdp::{self, Cost, Left};
 use std::collections::BTreeMap;
@@ -99,7 +100,7 @@ fn latest(latest: &Latest) -> String {
 /// Flows by a key that a run names.
 fn distinct(key: &str) -> String {
     let known = KeyKind::ALL.into_iter().find(|kind| kind.name() == key);
-    known.map_or_else(|| format!("distinct flows by {key}"), |kind| distinct_flows(kind).to_owned())
+    known.map_or_else(|| format!("distinct flows by {key}"), |kind| cardinality::distinct(kind).to_owned())
 }
 
 /// Losses by cause.

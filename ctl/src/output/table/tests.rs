@@ -1,9 +1,15 @@
 use super::*;
-use crate::estimate::entropy::alarm::Verdict;
-use crate::estimate::{entropy, frequency, heavy::Top};
-use crate::record::{Frequency, Membership, Sketched};
-use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Counters, FlowKey, Grid, HashIdentity, HashMode, SketchKind};
+use crate::measurement::alarm::{Alarm, judge::Verdict};
+use crate::measurement::cardinality::{Cardinality, estimate::Estimate};
+use crate::measurement::entropy::{self, Entropies, Entropy};
+use crate::measurement::frequency::{self, Frequency};
+use crate::measurement::heavy::Heavy;
+use crate::measurement::heavy::estimate::{Flow, Top};
+use crate::measurement::membership::Membership;
+use crate::measurement::{Reports, Sketched};
+use flowgauge_core::Grid;
+use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::{Counters, FlowKey, HashIdentity, HashMode, KeyKind, SketchKind};
 use flowgauge_dataplane::{LossCause, Losses};
 
 /// 2023-11-14, 22:13:20 UTC.
@@ -35,18 +41,14 @@ fn window(number: u64) -> Record {
         drops: Losses::default(),
         late: 0,
         cpu_ns: None,
-        cardinality: None,
-        entropy: Vec::new(),
-        frequency: None,
-        membership: None,
-        heavy: None,
-        alarm: None,
+        reports: Reports::default(),
     }
 }
 
-fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Cardinality {
+fn distinct(key: KeyKind, value: f64, truth: Option<u64>) -> Reports {
     let estimate = Estimate { value, low: value * 0.957, high: value * 1.045 };
-    Cardinality { key, estimate, estimator: "ertl", truth, hash: hash(), levels: vec![0; 2048] }
+    let cardinality = Cardinality { key, estimate, estimator: "ertl", truth, hash: hash(), levels: vec![0; 2048] };
+    Reports { cardinality: Some(cardinality), ..Reports::default() }
 }
 
 /// Everything there is, with the largest figures that a link has: a terabit a second for a window of an hour.
@@ -57,7 +59,8 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         KeyKind::SrcDst => vec![0x20; 32],
         KeyKind::FiveTuple => [vec![0x20; 36], vec![6]].concat(),
     });
-    let bits = entropy::Entropy { bits: 23.456_7, low: 23.4, high: 23.5, normalised: 0.98, in_integers: 23.4, saturated: false };
+    let bits =
+        entropy::estimate::Entropy { bits: 23.456_7, low: 23.4, high: 23.5, normalised: 0.98, in_integers: 23.4, saturated: false };
     let packets = 5_357_142_857_142;
     let mut drops = Losses::default();
     let causes = [LossCause::Capture, LossCause::Device, LossCause::Socket, LossCause::DeviceError, LossCause::NoBuffer];
@@ -82,32 +85,37 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         },
         drops,
         cpu_ns: Some(3_600 * SECOND),
-        cardinality: Some(distinct(key, 92_607_123_456.0, Some(94_114_123_456))),
-        entropy: vec![Entropy { sketch, estimate: bits, truth: Some(23.4) }; 2],
-        frequency: Some(Frequency {
-            sketch,
-            flows: vec![(flow, frequency::Frequency { value: 1e12, low: 9e11, high: 1.1e12, confidence: 0.95, saturated: true })],
-            full_counters: 4,
-        }),
-        membership: Some(Membership {
-            key,
-            shape: Grid::BITS,
-            hash: hash(),
-            false_positive: 1e-9,
-            flows: vec![(flow, true), (flow, false)],
-        }),
-        heavy: Some(Heavy {
-            key,
-            unit: Unit::Bytes,
-            algorithm: Algorithm::Rap,
-            slots: 1024,
-            top: Top {
-                flows: vec![Flow { key: flow, count: packets * 84, low: packets * 83, high: packets * 85 }; 3],
-                total: packets * 84,
-                absent: 0,
-            },
-        }),
-        alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100 }),
+        reports: Reports {
+            entropy: Some(Entropies(vec![Entropy { sketch, estimate: bits, truth: Some(23.4) }; 2])),
+            frequency: Some(Frequency {
+                sketch,
+                flows: vec![(
+                    flow,
+                    frequency::estimate::Frequency { value: 1e12, low: 9e11, high: 1.1e12, confidence: 0.95, saturated: true },
+                )],
+                full_counters: 4,
+            }),
+            membership: Some(Membership {
+                key,
+                shape: Grid::BITS,
+                hash: hash(),
+                false_positive: 1e-9,
+                flows: vec![(flow, true), (flow, false)],
+            }),
+            heavy: Some(Heavy {
+                key,
+                unit: Unit::Bytes,
+                algorithm: Algorithm::Rap,
+                slots: 1024,
+                top: Top {
+                    flows: vec![Flow { key: flow, count: packets * 84, low: packets * 83, high: packets * 85 }; 3],
+                    total: packets * 84,
+                    absent: 0,
+                },
+            }),
+            alarm: Some(Alarm { verdict: Verdict::Raised, usual: None, least: 100 }),
+            ..distinct(key, 92_607_123_456.0, Some(94_114_123_456))
+        },
         ..window(0)
     }
 }
@@ -130,7 +138,9 @@ fn every_line_fits_whatever_is_measured() {
                         [true, false].into_iter().filter(move |part| places || !part).map(move |part| everything(key, part, kind))
                     };
                     let mut records: Vec<Record> = [Kind::Sample, Kind::Window, Kind::Total].into_iter().flat_map(of).collect();
-                    records.push(Record { cardinality: None, ..everything(key, places, Kind::Window) });
+                    let without = everything(key, places, Kind::Window);
+                    let reports = Reports { cardinality: None, ..without.reports.clone() };
+                    records.push(Record { reports, ..without });
                     let text = shown(Look { width, times, fine, colours: false }, &records);
                     for line in text.lines() {
                         assert!(line.chars().count() <= columns, "{columns}, {}: {line}\n{text}", line.chars().count());
@@ -144,14 +154,14 @@ fn every_line_fits_whatever_is_measured() {
 #[test]
 fn a_window_is_a_line_of_figures() {
     let counters = Counters { bytes: 128_000_000, ipv4: 2_000_000, ..Counters::default() };
-    let record = Record { counters, cardinality: Some(distinct(KeyKind::Src, 92_607.0, None)), ..window(0) };
+    let record = Record { counters, reports: distinct(KeyKind::Src, 92_607.0, None), ..window(0) };
     let text = shown(Look { times: Times::Utc, ..Look::default() }, std::slice::from_ref(&record));
     let expected = "2023-11-14, times are UTC
     time window      packets packets/s   bits/s     distinct sources     lost
 22:13:21      0    2,000,000    2.00 M   1.02 G      92,607 ± 4.5 %         0
 ";
     assert_eq!(text, expected);
-    let truth = Record { cardinality: Some(distinct(KeyKind::Src, 92_607.0, Some(94_114))), ..record.clone() };
+    let truth = Record { reports: distinct(KeyKind::Src, 92_607.0, Some(94_114)), ..record.clone() };
     let text = shown(Look::default(), std::slice::from_ref(&truth));
     let expected = "    time window      packets packets/s     distinct sources      truth    error
    1.00s      0    2,000,000    2.00 M      92,607 ± 4.5 %      94,114  -1.60 %
@@ -163,14 +173,14 @@ fn a_window_is_a_line_of_figures() {
 
 #[test]
 fn figures_that_mean_nothing_are_left_out() {
-    let cardinality = |value, truth| Some(distinct(KeyKind::FiveTuple, value, truth));
-    let empty = Record { cardinality: cardinality(0.0, Some(0)), ..window(0) };
+    let reports = |value, truth| distinct(KeyKind::FiveTuple, value, truth);
+    let empty = Record { reports: reports(0.0, Some(0)), ..window(0) };
     let one = Record { counters: Counters { bytes: 64, ipv4: 1, ..Counters::default() }, cpu_ns: Some(1049), ..window(1) };
-    let one = Record { cardinality: cardinality(1.0, Some(1)), ..one };
+    let one = Record { reports: reports(1.0, Some(1)), ..one };
     // A read at the very start of a window has no rate.
     let read = Record { kind: Kind::Sample, end_ns: START + SECOND, ..one.clone() };
-    let wrong = Record { cardinality: cardinality(5_000_000.0, Some(1)), ..window(2) };
-    let total = Record { kind: Kind::Total, start_ns: START, entropy: Vec::new(), ..one.clone() };
+    let wrong = Record { reports: reports(5_000_000.0, Some(1)), ..window(2) };
+    let total = Record { kind: Kind::Total, start_ns: START, ..one.clone() };
     for times in [Times::Elapsed, Times::Utc] {
         let text =
             shown(Look { times, ..Look::default() }, &[empty.clone(), one.clone(), read.clone(), wrong.clone(), total.clone()]);
@@ -185,9 +195,11 @@ fn figures_that_mean_nothing_are_left_out() {
     assert!(!shown(Look::default(), &[burst]).contains("/s"));
     // The entropy of one flow is 0.
     let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
-    let estimate = entropy::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0, saturated: false };
-    let entropy = vec![Entropy { sketch, estimate, truth: Some(0.0) }];
-    let text = shown(Look::default(), &[Record { entropy, ..one }]);
+    let estimate =
+        entropy::estimate::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0, saturated: false };
+    let entropy = Some(Entropies(vec![Entropy { sketch, estimate, truth: Some(0.0) }]));
+    let reports = Reports { entropy, ..one.reports.clone() };
+    let text = shown(Look::default(), &[Record { reports, ..one }]);
     assert!(text.contains("truth 0.000 (error +0.004 bits)"), "{text}");
 }
 
@@ -214,7 +226,8 @@ fn losses_and_alarms_are_red_where_colours_are_asked_for() {
     let coloured = shown(look, std::slice::from_ref(&record));
     assert!(coloured.contains("\u{1b}[31m    LOST "), "{coloured}");
     assert!(coloured.contains("\u{1b}[1m\u{1b}[31m    ALARM"), "{coloured}");
-    let healthy = Record { drops: Losses::default(), alarm: None, ..record };
+    let reports = Reports { alarm: None, ..record.reports.clone() };
+    let healthy = Record { drops: Losses::default(), reports, ..record };
     assert!(!shown(look, &[healthy]).contains('\u{1b}'));
 }
 
@@ -243,7 +256,8 @@ fn a_new_day_has_a_line_of_its_own() {
 fn a_header_is_always_near() {
     let text = shown(Look::default(), &(0..100).map(window).collect::<Vec<_>>());
     assert_eq!(text.lines().filter(|line| line.contains("window")).count(), 4);
-    let heavy = Record { alarm: None, ..everything(KeyKind::Src, false, Kind::Window) };
+    let mut heavy = everything(KeyKind::Src, false, Kind::Window);
+    heavy.reports.alarm = None;
     let text = shown(Look::default(), &vec![heavy; 10]);
     let mut since = 0;
     for line in text.lines() {

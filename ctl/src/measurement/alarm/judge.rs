@@ -79,18 +79,18 @@ impl Verdict {
 
 /// Watches two entropies, window after window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Alarm {
+pub struct Judge {
     options: Options,
     windows: u32,
     /// Of sources and destinations, and of the spread, from the first window on.
     usual: Option<[Usual; 3]>,
 }
 
-impl Alarm {
+impl Judge {
     /// Has seen nothing.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Alarm { options, windows: 0, usual: None }
+        Judge { options, windows: 0, usual: None }
     }
 
     /// How it watches.

@@ -13,10 +13,6 @@
 //! admitted with that probability at least, so that more than 3(c + 1) were turned away one after another in 5 % of cases at most. PRECISION
 //! rounds down to a power of two and may turn twice as many away.
 
-mod text;
-
-pub use text::{KeyFromText, KeyText};
-
 use flowgauge_core::FlowKey;
 use flowgauge_core::heavy::{Algorithm, Entry, Settings, Table};
 use std::cmp::Reverse;
@@ -24,7 +20,7 @@ use std::cmp::Reverse;
 /// A heavy flow. All numbers are packets or bytes, as the settings say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Its key; [`KeyText`] shows it.
+    /// Its key; [`KeyText`](crate::flow::KeyText) shows it.
     pub key: FlowKey,
     /// The estimate: the table's count, kept within the bounds.
     pub count: u64,

@@ -1,7 +1,7 @@
 //! Seeded simulations of windows, counted by the dataplane's own code.
 
-use super::alarm::{Alarm, Options, Verdict};
 use super::{Entropy, estimate};
+use crate::measurement::alarm::judge::{Judge, Options, Verdict};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::sketch::{FULL, SLACK};
@@ -228,7 +228,7 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
     let mut without_scatter = 0;
     for seed in 1..=3 {
         let mut link = Link::new(seed);
-        let (mut alarm, mut plain) = (Alarm::new(Options::default()), Alarm::new(Options { scatter: 0.0, ..Options::default() }));
+        let (mut alarm, mut plain) = (Judge::new(Options::default()), Judge::new(Options { scatter: 0.0, ..Options::default() }));
         let mut raised = 0;
         for _ in 0..1_000 + Options::default().training {
             let [sources, destinations] = link.window(PACKETS, 0.0);
@@ -254,7 +254,7 @@ fn a_flood_raises_the_alarm_at_once_and_quiet_windows_hardly_ever_do() {
 fn floods_seen(packets: u64, share: f64) -> (u32, u32) {
     let (mut seen, mut false_alarms) = (0, 0);
     for seed in 1..=20 {
-        let (mut link, mut alarm) = (Link::new(seed), Alarm::new(Options::default()));
+        let (mut link, mut alarm) = (Link::new(seed), Judge::new(Options::default()));
         let mut raises = |share| {
             let [sources, destinations] = link.window(packets, share);
             u32::from(alarm.judge(packets, sources, destinations) == Verdict::Raised)
@@ -292,7 +292,7 @@ fn bursts_raise_no_alarm() {
         let what = if any_size { "any size" } else { "small now and then" };
         let (mut raised, mut judged) = (0, 0);
         for seed in 1..=5 {
-            let (mut link, mut alarm) = (Link::new(seed), Alarm::new(Options::default()));
+            let (mut link, mut alarm) = (Link::new(seed), Judge::new(Options::default()));
             let mut random = ChaCha8Rng::seed_from_u64(100 + seed);
             for number in 0..230 {
                 let packets = size(&mut random, number);
@@ -309,7 +309,7 @@ fn bursts_raise_no_alarm() {
 
 #[test]
 fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
-    let mut alarm = Alarm::new(Options::default());
+    let mut alarm = Judge::new(Options::default());
     for window in 0..Options::default().training {
         assert_eq!(alarm.judge(1_000_000, f64::from(window), 20.0 - f64::from(window)), Verdict::Learning);
     }
@@ -328,6 +328,6 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     assert_eq!(verdict(sources.mean + 100.0, destinations.mean + 100.0), Verdict::Quiet);
     assert_eq!(verdict(sources.mean - 100.0, destinations.mean - 100.0), Verdict::Quiet);
     // Whoever asks for windows of one packet gets none judged.
-    let mut any = Alarm::new(Options { least: 0, training: 0, ..Options::default() });
+    let mut any = Judge::new(Options { least: 0, training: 0, ..Options::default() });
     assert_eq!((any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)), (Verdict::TooFewPackets, Verdict::Learning));
 }

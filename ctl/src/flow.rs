@@ -129,3 +129,33 @@ fn pair(source: &str, rest: &str) -> Option<Vec<u8>> {
     let ports = [source_port.to_be_bytes(), destination_port.to_be_bytes()].concat();
     (source.len() == destination.len()).then(|| [source, destination, ports, vec![protocol]].concat())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_a_text() {
+        let v4 = [[10, 0, 0, 1], [192, 168, 1, 2]];
+        let v6 = [[0x2001_0db8_u32, 0, 0, 1], [0x2001_0db8, 0, 0, 2]].map(|words| words.map(u32::to_be_bytes));
+        let (v6, ports) = (v6.map(|words| words.as_flattened().to_vec()), [0x04, 0xd2, 0, 80]);
+        let cases: [(KeyKind, Vec<u8>, &str); 11] = [
+            (KeyKind::Src, v4[0].to_vec(), "10.0.0.1"),
+            (KeyKind::Dst, v6[1].clone(), "2001:db8::2"),
+            (KeyKind::SrcDst, v4.concat(), "10.0.0.1 > 192.168.1.2"),
+            (KeyKind::SrcDst, v6.concat(), "2001:db8::1 > 2001:db8::2"),
+            (KeyKind::FiveTuple, [&v4.concat(), &ports[..], &[6]].concat(), "10.0.0.1:1234 > 192.168.1.2:80 tcp"),
+            (KeyKind::FiveTuple, [&v6.concat(), &ports[..], &[17]].concat(), "[2001:db8::1]:1234 > [2001:db8::2]:80 udp"),
+            (KeyKind::FiveTuple, [&v4.concat(), &[0; 4][..], &[1]].concat(), "10.0.0.1 > 192.168.1.2 icmp"),
+            (KeyKind::FiveTuple, [&v4.concat(), &[0; 4][..], &[200]].concat(), "10.0.0.1 > 192.168.1.2 protocol 200"),
+            // Sixteen bytes are an IPv6 address, not four of IPv4; eight are no source.
+            (KeyKind::Src, v4.concat(), "0a000001c0a80102"),
+            (KeyKind::FiveTuple, v4[0].to_vec(), "0a000001"),
+            (KeyKind::Src, Vec::new(), ""),
+        ];
+        for (kind, bytes, text) in cases {
+            assert_eq!(KeyText { kind, key: &FlowKey::new(&bytes) }.to_string(), text, "{}", kind.name());
+        }
+        assert_eq!(format!("{:>10}|", KeyText { kind: KeyKind::Src, key: &FlowKey::new(&v4[0]) }), "  10.0.0.1|");
+    }
+}

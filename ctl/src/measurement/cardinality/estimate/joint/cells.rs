@@ -1,7 +1,7 @@
 //! The probabilities of every pair of levels and their derivatives.
 
-use crate::estimate::cardinality::histogram::LEVELS;
-use crate::estimate::cardinality::model::{for_each_level, weight};
+use super::super::histogram::LEVELS;
+use super::super::model::{for_each_level, weight};
 
 /// Flows a register: only in the first sketch, only in the second, in both.
 pub(super) type Rates = [f64; 3];

@@ -1,5 +1,4 @@
 use super::*;
-use flowgauge_core::KeyKind;
 use flowgauge_core::hash::crc32;
 use flowgauge_core::heavy::{Item, Unit};
 use proptest::prelude::*;
@@ -14,31 +13,6 @@ fn settings(algorithm: Algorithm) -> Settings {
 fn count(table: &mut Small, settings: &Settings, flow: u32, bytes: u32) {
     let key = flow.to_be_bytes();
     table.update(settings, Item { signature: crc32(&key), packets: 1, bytes, key: &FlowKey::new(&key) });
-}
-
-#[test]
-fn keys_have_a_text() {
-    let v4 = [[10, 0, 0, 1], [192, 168, 1, 2]];
-    let v6 = [[0x2001_0db8_u32, 0, 0, 1], [0x2001_0db8, 0, 0, 2]].map(|words| words.map(u32::to_be_bytes));
-    let (v6, ports) = (v6.map(|words| words.as_flattened().to_vec()), [0x04, 0xd2, 0, 80]);
-    let cases: [(KeyKind, Vec<u8>, &str); 11] = [
-        (KeyKind::Src, v4[0].to_vec(), "10.0.0.1"),
-        (KeyKind::Dst, v6[1].clone(), "2001:db8::2"),
-        (KeyKind::SrcDst, v4.concat(), "10.0.0.1 > 192.168.1.2"),
-        (KeyKind::SrcDst, v6.concat(), "2001:db8::1 > 2001:db8::2"),
-        (KeyKind::FiveTuple, [&v4.concat(), &ports[..], &[6]].concat(), "10.0.0.1:1234 > 192.168.1.2:80 tcp"),
-        (KeyKind::FiveTuple, [&v6.concat(), &ports[..], &[17]].concat(), "[2001:db8::1]:1234 > [2001:db8::2]:80 udp"),
-        (KeyKind::FiveTuple, [&v4.concat(), &[0; 4][..], &[1]].concat(), "10.0.0.1 > 192.168.1.2 icmp"),
-        (KeyKind::FiveTuple, [&v4.concat(), &[0; 4][..], &[200]].concat(), "10.0.0.1 > 192.168.1.2 protocol 200"),
-        // Sixteen bytes are an IPv6 address, not four of IPv4; eight are no source.
-        (KeyKind::Src, v4.concat(), "0a000001c0a80102"),
-        (KeyKind::FiveTuple, v4[0].to_vec(), "0a000001"),
-        (KeyKind::Src, Vec::new(), ""),
-    ];
-    for (kind, bytes, text) in cases {
-        assert_eq!(KeyText { kind, key: &FlowKey::new(&bytes) }.to_string(), text, "{}", kind.name());
-    }
-    assert_eq!(format!("{:>10}|", KeyText { kind: KeyKind::Src, key: &FlowKey::new(&v4[0]) }), "  10.0.0.1|");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //!
 //! Source: *P4Entropy* (paper, section IV), with its last equation in floating point. Every entropy comes with its 95 % interval.
 
-pub mod alarm;
 mod interval;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,68 @@
+//! Options of distinct flows.
+
+use super::Measurement;
+use crate::options::Options;
+use crate::value;
+use clap::Args;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Precision, Settings};
+use flowgauge_ctl::measurement;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
+use flowgauge_dataplane::MeasurementKind;
+use std::time::Duration;
+
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub(crate) struct Own {
+    /// Registers, a power of two from 16 to 65536; the error is about 1.04 / sqrt(registers) [default: 2048]
+    #[arg(long, value_name = "N", value_parser = value::registers, help_heading = "Measurement")]
+    pub(crate) registers: Option<Precision>,
+
+    /// How registers become a number: ertl, flajolet (the thesis), mle [default: ertl, or mle with --staggered]
+    #[arg(long, value_name = "NAME", value_parser = estimator, help_heading = "Measurement")]
+    estimator: Option<Estimator>,
+}
+
+fn estimator(text: &str) -> Result<Estimator, String> {
+    value::named(text, &Estimator::ALL, Estimator::name)
+}
+
+impl Own {
+    /// Length of a slot of staggered registers: the window of the last `W` takes two rounds of all registers.
+    pub(crate) fn slot_ns(&self, options: &Options) -> u64 {
+        let registers = self.registers.unwrap_or_default().registers() as u128;
+        let window = options.staggered.unwrap_or(Duration::from_secs(1));
+        u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+impl Measurement for Own {
+    const KIND: MeasurementKind = MeasurementKind::Cardinality;
+    // They also say what is installed.
+    const IDLE_ALONE: bool = false;
+
+    fn settings(&self, options: &Options, settings: &mut Settings) {
+        settings.cardinality.mode = if options.staggered.is_some() { Mode::Staggered } else { Mode::Windowed };
+    }
+
+    fn estimation(&self, options: &Options, estimation: &mut measurement::Options) {
+        let usual = if options.staggered.is_some() { Estimator::Mle } else { Estimator::Ertl };
+        estimation.cardinality.estimator = self.estimator.unwrap_or(usual);
+        estimation.cardinality.slot_ns = self.slot_ns(options);
+    }
+
+    fn problem(&self, options: &Options) -> Option<&'static str> {
+        let covered = options.staggered?;
+        match () {
+            () if self.estimator == Some(Estimator::Ertl) => {
+                Some("--estimator ertl is not defined for --staggered; use mle, or flajolet for the source's harmonic mean")
+            }
+            () if options.window.is_some() => Some("--staggered has no windows; leave out --window"),
+            () if covered < Duration::from_millis(1) => Some("--staggered must be at least 1ms"),
+            () if options.measurements().iter().any(|kind| *kind != Self::KIND) => {
+                Some("--staggered has no windows, which all measurements but cardinality need; leave out one or the other")
+            }
+            () => None,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Which measurements are on, and what makes a flow of them.
+
+use super::ALL;
+use crate::value::named;
+use flowgauge_core::KeyKind;
+use flowgauge_dataplane::MeasurementKind;
+
+/// Measurements that are switched on, by name with commas between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Measurements(pub(crate) Vec<MeasurementKind>);
+
+/// The names of all measurements.
+pub(crate) fn names() -> String {
+    ALL.iter().map(|about| about.kind.name()).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn measure(text: &str) -> Result<Measurements, String> {
+    let mut measurements = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
+        let found = ALL.iter().find(|about| about.kind.name() == name);
+        let unknown = || format!("there is no measurement '{name}'; use {}, or none to count packets only", names());
+        measurements.push(found.ok_or_else(unknown)?.kind);
+    }
+    Ok(Measurements(measurements))
+}
+
+/// A measurement's own key, or the key of all that have none of their own: `src` or `entropy=src+dst`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keyed {
+    /// Which measurement; all others if none.
+    pub(crate) measurement: Option<MeasurementKind>,
+    /// Its key, of entropy perhaps several.
+    pub(crate) keys: Vec<KeyKind>,
+}
+
+pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
+    let (measurement, keys) = match text.split_once('=') {
+        Some((name, keys)) => (Some(measurement(name)?), keys),
+        None => (None, text),
+    };
+    let keys = keys.split('+').map(|name| named(name.trim(), &KeyKind::ALL, KeyKind::name)).collect::<Result<Vec<_>, _>>()?;
+    let most = ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
+    let mut different = keys.clone();
+    different.sort_by_key(|key| *key as u8);
+    different.dedup();
+    match keys.len() <= most && different.len() == keys.len() {
+        true => Ok(Keyed { measurement, keys }),
+        false => Err("entropy can have two different keys, as in entropy=src+dst, everything else has one".to_owned()),
+    }
+}
+
+pub(super) fn measurement(name: &str) -> Result<MeasurementKind, String> {
+    named(name.trim(), &MeasurementKind::ALL, MeasurementKind::name)
+}

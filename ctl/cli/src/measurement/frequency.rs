@@ -1,0 +1,21 @@
+//! Options of frequencies: they have none but what others have too.
+
+use super::Measurement;
+use crate::options::Options;
+use clap::Args;
+use flowgauge_core::{Settings, SketchKind};
+use flowgauge_dataplane::MeasurementKind;
+
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub(crate) struct Own {}
+
+impl Measurement for Own {
+    const KIND: MeasurementKind = MeasurementKind::Frequency;
+    const SKETCH: Option<SketchKind> = Some(SketchKind::CountMin);
+    const ANSWERS: bool = true;
+
+    fn settings(&self, options: &Options, settings: &mut Settings) {
+        settings.frequency = options.sketch(Self::KIND, options.key(Self::KIND));
+    }
+}

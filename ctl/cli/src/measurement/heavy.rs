@@ -1,0 +1,68 @@
+//! Options of heavy hitters.
+
+use super::Measurement;
+use crate::options::{Backend, Options};
+use crate::value::named;
+use clap::Args;
+use flowgauge_core::Settings;
+use flowgauge_core::heavy::{self, Algorithm, MAX_SLOTS, Unit};
+use flowgauge_ctl::measurement;
+use flowgauge_dataplane::MeasurementKind;
+
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub(crate) struct Own {
+    /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default: rap, in the kernel d-way-rap, on a
+    /// switch precision]
+    #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = "Measurement")]
+    algorithm: Option<Algorithm>,
+
+    /// What flows are heavy by: packets, bytes [default: packets]
+    #[arg(long, value_name = "UNIT", value_parser = unit, help_heading = "Measurement")]
+    by: Option<Unit>,
+
+    /// Slots for heavy hitters, a power of two from 16 to 4096 [default: 1024]
+    #[arg(long, value_name = "N", value_parser = slots, help_heading = "Measurement")]
+    slots: Option<u8>,
+
+    /// How many heavy hitters to show [default: 10]
+    #[arg(long, value_name = "N", help_heading = "Measurement")]
+    top: Option<usize>,
+
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    named(text, &Algorithm::ALL, Algorithm::name)
+}
+
+fn unit(text: &str) -> Result<Unit, String> {
+    named(text, &Unit::ALL, Unit::name)
+}
+
+/// Slots of the table, as a power of two.
+fn slots(text: &str) -> Result<u8, String> {
+    let slots = text.parse::<usize>().ok().filter(|slots| (16..=MAX_SLOTS).contains(slots) && slots.is_power_of_two());
+    slots.map(|slots| slots.trailing_zeros() as u8).ok_or_else(|| format!("give a power of two from 16 to {MAX_SLOTS}"))
+}
+
+impl Measurement for Own {
+    const KIND: MeasurementKind = MeasurementKind::Heavy;
+
+    fn settings(&self, options: &Options, settings: &mut Settings) {
+        let usual = match options.backend {
+            Backend::Xdp => Algorithm::DWayRap,
+            Backend::Tofino => Algorithm::Precision,
+            Backend::Poll => Algorithm::Rap,
+        };
+        settings.heavy = heavy::Settings {
+            algorithm: self.algorithm.unwrap_or(usual),
+            key: options.key(Self::KIND),
+            unit: self.by.unwrap_or_default(),
+            slots_log2: self.slots.unwrap_or(heavy::Settings::DEFAULT.slots_log2),
+        };
+    }
+
+    fn estimation(&self, _: &Options, estimation: &mut measurement::Options) {
+        estimation.heavy.top = self.top.unwrap_or(estimation.heavy.top);
+    }
+}

@@ -1,0 +1,57 @@
+//! Sketches of rows and columns, which several measurements count in.
+
+use super::{ALL, chosen};
+use crate::options::Options;
+use crate::value::{named, rows_and_columns};
+use flowgauge_core::hash::MAX_ROWS;
+use flowgauge_core::sketch::{MAX_CELLS, Settings};
+use flowgauge_core::{Grid, KeyKind, SketchKind};
+use flowgauge_dataplane::MeasurementKind;
+
+/// A measurement's sketch: `entropy=count-sketch:4x1024`, `frequency=count-min`, `frequency=8x1024`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SketchSpec {
+    pub(crate) measurement: MeasurementKind,
+    kind: Option<SketchKind>,
+    shape: Option<Grid>,
+}
+
+pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
+    let wanted = || "say for example entropy=count-sketch:4x1024 or frequency=count-min".to_owned();
+    let (name, sketch) = text.split_once('=').ok_or_else(wanted)?;
+    let measurement = chosen::measurement(name)?;
+    let mut sketched = ALL.iter().filter(|about| about.sketch.is_some()).map(|about| about.kind);
+    if !sketched.clone().any(|kind| kind == measurement) {
+        let names = sketched.by_ref().map(MeasurementKind::name).collect::<Vec<_>>().join(" and ");
+        return Err(format!("{} has no sketch of rows and columns; {names} have", measurement.name()));
+    }
+    let (kind, shape) = match sketch.split_once(':') {
+        Some((kind, shape)) => (Some(kind), Some(shape)),
+        None if sketch.starts_with(|first: char| first.is_ascii_digit()) => (None, Some(sketch)),
+        None => (Some(sketch), None),
+    };
+    let kind = kind.map(|kind| named(kind, &SketchKind::ALL, SketchKind::name)).transpose()?;
+    let shape = shape.map(|shape| {
+        let most = MAX_CELLS;
+        let shape = rows_and_columns(shape).and_then(|(rows, columns)| Grid::of_counters(rows, columns));
+        shape.ok_or_else(|| {
+            format!("give ROWSxCOLUMNS: 1 to {MAX_ROWS} rows, columns a power of two from 16, together at most {most}")
+        })
+    });
+    Ok(SketchSpec { measurement, kind, shape: shape.transpose()? })
+}
+
+impl Options {
+    /// The sketch of a measurement by this key.
+    pub(super) fn sketch(&self, measurement: MeasurementKind, key: KeyKind) -> Settings {
+        let given = self.own.entropy.sketch.iter().rev().find(|given| given.measurement == measurement);
+        let usual =
+            ALL.iter().find(|about| about.kind == measurement).and_then(|about| about.sketch).unwrap_or(SketchKind::CountMin);
+        let usual_shape = if self.on_switch() { Grid::of_counters(3, 1024) } else { None };
+        Settings {
+            mode: given.and_then(|given| given.kind).unwrap_or(usual).into(),
+            key,
+            shape: given.and_then(|given| given.shape).or(usual_shape).unwrap_or(Grid::COUNTERS),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Denials of service by many, in the entropies of sources and destinations.
+
+pub mod judge;
+
+use super::{Cell, Damaged, Measurement, Place, Rank, Reading};
+use crate::output::{Below, counted};
+use crate::record::Record;
+use anstyle::AnsiColor;
+use flowgauge_core::KeyKind;
+use judge::{Judge, Usual, Verdict};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// Windows in a row that are too small for the alarm, after which the operator is told.
+const SMALL_WINDOWS: u32 = 10;
+/// Flows named by an alarm.
+const TALKERS: usize = 5;
+
+/// How the entropies of sources and destinations are watched, if they are.
+pub type Options = Option<judge::Options>;
+
+/// What the entropies of sources and destinations say about an attack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alarm {
+    /// Whether this window is far off what is usual, and whether it was judged at all.
+    pub verdict: Verdict,
+    /// The entropies of sources and of destinations before this window.
+    pub usual: Option<[Usual; 2]>,
+    /// Packets that a window must have to be judged.
+    pub least: u64,
+}
+
+impl Alarm {
+    /// Whether this window is far off what is usual.
+    #[must_use]
+    pub fn raised(&self) -> bool {
+        self.verdict == Verdict::Raised
+    }
+
+    /// As [`raised`](Self::raised), of windows that were judged.
+    #[must_use]
+    pub fn told(&self) -> Option<bool> {
+        self.verdict.judged().then(|| self.raised())
+    }
+}
+
+/// Looks at window after window.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    judge: Judge,
+    /// Windows in a row with too few packets.
+    small_windows: u32,
+}
+
+impl Watch {
+    pub(crate) fn new(options: judge::Options) -> Self {
+        Watch { judge: Judge::new(options), small_windows: 0 }
+    }
+
+    /// Looks for an attack in a window, and tells the operator of one.
+    pub(crate) fn look(&mut self, record: &Record) -> Option<Alarm> {
+        let entropies = &record.reports.entropy.as_ref()?.0;
+        let of = |key| entropies.iter().find(|entropy| entropy.sketch.key == key).map(|entropy| entropy.estimate.bits);
+        let (sources, destinations) = (of(KeyKind::Src)?, of(KeyKind::Dst)?);
+        let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
+        let (usual, least) = (self.judge.usual(), self.judge.options().least);
+        let alarm = Alarm { verdict: self.judge.judge(packets, sources, destinations), usual, least };
+        self.warn_of_small_windows(packets, &alarm);
+        if alarm.raised() {
+            let entropies = entropies.iter().map(|entropy| {
+                let usual = usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
+                format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
+            });
+            let talkers: Vec<String> = record.reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
+            let talkers = if talkers.is_empty() { String::new() } else { format!("; top talkers: {}", talkers.join(", ")) };
+            let entropies: Vec<String> = entropies.collect();
+            tracing::warn!(
+                "window {}: this looks like a denial of service by many: {}{talkers}",
+                record.window,
+                entropies.join(", ")
+            );
+        }
+        Some(alarm)
+    }
+
+    /// Once, when several windows in a row had packets, and too few to judge them.
+    fn warn_of_small_windows(&mut self, packets: u64, alarm: &Alarm) {
+        // Beyond that number the operator knows.
+        if alarm.verdict != Verdict::TooFewPackets {
+            self.small_windows = if self.small_windows < SMALL_WINDOWS { 0 } else { SMALL_WINDOWS };
+        } else if packets > 0 && self.small_windows < SMALL_WINDOWS {
+            self.small_windows += 1;
+            if self.small_windows == SMALL_WINDOWS {
+                let packets = counted(packets, "packet");
+                tracing::warn!(
+                    "the alarm judges no window of fewer than {} packets, and the last {SMALL_WINDOWS} had fewer (the last one {packets}); \
+                     make windows longer (--window)",
+                    alarm.least
+                );
+            }
+        }
+    }
+}
+
+impl Measurement for Alarm {
+    /// A window alone says nothing: [`Watch`] compares it with those before.
+    fn of(_: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+        Ok(None)
+    }
+
+    fn cells(report: Option<&Self>) -> Vec<Cell> {
+        let raised = report.and_then(Alarm::told).map(|raised| raised.to_string());
+        vec![(Place::Behind, "alarm", raised.unwrap_or_default())]
+    }
+
+    fn rank(&self) -> Rank {
+        Rank::Alarm
+    }
+
+    fn lines(&self, below: &mut Below<'_>) {
+        if self.raised() {
+            let alarm = "ALARM: the entropies of sources and destinations are far off what is usual";
+            below.styled(AnsiColor::Red.on_default().bold(), &[alarm.to_owned()]);
+        }
+    }
+}
+
+impl Serialize for Alarm {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Line {
+            mean: f64,
+            deviation: f64,
+        }
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("raised", &self.raised())?;
+        line.serialize_entry("judged", &self.verdict.judged())?;
+        match self.verdict {
+            Verdict::TooFewPackets => line.serialize_entry("reason", "too few packets")?,
+            Verdict::Learning => line.serialize_entry("reason", "learning")?,
+            Verdict::Quiet | Verdict::Raised => {}
+        }
+        line.serialize_entry("least_packets", &self.least)?;
+        if let Some(usual) = self.usual {
+            let lines = usual.map(|usual| Line { mean: usual.mean, deviation: usual.deviation });
+            let usual: BTreeMap<_, _> = [KeyKind::Src, KeyKind::Dst].map(KeyKind::name).into_iter().zip(lines).collect();
+            line.serialize_entry("usual", &usual)?;
+        }
+        line.end()
+    }
+}

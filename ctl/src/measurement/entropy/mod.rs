@@ -1,0 +1,123 @@
+//! How packets are spread over flows.
+
+pub mod estimate;
+
+use super::sketched::FULL;
+use super::{Cell, Damaged, Measurement, Place, Reading, Sketched};
+use crate::output::Below;
+use flowgauge_core::{ENTROPIES, KeyKind};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// Nothing to choose.
+pub type Options = ();
+
+/// The entropies of a record, one for each key that is measured; a total has none, since entropies do not add up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entropies(pub Vec<Entropy>);
+
+/// How a record's packets are spread over the flows by one key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entropy {
+    /// The sketch that the counts came from.
+    pub sketch: Sketched,
+    /// The entropy with its 95 % interval.
+    pub estimate: estimate::Entropy,
+    /// The exact entropy in bits, if flows were counted.
+    pub truth: Option<f64>,
+}
+
+impl Measurement for Entropies {
+    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+        // Sums of windows are not those of all windows together.
+        if reading.snapshot.is_none() {
+            return Ok(None);
+        }
+        let truths = reading.truth.map(|truth| truth.entropy).unwrap_or_default();
+        let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sums).zip(&reading.bank.entropy.sketches).zip(truths);
+        let entropies = parts.filter_map(|(((settings, counted), cells), truth)| {
+            let sketch = Sketched::new(settings, reading.rows)?;
+            let estimate = estimate::estimate(reading.packets(), counted.sum, cells, sketch.shape, sketch.kind);
+            Some(Entropy { sketch, estimate, truth })
+        });
+        let entropies: Vec<Entropy> = entropies.collect();
+        Ok((!entropies.is_empty()).then_some(Entropies(entropies)))
+    }
+
+    fn cells(report: Option<&Self>) -> Vec<Cell> {
+        const NAMES: [[&str; 5]; ENTROPIES] = [
+            ["entropy_key", "entropy", "entropy_low", "entropy_high", "entropy_truth"],
+            ["entropy2_key", "entropy2", "entropy2_low", "entropy2_high", "entropy2_truth"],
+        ];
+        let cells = NAMES.into_iter().enumerate().flat_map(|(index, names)| {
+            let entropy = report.and_then(|Entropies(entropies)| entropies.get(index));
+            let values = entropy.map_or_else(Default::default, |Entropy { sketch, estimate, truth }| {
+                let [bits, low, high] = [estimate.bits, estimate.low, estimate.high].map(|bits| bits.to_string());
+                [sketch.key.name().to_owned(), bits, low, high, truth.map(|truth| truth.to_string()).unwrap_or_default()]
+            });
+            names.into_iter().zip(values).map(|(name, value)| (Place::Behind, name, value))
+        });
+        cells.collect()
+    }
+
+    fn lines(&self, below: &mut Below<'_>) {
+        self.0.iter().for_each(|entropy| below.line(&entropy.phrases()));
+    }
+
+    fn is_full(&self) -> bool {
+        self.0.iter().any(|entropy| entropy.estimate.saturated)
+    }
+}
+
+impl Entropy {
+    fn phrases(&self) -> Vec<String> {
+        let Entropy { sketch, estimate, truth } = self;
+        let estimate::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
+        let flows = match sketch.key {
+            KeyKind::Src => "sources",
+            KeyKind::Dst => "destinations",
+            KeyKind::SrcDst => "pairs of hosts",
+            KeyKind::FiveTuple => "five-tuples",
+        };
+        let mut phrases = vec![
+            format!("entropy of {flows}: {bits:.3} bits ({low:.3} … {high:.3})"),
+            format!("{normalised:.2} of the most"),
+        ];
+        phrases.extend(truth.map(|truth| {
+            // Of one flow the entropy is 0, from which nothing is so many percent off.
+            let percent = (bits / truth - 1.0) * 100.0;
+            let error = if percent.is_finite() { format!("{percent:+.2} %") } else { format!("{:+.3} bits", bits - truth) };
+            format!("truth {truth:.3} (error {error})")
+        }));
+        phrases.extend(saturated.then(|| FULL.to_owned()));
+        phrases
+    }
+}
+
+impl Serialize for Entropies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let by_key: BTreeMap<_, _> = self.0.iter().map(|entropy| (entropy.sketch.key.name(), entropy)).collect();
+        by_key.serialize(serializer)
+    }
+}
+
+impl Serialize for Entropy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let estimate::Entropy { bits, low, high, normalised, in_integers, saturated } = self.estimate;
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("bits", &bits)?;
+        line.serialize_entry("low", &low)?;
+        line.serialize_entry("high", &high)?;
+        line.serialize_entry("normalised", &normalised)?;
+        line.serialize_entry("in_integers", &in_integers)?;
+        if saturated {
+            line.serialize_entry("saturated", &true)?;
+        }
+        if let Some(truth) = self.truth {
+            line.serialize_entry("truth", &truth)?;
+        }
+        self.sketch.write(&mut line)?;
+        line.end()
+    }
+}

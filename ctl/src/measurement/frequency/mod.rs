@@ -1,0 +1,83 @@
+//! Packets of any flow.
+
+pub mod estimate;
+
+use super::sketched::FULL;
+use super::{Damaged, Measurement, Rank, Reading, Sketched};
+use crate::flow::KeyText;
+use crate::output::{Below, counted, grouped};
+use flowgauge_core::FlowKey;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// Nothing to choose.
+pub type Options = ();
+
+/// Packets of the flows that were asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frequency {
+    /// The sketch that the counts came from.
+    pub sketch: Sketched,
+    /// Flows and their packets.
+    pub flows: Vec<(FlowKey, estimate::Frequency)>,
+    /// Counters of the sketch that are full, so that they count no more.
+    pub full_counters: usize,
+}
+
+impl Measurement for Frequency {
+    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+        let (rows, cells) = (reading.rows, &reading.bank.frequency);
+        Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
+            let Sketched { key, kind, shape, .. } = sketch;
+            let packets =
+                |flow: &FlowKey| estimate::estimate(cells, kind, shape, rows.signature(flow), &rows.tabulation, reading.packets());
+            Frequency { sketch, flows: reading.asked(key, packets), full_counters: cells.full(shape) }
+        }))
+    }
+
+    fn rank(&self) -> Rank {
+        Rank::Asked
+    }
+
+    fn lines(&self, below: &mut Below<'_>) {
+        for (key, packets) in &self.flows {
+            let key = KeyText { kind: self.sketch.key, key };
+            let [low, high] = [packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
+            let mut phrases = vec![format!("{key}: {} ({low} … {high})", counted(packets.value.round() as u64, "packet"))];
+            phrases.extend(packets.saturated.then(|| FULL.to_owned()));
+            below.line(&phrases);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.full_counters > 0
+    }
+}
+
+impl Serialize for Frequency {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flow {
+            flow: String,
+            packets: f64,
+            low: f64,
+            high: f64,
+            confidence: f64,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            saturated: bool,
+        }
+        let kind = self.sketch.key;
+        let flows = self.flows.iter().map(|(key, estimate)| {
+            let estimate::Frequency { value, low, high, confidence, saturated } = *estimate;
+            Flow { flow: KeyText { kind, key }.to_string(), packets: value, low, high, confidence, saturated }
+        });
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("key", kind.name())?;
+        self.sketch.write(&mut line)?;
+        if self.is_full() {
+            line.serialize_entry("full_counters", &self.full_counters)?;
+        }
+        line.serialize_entry("flows", &flows.collect::<Vec<_>>())?;
+        line.end()
+    }
+}

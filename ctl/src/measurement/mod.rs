@@ -1,0 +1,192 @@
+//! What is measured, a folder each: how registers become numbers, and what outputs say of them.
+//!
+//! A new measurement is a folder with a report that is a [`Measurement`], and a line in the list below. Outputs know no measurement by name.
+
+mod headline;
+mod sketched;
+
+pub use cardinality::has_windows;
+pub use headline::Headline;
+pub use sketched::{Rows, Sketched};
+
+use crate::output::Below;
+use crate::record::Kind;
+use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
+use flowgauge_dataplane::{Snapshot, Truth};
+use serde::ser::SerializeMap;
+use std::error::Error;
+
+macro_rules! measurements {
+    ($(#[doc = $about:literal] $module:ident: $report:ident;)*) => {
+        $(pub mod $module;)*
+
+        /// What a record says of each measurement; nothing of those that are off. The order is that of the JSON lines.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Reports {
+            $(#[doc = $about] pub $module: Option<$module::$report>,)*
+        }
+
+        /// How registers become numbers, and what to tell of them.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Options {
+            /// Flows that are asked for; those that are no keys of a measurement's kind are left out there.
+            pub queries: Vec<FlowKey>,
+            $(#[doc = $about] pub $module: $module::Options,)*
+        }
+
+        impl Reports {
+            /// What a reading says.
+            pub(crate) fn of(reading: &Reading<'_>) -> Result<Self, Damaged> {
+                Ok(Reports { $($module: $module::$report::of(reading)?,)* })
+            }
+
+            /// The measurements that are on, by name.
+            pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = (&'static str, &dyn Measurement)> {
+                let all: Vec<(_, Option<&dyn Measurement>)> = vec![$((stringify!($module), self.$module.as_ref().map(|it| it as _)),)*];
+                all.into_iter().filter_map(|(name, report)| Some((name, report?)))
+            }
+
+            /// The columns of all measurements in the CSV.
+            pub(crate) fn cells(&self) -> Vec<Cell> {
+                [$($module::$report::cells(self.$module.as_ref()),)*].concat()
+            }
+
+            /// Writes each report under its name.
+            pub(crate) fn write<M: SerializeMap>(&self, line: &mut M) -> Result<(), M::Error> {
+                $(if let Some(report) = &self.$module {
+                    line.serialize_entry(stringify!($module), report)?;
+                })*
+                Ok(())
+            }
+        }
+    };
+}
+
+measurements! {
+    /// Distinct flows.
+    cardinality: Cardinality;
+    /// How packets are spread over flows.
+    entropy: Entropies;
+    /// Packets of the flows that are asked for.
+    frequency: Frequency;
+    /// Whether the flows that are asked for were seen.
+    membership: Membership;
+    /// The flows with the most packets or bytes.
+    heavy: Heavy;
+    /// What the entropies of sources and destinations say about an attack.
+    alarm: Alarm;
+}
+
+impl Reports {
+    /// The number that has columns of its own in a table.
+    #[must_use]
+    pub fn headline(&self) -> Option<Headline> {
+        self.all().find_map(|(_, report)| report.headline())
+    }
+}
+
+/// Registers that no traffic can leave: the dataplane is broken.
+pub(crate) type Damaged = Box<dyn Error + Send + Sync>;
+
+/// What was counted and how, from which reports are made.
+pub(crate) struct Reading<'a> {
+    /// The record that it is for.
+    pub(crate) kind: Kind,
+    pub(crate) settings: &'a Settings,
+    pub(crate) options: &'a Options,
+    pub(crate) rows: &'a Rows,
+    /// What the window's packets were counted in, or all packets of a total.
+    pub(crate) bank: &'a WideBank,
+    /// How registers are hashed.
+    pub(crate) hash: HashIdentity,
+    pub(crate) truth: Option<Truth>,
+    /// What a window or a read has beside its bank; of a total there is nothing, since it does not add up.
+    pub(crate) snapshot: Option<&'a Snapshot>,
+    /// When counting began, and the time now, in nanoseconds.
+    pub(crate) start_ns: u64,
+    pub(crate) now_ns: u64,
+}
+
+impl Reading<'_> {
+    /// Packets that have a flow.
+    pub(crate) fn packets(&self) -> u64 {
+        self.bank.counters.ipv4.wrapping_add(self.bank.counters.ipv6)
+    }
+
+    /// The flows that are asked for and are keys of this kind, with what is known of each.
+    pub(crate) fn asked<T>(&self, key: KeyKind, known: impl Fn(&FlowKey) -> T) -> Vec<(FlowKey, T)> {
+        let asked = self.options.queries.iter().filter(|query| key.lengths().contains(&query.as_bytes().len()));
+        asked.map(|query| (*query, known(query))).collect()
+    }
+}
+
+/// Where the columns of a measurement stand in the CSV; those of a new one are last, so that the others keep their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Behind the window's number: the columns of the thesis.
+    First,
+    /// Behind the times.
+    Middle,
+    /// Behind the place where packets were counted.
+    Behind,
+    /// Behind all others.
+    Last,
+}
+
+/// A column of the CSV: its place, its name, and what stands in it.
+pub(crate) type Cell = (Place, &'static str, String);
+
+/// Where the lines of a measurement stand below a row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// What nobody may miss.
+    Alarm,
+    /// Numbers of all traffic. Reads have nothing beyond these.
+    Figures,
+    /// The largest flows.
+    Top,
+    /// Flows that were asked for.
+    Asked,
+}
+
+/// The report of a measurement. It is also serialized, as it stands in the JSON lines.
+pub(crate) trait Measurement {
+    /// What a reading says of it; `None` if it is off.
+    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged>
+    where
+        Self: Sized;
+
+    /// Its columns in the CSV, without values if it is off.
+    fn cells(report: Option<&Self>) -> Vec<Cell>
+    where
+        Self: Sized,
+    {
+        let _ = report;
+        Vec::new()
+    }
+
+    /// The number that has columns of its own in the table.
+    fn headline(&self) -> Option<Headline> {
+        None
+    }
+
+    /// Lines of a total, above what was lost; of a part of the places or of all together.
+    fn summary(&self, part: bool, below: &mut Below<'_>) {
+        let _ = (part, below);
+    }
+
+    /// Where its lines stand among those of others.
+    fn rank(&self) -> Rank {
+        Rank::Figures
+    }
+
+    /// Lines below a row of the table.
+    fn lines(&self, below: &mut Below<'_>) {
+        let _ = below;
+    }
+
+    /// Whether counters are full, so that shorter windows would give better numbers.
+    fn is_full(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,76 @@
+//! What the controller publishes: one record a window, a sample or a run.
+
+use crate::measurement::Reports;
+use flowgauge_core::Counters;
+use flowgauge_dataplane::Losses;
+
+/// Which kind of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A closed window.
+    Window,
+    /// A read inside a window.
+    Sample,
+    /// Windows of a trace in which nothing came: one record for all of them.
+    Silence,
+    /// Everything since the start: counters added up, registers united.
+    Total,
+}
+
+impl Kind {
+    /// The name used in outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Window => "window",
+            Kind::Sample => "sample",
+            Kind::Silence => "silence",
+            Kind::Total => "total",
+        }
+    }
+}
+
+/// One window, sample or total.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Which kind.
+    pub kind: Kind,
+    /// Number of the window, from zero.
+    pub window: u64,
+    /// Number of the last window, where the record is of several: a silence, or a window that ended so late that those after it were
+    /// over as well.
+    pub last_window: Option<u64>,
+    /// Start of the window, in nanoseconds.
+    pub start_ns: u64,
+    /// End of the window, in nanoseconds; for a sample the time it was taken.
+    pub end_ns: u64,
+    /// When a sample was scheduled, in nanoseconds.
+    pub at_ns: Option<u64>,
+    /// How long after its scheduled time a sample was taken or a window ended, in nanoseconds.
+    pub late_ns: u64,
+    /// Whether the window has at least its full length and nothing of it was lost; of a total, whether nothing was lost.
+    pub complete: bool,
+    /// The backend's name.
+    pub backend: &'static str,
+    /// Where the packets came from; several with commas between.
+    pub interface: String,
+    /// Which way they crossed it: `ingress`, `egress` or `both`.
+    pub direction: &'static str,
+    /// Whether this is one of several places, whose packets another record counts all together.
+    pub part: bool,
+    /// Whether the innermost network header of tunnels counts, and not the outermost.
+    pub inner: bool,
+    /// Packets and bytes.
+    pub counters: Counters,
+    /// The packet counter before and after the registers were read; equal where samples are atomic.
+    pub packets_before_after: (u64, u64),
+    /// Packets lost in this window before they could be counted, by cause.
+    pub drops: Losses,
+    /// Packets that were read in this window and belong to an earlier one, which was closed: they are in no window. Only captures
+    /// have such.
+    pub late: u64,
+    /// CPU time that the workers used for it, in nanoseconds; unknown of samples, and where the kernel or a switch counts.
+    pub cpu_ns: Option<u64>,
+    /// What each measurement says.
+    pub reports: Reports,
+}
