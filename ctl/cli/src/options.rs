@@ -288,10 +288,6 @@ impl Options {
         settings
     }
 
-    pub(crate) fn slot_ns(&self) -> u64 {
-        self.own.cardinality.slot_ns(self)
-    }
-
     /// How much later than others a packet of a capture may come.
     pub(crate) fn lateness(&self) -> Duration {
         self.lateness.unwrap_or_default().0

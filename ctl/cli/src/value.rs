@@ -1,13 +1,15 @@
 //! Values of options.
 
 use crate::nearest::nearest;
-use flowgauge_core::{FlowKey, HashMode, Precision};
+use flowgauge_core::heavy::{Algorithm, Unit};
+use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
+use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;
 use flowgauge_dataplane::traffic::Profile;
-use flowgauge_dataplane::{Direction, tofino, xdp};
+use flowgauge_dataplane::{Direction, MeasurementKind, tofino, xdp};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -94,12 +96,8 @@ pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     Ok(Cpus(cpus))
 }
 
-pub(crate) fn poll_mode(text: &str) -> Result<PollMode, String> {
-    named(text, &PollMode::ALL, PollMode::name)
-}
-
 /// Finds a value by its name.
-pub(crate) fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
+fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
     let found = all.iter().copied().find(|value| name(*value) == text);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
@@ -108,16 +106,26 @@ pub(crate) fn named<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static
     })
 }
 
-pub(crate) fn hash(text: &str) -> Result<HashMode, String> {
-    named(text, &HashMode::ALL, HashMode::name)
+/// Parsers of values that have names.
+macro_rules! by_name {
+    ($($name:ident: $type:ty),* $(,)?) => {
+        $(pub(crate) fn $name(text: &str) -> Result<$type, String> {
+            named(text, &<$type>::ALL, <$type>::name)
+        })*
+    };
 }
 
-pub(crate) fn format(text: &str) -> Result<Format, String> {
-    named(text, &Format::ALL, Format::name)
-}
-
-pub(crate) fn xdp_mode(text: &str) -> Result<xdp::Mode, String> {
-    named(text, &xdp::Mode::ALL, xdp::Mode::name)
+by_name! {
+    algorithm: Algorithm,
+    estimator: Estimator,
+    format: Format,
+    hash: HashMode,
+    key_kind: KeyKind,
+    measurement: MeasurementKind,
+    poll_mode: PollMode,
+    sketch_kind: SketchKind,
+    unit: Unit,
+    xdp_mode: xdp::Mode,
 }
 
 /// Which way packets cross an interface.

@@ -1,6 +1,6 @@
 //! What is measured, a folder each: how registers become numbers, and what outputs say of them.
 //!
-//! A new measurement is a folder with a report that is a [`Measurement`], and a line in the list below. Outputs know no measurement by name.
+//! A new measurement is a folder with a report that is a `Measurement`, and a line in the list below. Outputs know no measurement by name.
 
 mod headline;
 mod sketched;

@@ -71,6 +71,7 @@ impl Serialize for Record {
     }
 }
 
-fn optional<M: SerializeMap>(line: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
+/// Writes a field that there is a value for.
+pub(crate) fn optional<M: SerializeMap>(line: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
     value.map_or(Ok(()), |value| line.serialize_entry(name, &value))
 }

@@ -12,15 +12,14 @@ pub(crate) use below::Below;
 pub use csv::Csv;
 pub use idle::Idle;
 pub use json::Json;
+pub(crate) use json::optional;
 pub use table::{Look, Table, Times};
 pub use text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
 use crate::record::Record;
 use flowgauge_dataplane::Dataplane;
-use std::fmt;
 use std::io::{self, Write};
-use std::str::FromStr;
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,20 +54,6 @@ impl Format {
             Format::Csv => Box::new(Csv::new(writer)),
             Format::Json => Box::new(Json::new(writer)),
         }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Format::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| format!("no format is named '{name}'"))
     }
 }
 

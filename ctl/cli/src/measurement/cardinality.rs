@@ -19,19 +19,15 @@ pub(crate) struct Own {
     pub(crate) registers: Option<Precision>,
 
     /// How registers become a number: ertl, flajolet (the thesis), mle [default: ertl, or mle with --staggered]
-    #[arg(long, value_name = "NAME", value_parser = estimator, help_heading = "Measurement")]
+    #[arg(long, value_name = "NAME", value_parser = value::estimator, help_heading = "Measurement")]
     estimator: Option<Estimator>,
 }
 
-fn estimator(text: &str) -> Result<Estimator, String> {
-    value::named(text, &Estimator::ALL, Estimator::name)
-}
-
-impl Own {
+impl Options {
     /// Length of a slot of staggered registers: the window of the last `W` takes two rounds of all registers.
-    pub(crate) fn slot_ns(&self, options: &Options) -> u64 {
-        let registers = self.registers.unwrap_or_default().registers() as u128;
-        let window = options.staggered.unwrap_or(Duration::from_secs(1));
+    pub(crate) fn slot_ns(&self) -> u64 {
+        let registers = self.own.cardinality.registers.unwrap_or_default().registers() as u128;
+        let window = self.staggered.unwrap_or(Duration::from_secs(1));
         u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
     }
 }
@@ -48,7 +44,7 @@ impl Measurement for Own {
     fn estimation(&self, options: &Options, estimation: &mut measurement::Options) {
         let usual = if options.staggered.is_some() { Estimator::Mle } else { Estimator::Ertl };
         estimation.cardinality.estimator = self.estimator.unwrap_or(usual);
-        estimation.cardinality.slot_ns = self.slot_ns(options);
+        estimation.cardinality.slot_ns = options.slot_ns();
     }
 
     fn problem(&self, options: &Options) -> Option<&'static str> {

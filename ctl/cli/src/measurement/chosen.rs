@@ -1,7 +1,7 @@
 //! Which measurements are on, and what makes a flow of them.
 
 use super::ALL;
-use crate::value::named;
+use crate::value;
 use flowgauge_core::KeyKind;
 use flowgauge_dataplane::MeasurementKind;
 
@@ -35,10 +35,10 @@ pub(crate) struct Keyed {
 
 pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     let (measurement, keys) = match text.split_once('=') {
-        Some((name, keys)) => (Some(measurement(name)?), keys),
+        Some((name, keys)) => (Some(value::measurement(name.trim())?), keys),
         None => (None, text),
     };
-    let keys = keys.split('+').map(|name| named(name.trim(), &KeyKind::ALL, KeyKind::name)).collect::<Result<Vec<_>, _>>()?;
+    let keys = keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
     let most = ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
     let mut different = keys.clone();
     different.sort_by_key(|key| *key as u8);
@@ -47,8 +47,4 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
         true => Ok(Keyed { measurement, keys }),
         false => Err("entropy can have two different keys, as in entropy=src+dst, everything else has one".to_owned()),
     }
-}
-
-pub(super) fn measurement(name: &str) -> Result<MeasurementKind, String> {
-    named(name.trim(), &MeasurementKind::ALL, MeasurementKind::name)
 }

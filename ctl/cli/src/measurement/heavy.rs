@@ -2,7 +2,7 @@
 
 use super::Measurement;
 use crate::options::{Backend, Options};
-use crate::value::named;
+use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
 use flowgauge_core::heavy::{self, Algorithm, MAX_SLOTS, Unit};
@@ -14,11 +14,11 @@ use flowgauge_dataplane::MeasurementKind;
 pub(crate) struct Own {
     /// How heavy hitters are found: rap, space-saving, d-way-rap, hashpipe, precision [default: rap, in the kernel d-way-rap, on a
     /// switch precision]
-    #[arg(long, value_name = "NAME", value_parser = algorithm, help_heading = "Measurement")]
+    #[arg(long, value_name = "NAME", value_parser = value::algorithm, help_heading = "Measurement")]
     algorithm: Option<Algorithm>,
 
     /// What flows are heavy by: packets, bytes [default: packets]
-    #[arg(long, value_name = "UNIT", value_parser = unit, help_heading = "Measurement")]
+    #[arg(long, value_name = "UNIT", value_parser = value::unit, help_heading = "Measurement")]
     by: Option<Unit>,
 
     /// Slots for heavy hitters, a power of two from 16 to 4096 [default: 1024]
@@ -29,14 +29,6 @@ pub(crate) struct Own {
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     top: Option<usize>,
 
-}
-
-fn algorithm(text: &str) -> Result<Algorithm, String> {
-    named(text, &Algorithm::ALL, Algorithm::name)
-}
-
-fn unit(text: &str) -> Result<Unit, String> {
-    named(text, &Unit::ALL, Unit::name)
 }
 
 /// Slots of the table, as a power of two.

@@ -1,6 +1,6 @@
 //! The options of measurements, a file each.
 //!
-//! A new measurement is a file with options that are a [`Measurement`], and its name in the list below.
+//! A new measurement is a file with options that are a `Measurement`, and its name in the list below.
 
 pub(crate) mod chosen;
 pub(crate) mod sketch;

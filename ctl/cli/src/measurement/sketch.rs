@@ -1,8 +1,8 @@
 //! Sketches of rows and columns, which several measurements count in.
 
-use super::{ALL, chosen};
+use super::ALL;
 use crate::options::Options;
-use crate::value::{named, rows_and_columns};
+use crate::value::{self, rows_and_columns};
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{MAX_CELLS, Settings};
 use flowgauge_core::{Grid, KeyKind, SketchKind};
@@ -19,7 +19,7 @@ pub(crate) struct SketchSpec {
 pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
     let wanted = || "say for example entropy=count-sketch:4x1024 or frequency=count-min".to_owned();
     let (name, sketch) = text.split_once('=').ok_or_else(wanted)?;
-    let measurement = chosen::measurement(name)?;
+    let measurement = value::measurement(name.trim())?;
     let mut sketched = ALL.iter().filter(|about| about.sketch.is_some()).map(|about| about.kind);
     if !sketched.clone().any(|kind| kind == measurement) {
         let names = sketched.by_ref().map(MeasurementKind::name).collect::<Vec<_>>().join(" and ");
@@ -30,7 +30,7 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
         None if sketch.starts_with(|first: char| first.is_ascii_digit()) => (None, Some(sketch)),
         None => (Some(sketch), None),
     };
-    let kind = kind.map(|kind| named(kind, &SketchKind::ALL, SketchKind::name)).transpose()?;
+    let kind = kind.map(value::sketch_kind).transpose()?;
     let shape = shape.map(|shape| {
         let most = MAX_CELLS;
         let shape = rows_and_columns(shape).and_then(|(rows, columns)| Grid::of_counters(rows, columns));

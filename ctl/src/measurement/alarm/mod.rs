@@ -3,7 +3,7 @@
 pub mod judge;
 
 use super::{Cell, Damaged, Measurement, Place, Rank, Reading};
-use crate::output::{Below, counted};
+use crate::output::{Below, counted, optional};
 use crate::record::Record;
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
@@ -104,7 +104,7 @@ impl Watch {
 }
 
 impl Measurement for Alarm {
-    /// A window alone says nothing: [`Watch`] compares it with those before.
+    /// A window alone says nothing: `Watch` compares it with those before.
     fn of(_: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         Ok(None)
     }
@@ -129,24 +129,23 @@ impl Measurement for Alarm {
 impl Serialize for Alarm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Line {
+        struct Usually {
             mean: f64,
             deviation: f64,
         }
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("raised", &self.raised())?;
         line.serialize_entry("judged", &self.verdict.judged())?;
-        match self.verdict {
-            Verdict::TooFewPackets => line.serialize_entry("reason", "too few packets")?,
-            Verdict::Learning => line.serialize_entry("reason", "learning")?,
-            Verdict::Quiet | Verdict::Raised => {}
-        }
+        let reason = match self.verdict {
+            Verdict::TooFewPackets => Some("too few packets"),
+            Verdict::Learning => Some("learning"),
+            Verdict::Quiet | Verdict::Raised => None,
+        };
+        optional(&mut line, "reason", reason)?;
         line.serialize_entry("least_packets", &self.least)?;
-        if let Some(usual) = self.usual {
-            let lines = usual.map(|usual| Line { mean: usual.mean, deviation: usual.deviation });
-            let usual: BTreeMap<_, _> = [KeyKind::Src, KeyKind::Dst].map(KeyKind::name).into_iter().zip(lines).collect();
-            line.serialize_entry("usual", &usual)?;
-        }
+        let usual = |of: Usual| Usually { mean: of.mean, deviation: of.deviation };
+        let usual = self.usual.map(|[src, dst]| BTreeMap::from([(KeyKind::Src.name(), usual(src)), (KeyKind::Dst.name(), usual(dst))]));
+        optional(&mut line, "usual", usual)?;
         line.end()
     }
 }

@@ -3,7 +3,7 @@
 pub mod estimate;
 
 use super::{Cell, Damaged, Headline, Measurement, Place, Reading, sketched};
-use crate::output::{Below, counted, grouped};
+use crate::output::{Below, counted, grouped, optional};
 use crate::record::Kind;
 use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
 use flowgauge_core::cardinality::Mode;
@@ -165,9 +165,7 @@ impl Serialize for Cardinality {
         line.serialize_entry("low", &self.estimate.low)?;
         line.serialize_entry("high", &self.estimate.high)?;
         line.serialize_entry("estimator", self.estimator)?;
-        if let Some(truth) = self.truth {
-            line.serialize_entry("truth", &truth)?;
-        }
+        optional(&mut line, "truth", self.truth)?;
         line.serialize_entry("hash", &sketched::Hash(&self.hash))?;
         line.serialize_entry("registers", &self.levels.len())?;
         line.end()

@@ -4,7 +4,7 @@ pub mod estimate;
 
 use super::sketched::FULL;
 use super::{Cell, Damaged, Measurement, Place, Reading, Sketched};
-use crate::output::Below;
+use crate::output::{Below, optional};
 use flowgauge_core::{ENTROPIES, KeyKind};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -111,12 +111,8 @@ impl Serialize for Entropy {
         line.serialize_entry("high", &high)?;
         line.serialize_entry("normalised", &normalised)?;
         line.serialize_entry("in_integers", &in_integers)?;
-        if saturated {
-            line.serialize_entry("saturated", &true)?;
-        }
-        if let Some(truth) = self.truth {
-            line.serialize_entry("truth", &truth)?;
-        }
+        optional(&mut line, "saturated", saturated.then_some(true))?;
+        optional(&mut line, "truth", self.truth)?;
         self.sketch.write(&mut line)?;
         line.end()
     }

@@ -5,7 +5,7 @@ pub mod estimate;
 use super::sketched::FULL;
 use super::{Damaged, Measurement, Rank, Reading, Sketched};
 use crate::flow::KeyText;
-use crate::output::{Below, counted, grouped};
+use crate::output::{Below, counted, grouped, optional};
 use flowgauge_core::FlowKey;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -74,9 +74,7 @@ impl Serialize for Frequency {
         let mut line = serializer.serialize_map(None)?;
         line.serialize_entry("key", kind.name())?;
         self.sketch.write(&mut line)?;
-        if self.is_full() {
-            line.serialize_entry("full_counters", &self.full_counters)?;
-        }
+        optional(&mut line, "full_counters", self.is_full().then_some(self.full_counters))?;
         line.serialize_entry("flows", &flows.collect::<Vec<_>>())?;
         line.end()
     }

@@ -1,22 +1,6 @@
 //! Whether a flow was seen, from a Bloom filter.
 
-use flowgauge_core::Grid;
-use flowgauge_core::{Membership as Filter, Tabulation};
-
-/// What a filter says of a flow.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Membership {
-    /// Whether it was seen. A flow that was always is.
-    pub contains: bool,
-    /// How probable it is that a flow that was not seen is said to have been.
-    pub false_positive: f64,
-}
-
-/// Whether the flow with this CRC was seen.
-#[must_use]
-pub fn estimate(filter: &Filter, shape: Grid, crc: u32, tabulation: &Tabulation) -> Membership {
-    Membership { contains: filter.contains(shape, crc, tabulation), false_positive: false_positive(filter, shape) }
-}
+use flowgauge_core::{Grid, Membership as Filter};
 
 /// How probable it is that a flow that was not seen finds all its bits set: one in every row.
 #[must_use]
@@ -29,6 +13,7 @@ pub fn false_positive(filter: &Filter, shape: Grid) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flowgauge_core::Tabulation;
     use flowgauge_core::hash::crc32;
 
     #[test]
@@ -48,10 +33,10 @@ mod tests {
             let tabulation = Box::new(Tabulation::from_seed(1));
             let mut filter = Box::new(Filter::new());
             (0..flows).for_each(|flow| filter.update(shape, crc32(&flow.to_be_bytes()), &tabulation));
-            let asked = |flow: u32| estimate(&filter, shape, crc32(&flow.to_be_bytes()), &tabulation);
-            assert!((0..flows).all(|flow| asked(flow).contains));
-            let wrong = (flows..flows + ASKED).filter(|&flow| asked(flow).contains).count() as f64;
-            let expected = f64::from(ASKED) * asked(0).false_positive;
+            let seen = |flow: u32| filter.contains(shape, crc32(&flow.to_be_bytes()), &tabulation);
+            assert!((0..flows).all(seen));
+            let wrong = (flows..flows + ASKED).filter(|&flow| seen(flow)).count() as f64;
+            let expected = f64::from(ASKED) * false_positive(&filter, shape);
             assert!((wrong - expected).abs() < 5.0 * expected.sqrt() + 5.0, "{rows} x {bits}: {wrong}, {expected} expected");
         }
     }

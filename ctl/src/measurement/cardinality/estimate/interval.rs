@@ -1,7 +1,5 @@
 //! Estimates with their 95 % intervals.
 
-use serde::{Deserialize, Serialize};
-
 use super::histogram::Histogram;
 use super::model::{information, weight};
 
@@ -13,7 +11,7 @@ pub const CEILING: f64 = 18_446_744_073_709_551_616.0;
 pub(super) const Z95: f64 = 1.959_963_984_540_054;
 
 /// A number of distinct flows with its 95 % interval; `0 <= low <= value <= high <=` [`CEILING`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Flows, estimated.
     pub value: f64,

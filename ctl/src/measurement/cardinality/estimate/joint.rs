@@ -7,15 +7,13 @@
 
 mod cells;
 
-use serde::{Deserialize, Serialize};
-
 use self::cells::{Cells, Matrix, PairCounts, Rates};
 use super::interval::{CEILING, Z95, around};
 use super::mle::maximum_likelihood;
 use super::{Estimate, EstimateError, Histogram};
 
 /// Flows in two sketches, each number with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
     /// Flows only in the first sketch.
     pub only_a: Estimate,

@@ -21,9 +21,6 @@ mod staggered;
 mod tests;
 
 use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 
 pub use flajolet::flajolet_large_range;
 pub use histogram::Histogram;
@@ -32,8 +29,7 @@ pub use joint::{Joint, joint};
 pub use staggered::{StaggeredEstimator, staggered};
 
 /// How a number of distinct flows is estimated from the levels of a sketch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Estimator {
     /// Ertl's improved raw estimator (2017, section 3.4, algorithm 6): one formula for every
     /// cardinality, no bias to speak of.
@@ -65,31 +61,6 @@ impl Estimator {
 impl fmt::Display for Estimator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl FromStr for Estimator {
-    type Err = UnknownEstimator;
-
-    fn from_str(name: &str) -> Result<Self, UnknownEstimator> {
-        Self::ALL
-            .into_iter()
-            .find(|estimator| estimator.name() == name)
-            .ok_or_else(|| UnknownEstimator::new(name, &Self::ALL.map(Self::name)))
-    }
-}
-
-/// A name that is no estimator's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no estimator is named {name:?}; the names are {known}")]
-pub struct UnknownEstimator {
-    name: String,
-    known: String,
-}
-
-impl UnknownEstimator {
-    fn new(name: &str, known: &[&str]) -> Self {
-        Self { name: name.to_owned(), known: known.join(", ") }
     }
 }
 

@@ -4,17 +4,12 @@
 //! of age i slots has seen the last i slots, an exposure of e = 2 i / m windows, so under the Poisson
 //! model its rate is (n / m) e with n flows a window.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 use super::flajolet::alpha;
 use super::histogram::{check, last_level, precision};
 use super::interval::{CEILING, around};
 use super::mle::lower_bound;
 use super::model::{Moments, match_mean, moments, weight};
-use super::{Estimate, EstimateError, UnknownEstimator};
+use super::{Estimate, EstimateError};
 
 /// Share of the ages that the harmonic estimator discards: the young registers' levels are too low
 /// for its asymptotic constant.
@@ -23,8 +18,7 @@ const DISCARDED: f64 = 0.125;
 const MAX_STEPS: u32 = 60;
 
 /// How a number of flows a window is estimated from registers of different ages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StaggeredEstimator {
     /// The most likely n, every register at its own exposure: usable from the first flow on.
     #[default]
@@ -46,23 +40,6 @@ impl StaggeredEstimator {
             Self::Mle => "mle",
             Self::Harmonic => "harmonic",
         }
-    }
-}
-
-impl fmt::Display for StaggeredEstimator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for StaggeredEstimator {
-    type Err = UnknownEstimator;
-
-    fn from_str(name: &str) -> Result<Self, UnknownEstimator> {
-        Self::ALL
-            .into_iter()
-            .find(|estimator| estimator.name() == name)
-            .ok_or_else(|| UnknownEstimator::new(name, &Self::ALL.map(Self::name)))
     }
 }
 

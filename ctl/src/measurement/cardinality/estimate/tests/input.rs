@@ -75,20 +75,10 @@ fn harmonic_needs_a_register_older_than_an_eighth() {
 }
 
 #[test]
-fn names_read_back() {
-    for estimator in Estimator::ALL {
-        assert_eq!(estimator.to_string().parse(), Ok(estimator));
-        let json = serde_json::to_string(&estimator).unwrap();
-        assert_eq!(json, format!("\"{estimator}\""));
-    }
-    for estimator in StaggeredEstimator::ALL {
-        assert_eq!(estimator.to_string().parse(), Ok(estimator));
-    }
+fn names_are_those_of_the_options() {
     assert_eq!(Estimator::ALL.map(Estimator::name), ["ertl", "flajolet", "mle"]);
     assert_eq!(Estimator::default(), Estimator::Ertl);
     assert_eq!(StaggeredEstimator::default(), StaggeredEstimator::Mle);
-    let error = "hll++".parse::<Estimator>().unwrap_err();
-    assert_eq!(error.to_string(), "no estimator is named \"hll++\"; the names are ertl, flajolet, mle");
 }
 
 #[test]

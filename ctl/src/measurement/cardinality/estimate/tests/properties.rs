@@ -48,7 +48,7 @@ proptest! {
         let occupied = levels.iter().filter(|&&level| level > 0).count() as f64;
         for estimator in Estimator::ALL {
             let estimate = estimate(&levels, estimator).unwrap();
-            prop_assert!(is_ordered(estimate), "{estimator}: {estimate:?}");
+            prop_assert!(is_ordered(estimate), "{estimator:?}: {estimate:?}");
             prop_assert!(estimate.low >= occupied, "{estimator}: {estimate:?}");
         }
     }
@@ -105,7 +105,7 @@ proptest! {
         let ages: Vec<f64> = slots.map(|i| youngest + i * (m - youngest) / m).collect();
         for estimator in StaggeredEstimator::ALL {
             let estimate = staggered(&levels, &ages, estimator).unwrap();
-            prop_assert!(is_ordered(estimate), "{estimator}: {estimate:?}");
+            prop_assert!(is_ordered(estimate), "{estimator:?}: {estimate:?}");
         }
     }
 }
