@@ -1,4 +1,6 @@
-//! What tests of all crates have in common: how they skip what a machine lacks, and networks of their own.
+//! What tests of all crates have in common: how they skip what a machine lacks, networks of their own, and what chance allows.
+
+pub mod chance;
 
 use std::fmt::Display;
 use std::fs::File;

@@ -1,4 +1,17 @@
 use super::*;
+use flowgauge_testing::chance::DEVIATIONS;
+
+/// Standard deviations of one run's share, of 16 runs with seeds 1 to 16.
+fn deviations(algorithm: Algorithm) -> [f64; ALPHAS.len()] {
+    match algorithm {
+        Algorithm::Off => [0.0; 3],
+        Algorithm::Rap => [0.0071, 0.0102, 0.0068],
+        Algorithm::SpaceSaving => [0.0224, 0.0198, 0.0217],
+        Algorithm::DWayRap => [0.0176, 0.0224, 0.0189],
+        Algorithm::HashPipe => [0.0196, 0.0200, 0.0176],
+        Algorithm::Precision => [0.0174, 0.0194, 0.0226],
+    }
+}
 
 #[test]
 fn shares_are_the_known_ones() {
@@ -7,10 +20,9 @@ fn shares_are_the_known_ones() {
     let Ok(held) = parallel::run(&jobs, 2, |_| 1, &|_, _| {}, |zipf| Ok::<_, Infallible>(zipf.run()));
     let findings = Findings { seeds: SEEDS, zipf: jobs.into_iter().zip(held).collect(), skewed: Vec::new() };
     for algorithm in Algorithm::ALL {
-        for (alpha, known) in ALPHAS.into_iter().zip(known::share(algorithm)) {
+        for ((alpha, known), deviation) in ALPHAS.into_iter().zip(known::share(algorithm)).zip(deviations(algorithm)) {
             let spread = findings.share(alpha, algorithm).unwrap();
-            // The known figure, taken for one of one run and printed to 0.01, against the mean of ours; 256 flows leave no smaller deviation than about 0.01.
-            let deviation = spread.deviation.max(0.012);
+            // The known figure, taken for one of one run and printed to 0.01, against the mean of ours.
             let allowed = 3.0 * deviation * (1.0 + 1.0 / SEEDS as f64).sqrt() + 0.005;
             let difference = (spread.mean - known).abs();
             assert!(difference <= allowed, "{} {alpha}: {:.3}, known {known} ±{allowed:.3}", algorithm.name(), spread.mean);
@@ -25,11 +37,12 @@ fn rap_stores_nearly_all_heavy_flows_and_space_saving_their_share_of_the_packets
     for heavy_share in HEAVY_SHARES {
         for size_log2 in SIZES {
             let rap = findings.heavy_held(heavy_share, Algorithm::Rap, size_log2);
+            // What is promised. Of ten runs the least was 0.86, in the smallest table, with a deviation of 0.02.
             assert!(rap.len() == 3 && rap.iter().all(|share| *share > 0.8), "{heavy_share} {size_log2}: {rap:?}");
             // What a table of k slots has by chance deviates by sqrt(p (1 - p) / k).
             let chance = (heavy_share * (1.0 - heavy_share) / f64::from(1_u32 << size_log2)).sqrt();
             for share in findings.heavy_held(heavy_share, Algorithm::SpaceSaving, size_log2) {
-                assert!((share - heavy_share).abs() < 5.0 * chance, "{heavy_share} {size_log2}: {share}");
+                assert!((share - heavy_share).abs() <= DEVIATIONS * chance, "{heavy_share} {size_log2}: {share}");
             }
         }
     }

@@ -146,3 +146,12 @@ fn a_cores_state_is_under_two_mebibytes_and_has_no_padding() {
     assert_eq!(size_of::<flowgauge_core::State>(), 2 * bank + size_of::<Staggered>());
     assert!(size_of::<flowgauge_core::State>() <= 2 << 20);
 }
+
+#[test]
+fn the_specification_tells_what_cores_take() {
+    let core = size_of::<flowgauge_core::State>() as f64 / f64::from(1 << 20);
+    let shared = size_of::<flowgauge_core::Shared>() as f64 / 1024.0;
+    let told = format!("staggered registers; {core:.1} MiB. What cores share are {shared:.0} KiB more");
+    let specification = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../SPECIFICATION.md")).unwrap();
+    assert!(specification.contains(&told), "SPECIFICATION.md does not say '{told}'");
+}

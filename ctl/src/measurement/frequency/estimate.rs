@@ -116,12 +116,12 @@ mod tests {
 
     /// Share of the flows that the interval holds, over some seeds.
     fn coverage(kind: SketchKind, shape: Grid, mut check: impl FnMut(&Frequency, f64)) -> f64 {
-        let (mut held, mut all) = (0, 0);
+        let (mut held, mut all, sent) = (0, 0, all_packets());
         for seed in 1..=3 {
             let tabulation = Box::new(Tabulation::from_seed(seed));
             let sketch = filled(kind, shape, &tabulation);
             for (crc, packets) in flows() {
-                let estimate = estimate(&sketch, kind, shape, crc, &tabulation, all_packets());
+                let estimate = estimate(&sketch, kind, shape, crc, &tabulation, sent);
                 assert!(0.0 <= estimate.low && estimate.low <= estimate.value && estimate.value <= estimate.high);
                 check(&estimate, f64::from(packets));
                 held += u32::from((estimate.low..=estimate.high).contains(&f64::from(packets)));

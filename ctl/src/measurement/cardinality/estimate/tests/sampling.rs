@@ -1,5 +1,7 @@
 //! Sketches of random flows, from seeds.
 
+use flowgauge_testing::chance::{binomial, of_mean};
+
 /// Steele, Lea and Flood's SplitMix64: fast enough to add flows one by one.
 pub(super) struct Source(u64);
 
@@ -74,10 +76,24 @@ pub(super) struct Summary {
     pub(super) bias: f64,
     /// Root mean square error, relative to the truth.
     pub(super) rmse: f64,
-    /// Share of the intervals that hold the truth.
-    pub(super) coverage: f64,
+    /// Intervals that hold the truth.
+    pub(super) held: u64,
+    /// Of so many.
+    pub(super) trials: u64,
     /// Mean half width of the intervals, relative to the truth.
     pub(super) half_width: f64,
+}
+
+impl Summary {
+    /// Whether intervals of 95 % hold the truth as often as they say, for all that chance allows.
+    pub(super) fn is_honest(&self) -> bool {
+        self.held >= *binomial(self.trials, 0.95).start()
+    }
+
+    /// The largest mean error of an estimator without bias: what chance makes of so many trials.
+    pub(super) fn chance(&self) -> f64 {
+        of_mean(self.rmse, self.trials)
+    }
 }
 
 /// Summarises `(value, low, high)` of repeated trials.
@@ -86,7 +102,8 @@ pub(super) fn summarise(truth: f64, trials: &[(f64, f64, f64)]) -> Summary {
     Summary {
         bias: mean(&|t| t.0 / truth - 1.0),
         rmse: mean(&|t| (t.0 / truth - 1.0).powi(2)).sqrt(),
-        coverage: mean(&|t| f64::from(u8::from(t.1 <= truth && truth <= t.2))),
+        held: trials.iter().filter(|t| t.1 <= truth && truth <= t.2).count() as u64,
+        trials: trials.len() as u64,
         half_width: mean(&|t| 0.5 * (t.2 - t.1) / truth),
     }
 }

@@ -19,8 +19,8 @@ fn simulate(flows: f64, p: u8, estimator: StaggeredEstimator, trials: u64) -> Su
 fn likelihood_is_unbiased_and_honest_from_a_hundred_flows() {
     for (flows, trials) in [(100.0, 2000), (1000.0, 500), (20_000.0, 300), (1e6, 300)] {
         let summary = simulate(flows, 11, StaggeredEstimator::Mle, trials);
-        assert!(summary.bias.abs() < 0.01, "{flows}: {summary:?}");
-        assert!(summary.coverage >= 0.92, "{flows}: {summary:?}");
+        assert!(summary.bias.abs() <= summary.chance(), "{flows}: {summary:?}");
+        assert!(summary.is_honest(), "{flows}: {summary:?}");
         let widest = 1.2 * 1.96 * summary.rmse;
         assert!(summary.half_width <= widest, "{flows}: {summary:?}");
     }
@@ -31,32 +31,29 @@ fn likelihood_intervals_hold_a_handful_of_flows() {
     for flows in [1.0, 3.0, 10.0, 30.0] {
         for p in [4, 11] {
             let summary = simulate(flows, p, StaggeredEstimator::Mle, 400);
-            assert!(summary.coverage >= 0.92, "{flows} {p}: {summary:?}");
+            assert!(summary.is_honest(), "{flows} {p}: {summary:?}");
         }
     }
 }
 
 #[test]
-fn harmonic_has_the_bias_of_the_specification() {
-    for (flows, specified, mean) in [(20_000.0, 0.012, 0.001), (100_000.0, 0.004, 0.0)] {
+fn harmonic_has_no_bias_at_many_flows() {
+    for flows in [20_000.0, 100_000.0] {
         let summary = simulate(flows, 11, StaggeredEstimator::Harmonic, 300);
-        assert!((summary.bias - specified).abs() < 0.015, "{flows}: {summary:?}");
-        // The standard error of this mean is 0.14 %.
-        assert!((summary.bias - mean).abs() < 0.005, "{flows}: {summary:?}");
-        assert!(summary.coverage >= 0.92, "{flows}: {summary:?}");
+        assert!(summary.bias.abs() <= summary.chance(), "{flows}: {summary:?}");
+        assert!(summary.is_honest(), "{flows}: {summary:?}");
         assert!(summary.half_width <= 1.2 * 1.96 * summary.rmse, "{summary:?}");
     }
     let summary = simulate(1e7, 11, StaggeredEstimator::Harmonic, 200);
-    assert!(summary.coverage >= 0.92, "{summary:?}");
+    assert!(summary.is_honest(), "{summary:?}");
 }
 
 #[test]
 fn likelihood_is_better_than_the_harmonic_mean_at_few_flows() {
     let harmonic = simulate(1000.0, 11, StaggeredEstimator::Harmonic, 100);
     let likelihood = simulate(1000.0, 11, StaggeredEstimator::Mle, 100);
-    assert!(harmonic.bias > 0.8, "{harmonic:?}");
-    assert!(harmonic.coverage >= 0.9, "{harmonic:?}");
-    assert!(likelihood.rmse < 0.05, "{likelihood:?}");
+    assert!(harmonic.is_honest(), "{harmonic:?}");
+    assert!(likelihood.rmse < 0.1 * harmonic.rmse, "{likelihood:?} {harmonic:?}");
 }
 
 #[test]
