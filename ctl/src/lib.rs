@@ -2,6 +2,7 @@
 //!
 //! - [`clock`]: live time, or a capture's own;
 //! - [`schedule`]: Poisson reads and drift-free rotations;
+//! - [`counter`]: distinct flows in a program of one's own;
 //! - [`controller`]: runs a dataplane by a schedule on a clock;
 //! - [`measurement`]: one folder a measurement: from registers to numbers with intervals, and what is told of them;
 //! - [`flow`]: flow keys as text;
@@ -10,6 +11,7 @@
 
 pub mod clock;
 pub mod controller;
+pub mod counter;
 pub mod flow;
 pub mod measurement;
 pub mod output;
@@ -19,5 +21,7 @@ mod unopened;
 
 pub use clock::{Clock, Woken};
 pub use controller::{ControlError, Controller, Summary};
+pub use counter::Counter;
+pub use flowgauge_core::KeyKind;
 pub use record::Record;
 pub use schedule::Schedule;

@@ -1,6 +1,7 @@
 //! How many registers hold each level.
 
 use super::EstimateError;
+use flowgauge_core::{Cardinality, Precision};
 
 const MIN_PRECISION: u32 = 4;
 const MAX_PRECISION: u32 = 16;
@@ -36,6 +37,16 @@ impl Histogram {
         if levels.iter().fold(0, |highest, &level| highest.max(level)) > max {
             check(levels, max)?;
         }
+        Ok(Self::counted(levels, precision))
+    }
+
+    /// Counts the levels of registers that hashes have raised, and which are therefore in order.
+    #[must_use]
+    pub fn of(registers: &Cardinality, precision: Precision) -> Self {
+        Self::counted(registers.levels(precision), precision.bits() as u8)
+    }
+
+    fn counted(levels: &[u8], precision: u8) -> Self {
         let mut lanes = [[0_u32; SLOTS]; LANES];
         // m is a multiple of 16, so no register is left over.
         for chunk in levels.as_chunks::<LANES>().0 {
@@ -44,7 +55,7 @@ impl Histogram {
             }
         }
         let counts = std::array::from_fn(|level| lanes.iter().map(|lane| lane[level]).sum());
-        Ok(Self { counts, precision })
+        Self { counts, precision }
     }
 
     /// Registers, m = 2^p in 16..=65536.
