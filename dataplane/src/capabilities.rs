@@ -34,7 +34,6 @@ impl Direction {
 
 /// What a dataplane can do; the controller asks before it configures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Capabilities {
     /// The backend's name in options and outputs.
     pub backend: &'static str,
@@ -66,8 +65,6 @@ pub struct Capabilities {
     pub atomic_snapshots: bool,
     /// Whether staggered registers (no windows) are offered.
     pub staggered: bool,
-    /// Step of the clock that timestamps packets, in nanoseconds.
-    pub clock_resolution_ns: u64,
     /// Cores that count in parallel.
     pub workers: usize,
 }
@@ -75,7 +72,9 @@ pub struct Capabilities {
 impl Capabilities {
     /// What every backend can do that runs `dataplane/core` on each of `workers` cores, with nothing left out: what it cannot, it
     /// takes away.
-    pub(crate) fn of_core(backend: &'static str, interface: String, workers: usize) -> Self {
+    #[must_use]
+    pub fn of_core(backend: &'static str, interface: impl Into<String>, workers: usize) -> Self {
+        let interface = interface.into();
         Capabilities {
             backend,
             places: vec![Place::ingress(&interface)],
@@ -92,7 +91,6 @@ impl Capabilities {
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,
-            clock_resolution_ns: 1,
             workers,
         }
     }

@@ -109,6 +109,14 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// A thread that cannot be started.
+    #[error("cannot start a thread for {target}: {source}; are there too many (`ulimit -u`, the control group's pids.max)?")]
+    Thread {
+        /// What was to run on it.
+        target: String,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A port description that makes no sense.
     #[error("port '{port}': {problem}")]
     Port {

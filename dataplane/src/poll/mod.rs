@@ -278,11 +278,9 @@ impl Dataplane for Poll {
                 cpu.into_iter().for_each(cpu::pin);
                 body(tabulation);
             };
-            let worker = named.spawn(run).map_err(|source| Error::File {
-                operation: "start a worker thread for",
-                path: self.capabilities.interface.clone().into(),
-                source,
-            })?;
+            let worker = named
+                .spawn(run)
+                .map_err(|source| Error::Thread { target: format!("worker {index} of {}", self.capabilities.interface), source })?;
             self.gate.join(worker.thread().clone());
             self.workers.push(worker);
         }

@@ -105,7 +105,6 @@ impl Program {
             banks: BANKS,
             atomic_snapshots: false,
             staggered: false,
-            clock_resolution_ns: 1,
             workers: 1,
         }
     }
