@@ -146,7 +146,7 @@ impl<P: Port> Worker<P> {
                 active.record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
             } else {
                 // Of the settings as they were: a reference to the constants would have them in memory, for every packet.
-                record_unlikely(&mut active, settings, tabulation, sharing, frame);
+                record_unlikely(&mut active, settings, tabulation, sharing, frame.bytes, frame.wire_length, frame.link);
             }
         })
     }
@@ -179,11 +179,20 @@ impl<P: Port> Worker<P> {
     }
 }
 
+/// A frame by its parts: whole, it would be in memory, whatever its link.
 #[cold]
 #[inline(never)]
-fn record_unlikely(active: &mut Active<'_>, settings: Settings, tabulation: &Tabulation, sharing: Sharing, frame: Frame<'_>) {
+fn record_unlikely(
+    active: &mut Active<'_>,
+    settings: Settings,
+    tabulation: &Tabulation,
+    sharing: Sharing,
+    bytes: &[u8],
+    wire_length: u32,
+    link: Link,
+) {
     let context = Context::new(settings, tabulation, sharing);
-    active.record(&context, frame.link, frame.bytes, Arrival::new(frame.wire_length, 0));
+    active.record(&context, link, bytes, Arrival::new(wire_length, 0));
 }
 
 const KEYS: usize = 1024;

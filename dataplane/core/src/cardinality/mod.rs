@@ -154,8 +154,15 @@ impl Cardinality {
         if precision == Precision::DEFAULT {
             self.raise(hash, Precision::DEFAULT);
         } else {
-            self.raise(hash, precision);
+            self.raise_any(hash, precision);
         }
+    }
+
+    /// Away from the code of the usual precision, which the compiler would mix with this.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
+    fn raise_any(&mut self, hash: u32, precision: Precision) {
+        self.raise(hash, precision);
     }
 
     #[inline(always)]

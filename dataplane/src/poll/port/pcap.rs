@@ -464,10 +464,11 @@ impl Port for PcapPort {
                 Outcome::Ended => Received::Ended,
             };
         }
-        let mut last = None;
+        // The latest timestamp and one more; nothing if zero: an option would take three times the instructions for each packet.
+        let mut after_last = 0_u64;
         let mut unsupported = BTreeMap::new();
         let mut count = |record: &Record, bytes: &[u8]| {
-            last = last.max(Some(record.timestamp));
+            after_last = after_last.max(record.timestamp.saturating_add(1));
             let (link, bytes) = match record.link {
                 Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
                 link => (link, bytes),
@@ -478,7 +479,7 @@ impl Port for PcapPort {
             each_packet(&released, &mut count);
         }
         reader.packets_in(passed, count);
-        busy.last = last;
+        busy.last = after_last.checked_sub(1);
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
