@@ -431,14 +431,14 @@ fn interfaces() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The README shows what it says of two CPUs.
+/// The documentation shows what it says of two CPUs.
 #[test]
-fn the_readme_tells_what_maps_take() {
-    let machine = Machine::new("doctor-readme").with("sys/devices/system/cpu/possible", "0-1\n");
+fn the_documentation_tells_what_maps_take() {
+    let machine = Machine::new("doctor-documentation").with("sys/devices/system/cpu/possible", "0-1\n");
     let check = find(&report(&machine.doctor("--format json")), "memory");
     let (taken, _) = text(&check, "found").split_once(',').unwrap();
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
-    assert!(readme.contains(taken), "README.md does not say '{taken}'");
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/doctor.md")).unwrap();
+    assert!(page.contains(taken), "docs/doctor.md does not say '{taken}'");
 }
 
 #[test]
