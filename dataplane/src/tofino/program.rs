@@ -3,7 +3,7 @@
 use super::array::{self, Array};
 use super::failure::Failure;
 use super::measurement::{self, ROWS};
-use super::table::Content;
+use super::table::{Content, Filling, MatchTable};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::tables::Tables;
@@ -93,19 +93,17 @@ impl Program {
 
     /// What the match tables must hold to measure what is wanted.
     pub(super) fn contents(&self, wanted: &Settings, tables: &Tables, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
-        let contents = measurement::tables(wanted).into_iter().map(|table| table.content(self, tables));
-        let mut contents = contents.collect::<Result<Vec<_>, _>>()?;
+        let mut wanted = measurement::tables(wanted);
         if !forward.is_empty() {
+            let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
+            let port = |port: u32| names::bytes(port, names::PORT_BITS);
             let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
-            let table = self.table(names::FORWARD)?;
-            let entries = ways.map(|(from, to)| {
-                let key = (names::FORWARD_KEY, Match::Exact(names::bytes(from, names::PORT_BITS)));
-                entry(table, [key], names::SEND, &[(names::SEND_PARAMETER, names::bytes(to, names::PORT_BITS))])
-            });
-            let entries = entries.collect::<Result<_, _>>()?;
-            contents.push(Content { table: names::FORWARD.to_owned(), entries, default: None });
+            let entries: Vec<_> = ways.map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)])).collect();
+            let (keys, parameters) = (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
+            let filling = move |_: &Tables| Filling { entries: entries.clone(), default: None };
+            wanted.push(MatchTable::new(names::FORWARD.to_owned(), keys, names::SEND, parameters, filling));
         }
-        Ok(contents)
+        wanted.iter().map(|table| table.content(self, tables)).collect()
     }
 
     /// The update that makes a bank the one that counts.
@@ -270,19 +268,6 @@ fn check(schema: &Schema) -> Result<(), Failure> {
         return Err(array::wrong(&frames.name, is, must));
     }
     Ok(())
-}
-
-pub(super) fn entry<'a>(
-    table: &Table,
-    keys: impl IntoIterator<Item = (&'a str, Match)>,
-    action: &str,
-    data: &[(&str, Vec<u8>)],
-) -> Result<Entry, Failure> {
-    let mut key = Key::new();
-    for (field, matched) in keys {
-        key.insert(table.key(field).map_err(Failure::program)?.name.clone(), matched);
-    }
-    Ok(Entry { place: Place::Key(key), data: action_data(table, action, data)? })
 }
 
 pub(super) fn action_data(table: &Table, action: &str, values: &[(&str, Vec<u8>)]) -> Result<Data, Failure> {

@@ -2,10 +2,10 @@
 
 use super::array;
 use super::failure::Failure;
-use super::program::{Program, action_data, entry};
+use super::program::{Program, action_data};
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
-use flowgauge_bfruntime::{Data, Entry, Match};
+use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};
 
 /// A table that looks up one action or nothing.
 pub(super) struct MatchTable {
@@ -72,7 +72,11 @@ impl MatchTable {
         let table = program.table(&self.name)?;
         let Filling { entries, default } = (self.filling)(tables);
         let named = |values: Values| self.parameters.iter().map(|(name, _)| *name).zip(values).collect::<Vec<_>>();
-        let entries = entries.into_iter().map(|(keys, values)| entry(table, keys, &self.action, &named(values)));
+        let entries = entries.into_iter().map(|(keys, values)| {
+            let named_key = |(field, matched)| Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched));
+            let key = keys.into_iter().map(named_key).collect::<Result<Key, Failure>>()?;
+            Ok(Entry { place: Place::Key(key), data: action_data(table, &self.action, &named(values))? })
+        });
         let default = default.map(|values| action_data(table, &self.action, &named(values)));
         Ok(Content { table: self.name.clone(), entries: entries.collect::<Result<_, _>>()?, default: default.transpose()? })
     }
