@@ -13,18 +13,18 @@
 //! tables are installed again, counting goes on in the same window, and its [`Snapshot`] is not
 //! [complete](Snapshot::complete).
 
-mod arrays;
-mod definitions;
+mod array;
 mod failure;
-mod heavy;
-mod measurements;
+mod hash;
+mod measurement;
 mod names;
 mod options;
 mod program;
 mod session;
+mod table;
 
-pub use definitions::{Build, builds, definitions};
 pub use failure::Failure;
+pub use measurement::{Build, builds, definitions};
 pub use options::{Fec, Options, Port, Speed, Tls};
 
 use crate::capabilities::Capabilities;
@@ -34,14 +34,15 @@ use crate::snapshot::Snapshot;
 use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
 use crate::{Adopted, Dataplane, Event};
-use arrays::{Array, Reading};
+use array::{Array, Reading};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::{Counters, Settings};
-use program::{Content, Program};
+use program::Program;
 use session::Session;
 use std::time::{Duration, Instant};
+use table::Content;
 use tokio::runtime::Runtime;
 
 /// How often a closed bank that still counts is read again.
@@ -124,7 +125,7 @@ impl Tofino {
             capabilities: program.capabilities(&options.address),
             options,
             settings,
-            arrays: arrays::of(&settings),
+            arrays: measurement::arrays(&settings),
             program,
             session: Some(session),
             back_off: BackOff::default(),
@@ -386,19 +387,16 @@ impl Switch {
                 let mut raised = Vec::new();
                 for array in &arrays {
                     let answer = session.read_all(program.table(&array.table)?).await?;
-                    let mut reading = Reading::new();
                     // Someone may have left what no hash gives; then everything is written.
-                    raised.extend(match array.read(program, &settings, idle, &answer, &mut reading) {
-                        Ok(_) => reading.raised,
-                        Err(_) => vec![(0..array.per_bank).collect()],
-                    });
+                    let cells = array.read(program, idle, &answer);
+                    raised.push(cells.map_or_else(|_| (0..array.per_bank).collect(), |cells| array.raised(&cells)));
                 }
                 session.write("clearing a bank", program.clear(idle, &arrays, &raised)?, batch).await?;
             }
             // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
             let Some(array) = arrays.first() else { return Ok(0) };
             let answer = session.read_all(program.table(&array.table)?).await?;
-            array.read(program, &settings, 0, &answer, &mut Reading::new())
+            Ok(array.read(program, 0, &answer)?.len())
         })
         .await
     }
@@ -595,18 +593,17 @@ async fn read_bank(
     pipes: usize,
 ) -> Result<(Counters, Reading, Counters), Failure> {
     let before = read_counters(session, program, number).await?;
-    let mut reading = Reading::new();
+    let mut cells = Vec::with_capacity(arrays.len());
     for array in arrays {
         let answer = session.read_all(program.table(&array.table)?).await?;
-        let answered = array.read(program, settings, number, &answer, &mut reading)?;
-        if answered != pipes {
-            return Err(Failure::answer(format!("registers of {answered} pipes, of {pipes} before")));
+        let read = array.read(program, number, &answer)?;
+        if read.len() != pipes {
+            return Err(Failure::answer(format!("registers of {} pipes, of {pipes} before", read.len())));
         }
+        cells.push(read);
     }
     let after = read_counters(session, program, number).await?;
-    reading.merge_heavy(settings, &after);
-    reading.bank.counters = after;
-    Ok((before, reading, after))
+    Ok((before, Reading::of(settings, arrays, &cells, after), after))
 }
 
 /// A bank in which nothing is counted any more.

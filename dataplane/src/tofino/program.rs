@@ -1,16 +1,14 @@
 //! The program on a switch, by its schema: what it can do, and the numbers of what is read and written.
 
-use super::arrays::{self, Array};
-use super::definitions::{self, ROWS};
+use super::array::{self, Array};
 use super::failure::Failure;
-use super::{measurements, names};
+use super::measurement::{self, ROWS};
+use super::table::{Content, Filling, MatchTable};
+use super::{hash, names};
 use crate::capabilities::Capabilities;
-use crate::snapshot::Place as Counted;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};
-use flowgauge_core::cardinality::Mode;
-use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
 use std::collections::BTreeMap;
 
@@ -22,22 +20,13 @@ pub(super) struct Program {
     pub(super) settings: Settings,
 }
 
-/// Entries that a table must have, and nothing else.
-pub(super) struct Content {
-    pub(super) table: String,
-    pub(super) entries: Vec<Entry>,
-    pub(super) default: Option<Data>,
-}
-
 impl Program {
     /// Finds in a schema all that is needed.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
-        let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
-        check(&schema).map_err(find)?;
-        check_counters(&schema)?;
-        let settings = measurements::find(&schema)?;
+        check(&schema)?;
+        let settings = measurement::find(&schema)?;
         for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
-            check_key(&schema, key)?;
+            hash::check_key(&schema, key)?;
         }
         Ok(Program { schema, settings })
     }
@@ -69,7 +58,7 @@ impl Program {
     /// Checks that the program measures what these settings ask for; it may measure more.
     pub(super) fn check_settings(&self, wanted: &Settings) -> Result<(), Failure> {
         let mut differences = Vec::new();
-        for (wanted, own) in definitions::builds(wanted)?.into_iter().zip(definitions::builds(&self.settings)?) {
+        for (wanted, own) in measurement::builds(wanted)?.into_iter().zip(measurement::builds(&self.settings)?) {
             let Some(description) = &wanted.description else { continue };
             let missing = wanted.definitions.iter().filter(|definition| !own.definitions.contains(definition));
             let missing: Vec<String> = missing.map(|(name, value)| format!("-D{name}={value}")).collect();
@@ -85,28 +74,16 @@ impl Program {
     }
 
     pub(super) fn capabilities(&self, address: &str) -> Capabilities {
-        let Settings { cardinality, .. } = self.settings;
-        let kinds = MeasurementKind::ALL.into_iter();
-        let finds_heavy = self.settings.heavy.algorithm != Algorithm::Off;
-        let measures = |kind: &MeasurementKind| kind.is_on(&self.settings);
-        Capabilities {
-            backend: "tofino",
-            interface: address.to_owned(),
-            measurements: kinds.filter(measures).collect(),
+        let mut capabilities = Capabilities {
+            measurements: MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(&self.settings)).collect(),
             keys: KeyKind::ALL.into_iter().filter(|key| self.settings.uses(*key)).collect(),
-            hashes: (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect(),
-            places: vec![Counted::ingress(address)],
-            precision: cardinality.precision..=cardinality.precision,
-            entropies: MeasurementKind::Entropy.keys(&self.settings).count(),
             rows: ROWS..=ROWS,
-            algorithms: finds_heavy.then_some(Algorithm::Precision).into_iter().collect(),
-            units: finds_heavy.then_some(Unit::Packets).into_iter().collect(),
             inner: false,
-            banks: BANKS,
             atomic_snapshots: false,
-            staggered: false,
-            workers: 1,
-        }
+            ..Capabilities::of_core("tofino", address.to_owned(), 1)
+        };
+        measurement::ALL.iter().for_each(|measurement| measurement.capabilities(&self.settings, &mut capabilities));
+        capabilities
     }
 
     /// A table of the program; that it is there was checked.
@@ -116,18 +93,17 @@ impl Program {
 
     /// What the match tables must hold to measure what is wanted.
     pub(super) fn contents(&self, wanted: &Settings, tables: &Tables, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
-        let mut contents = measurements::contents(self, wanted, tables)?;
+        let mut wanted = measurement::tables(wanted);
         if !forward.is_empty() {
+            let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
+            let port = |port: u32| names::bytes(port, names::PORT_BITS);
             let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
-            let table = self.table(names::FORWARD)?;
-            let entries = ways.map(|(from, to)| {
-                let key = (names::FORWARD_KEY, Match::Exact(bytes(from, names::PORT_BITS)));
-                entry(table, key, names::SEND, &[(names::SEND_PARAMETER, bytes(to, names::PORT_BITS))])
-            });
-            let entries = entries.collect::<Result<_, _>>()?;
-            contents.push(Content { table: names::FORWARD.to_owned(), entries, default: None });
+            let entries: Vec<_> = ways.map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)])).collect();
+            let (keys, parameters) = (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
+            let filling = move |_: &Tables| Filling { entries: entries.clone(), default: None };
+            wanted.push(MatchTable::new(names::FORWARD.to_owned(), keys, names::SEND, parameters, filling));
         }
-        Ok(contents)
+        wanted.iter().map(|table| table.content(self, tables)).collect()
     }
 
     /// The update that makes a bank the one that counts.
@@ -237,7 +213,7 @@ impl Program {
         let mut updates = self.set_all(names::FRAMES, names::COUNTER_INDEX, classes, zero)?;
         for (array, raised) in arrays.iter().zip(raised) {
             let indices = raised.iter().map(|index| bank * array.per_bank + index);
-            let fields = array.fields.iter().zip(array.empty).map(|(field, value)| (*field, bytes(value, array.bits)));
+            let fields = array.fields.iter().zip(array.empty).map(|(field, value)| (*field, names::bytes(value, array.bits)));
             updates.extend(self.set_all(&array.table, names::REGISTER_INDEX, indices, fields)?);
         }
         Ok(updates)
@@ -278,47 +254,20 @@ impl Program {
 }
 
 /// Looks up once what every program has, so that nothing can be missing later.
-fn check(schema: &Schema) -> Result<(), SchemaError> {
-    let bank = schema.table(names::BANK)?;
-    bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER)?;
-    let frames = schema.table(names::FRAMES)?;
-    frames.key(names::COUNTER_INDEX)?;
-    frames.field(names::PACKETS)?;
-    frames.field(names::BYTES)?;
-    Ok(())
-}
-
-fn check_counters(schema: &Schema) -> Result<(), Failure> {
-    let frames = schema.table(names::FRAMES).map_err(Failure::program)?;
+fn check(schema: &Schema) -> Result<(), Failure> {
+    let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
+    schema.table(names::BANK).and_then(|bank| bank.action(names::SET_BANK)?.field(names::BANK_PARAMETER)).map_err(find)?;
+    let frames = schema.table(names::FRAMES).map_err(find)?;
+    frames.key(names::COUNTER_INDEX).map_err(find)?;
+    for field in [names::PACKETS, names::BYTES] {
+        frames.field(field).map_err(find)?;
+    }
     let size = BANKS * names::CLASSES;
     if (&frames.kind, frames.size) != (&TableKind::Counter, size as u64) {
         let (is, must) = (format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}"));
-        return Err(arrays::wrong(&frames.name, is, must));
+        return Err(array::wrong(&frames.name, is, must));
     }
     Ok(())
-}
-
-/// As many big-endian bytes as these bits take.
-pub(super) fn bytes(value: u32, bits: u32) -> Vec<u8> {
-    value.to_be_bytes().into_iter().skip(4 - bits.div_ceil(8) as usize).collect()
-}
-
-pub(super) fn entry(table: &Table, key: (&str, Match), action: &str, data: &[(&str, Vec<u8>)]) -> Result<Entry, Failure> {
-    entry_of(table, [key], action, data)
-}
-
-/// An entry with a key of several fields.
-pub(super) fn entry_of<'a>(
-    table: &Table,
-    keys: impl IntoIterator<Item = (&'a str, Match)>,
-    action: &str,
-    data: &[(&str, Vec<u8>)],
-) -> Result<Entry, Failure> {
-    let mut key = Key::new();
-    for (field, matched) in keys {
-        key.insert(table.key(field).map_err(Failure::program)?.name.clone(), matched);
-    }
-    Ok(Entry { place: Place::Key(key), data: action_data(table, action, data)? })
 }
 
 pub(super) fn action_data(table: &Table, action: &str, values: &[(&str, Vec<u8>)]) -> Result<Data, Failure> {
@@ -346,32 +295,4 @@ pub(super) fn number(field: &proto::DataField, id: u32) -> Option<&[u8]> {
         Some(proto::data_field::Value::Stream(bytes)) if field.field_id == id => Some(bytes),
         _ => None,
     }
-}
-
-/// Checks that what is said to be by this key is: by what the program's hash units take.
-fn check_key(schema: &Schema, key: KeyKind) -> Result<(), Failure> {
-    for table in names::crcs(key) {
-        let table = schema.table(&table).map_err(|error| Failure::program(format!("{error}; is it p4/flowgauge.p4?")))?;
-        let ends = |name: &str, end: &str| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        let fields: Vec<&str> = table.keys.iter().map(|key| &*key.name).collect();
-        let found = match fields[..] {
-            [src] if ends(src, names::SRC) => Some(KeyKind::Src),
-            [dst] if ends(dst, names::DST) => Some(KeyKind::Dst),
-            [src, dst] if ends(src, names::SRC) && ends(dst, names::DST) => Some(KeyKind::SrcDst),
-            [src, dst, ports, protocol]
-                if ends(src, names::SRC)
-                    && ends(dst, names::DST)
-                    && ends(ports, names::PORTS)
-                    && names::PROTOCOL.iter().any(|name| ends(protocol, name)) =>
-            {
-                Some(KeyKind::FiveTuple)
-            }
-            _ => None,
-        };
-        if found != Some(key) {
-            let fields = fields.join(", ");
-            return Err(Failure::program(format!("{} hashes {fields}, which is not the key {}", table.name, key.name())));
-        }
-    }
-    Ok(())
 }

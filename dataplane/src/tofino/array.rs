@@ -1,0 +1,145 @@
+//! Register arrays: what measurements count in, as it is read.
+
+use super::failure::Failure;
+use super::program::{Program, number};
+use super::{measurement, names};
+use crate::zeroed::Zeroed;
+use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
+use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBank};
+
+/// An array of both banks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Array {
+    pub(super) table: String,
+    /// Elements of a bank.
+    pub(super) per_bank: usize,
+    /// The names of an element's values.
+    pub(super) fields: &'static [&'static str],
+    /// How wide each is.
+    pub(super) bits: u32,
+    /// The highest that each can be.
+    pub(super) highest: u32,
+    /// What they are while nothing was counted.
+    pub(super) empty: [u32; 2],
+}
+
+/// A bank of an array: the elements of each pipe. Of elements with one value the second is zero.
+pub(super) type Cells = Vec<Vec<[u32; 2]>>;
+
+/// What was read of a bank.
+pub(super) struct Reading {
+    pub(super) bank: Box<WideBank>,
+    /// Of each array the elements that hold something in any pipe.
+    pub(super) raised: Vec<Vec<usize>>,
+    /// Elements that changed while they were read: these are left out.
+    pub(super) changed: usize,
+}
+
+impl Reading {
+    /// Merges over all pipes what arrays and counters hold.
+    pub(super) fn of(settings: &Settings, arrays: &[Array], cells: &[Cells], counters: Counters) -> Self {
+        let mut bank = WideBank::boxed();
+        bank.counters = counters;
+        let changed = measurement::merge(settings, cells, &mut bank);
+        Reading { bank, raised: arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect(), changed }
+    }
+}
+
+/// Finds the array that a measurement has by some key, and says which key.
+pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
+    for key in KeyKind::ALL {
+        match schema.table(&names::of(of, key, part)) {
+            Ok(table) => return Ok(Some((key, table))),
+            Err(SchemaError::Missing { .. }) => {}
+            Err(error) => return Err(Failure::program(error)),
+        }
+    }
+    Ok(None)
+}
+
+/// The elements of a bank as a power of two.
+pub(super) fn bits_of_bank(table: &Table) -> Result<u32, Failure> {
+    let per_bank = table.size / BANKS as u64;
+    if !per_bank.is_power_of_two() || per_bank * BANKS as u64 != table.size {
+        let problem = format!("{} has {} registers, which are not two banks of a power of two", table.name, table.size);
+        return Err(Failure::program(problem));
+    }
+    Ok(per_bank.trailing_zeros())
+}
+
+pub(super) fn wrong(item: &str, is: String, must: String) -> Failure {
+    Failure::program(format!("{item} is {is} and must be {must}"))
+}
+
+impl Array {
+    /// One that has values of 32 bits, zero while nothing was counted.
+    pub(super) fn new(table: String, per_bank: usize, fields: &'static [&'static str]) -> Self {
+        Array { table, per_bank, fields, bits: 32, highest: u32::MAX, empty: [0, 0] }
+    }
+
+    /// Checks that the program has it so.
+    pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
+        let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
+        let table = schema.table(&self.table).map_err(find)?;
+        table.key(names::REGISTER_INDEX).map_err(find)?;
+        let size = (self.per_bank * BANKS) as u64;
+        if table.size != size {
+            return Err(wrong(&table.name, format!("{:?} of {}", table.kind, table.size), format!("a register of {size}")));
+        }
+        for field in self.fields {
+            let bits = table.field(field).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            if table.kind != TableKind::Register || bits != self.bits {
+                let (is, must) = (format!("{:?} of {bits} bits", table.kind), format!("a register of {} bits", self.bits));
+                return Err(wrong(&table.name, is, must));
+            }
+        }
+        Ok(())
+    }
+
+    /// A bank of it, out of an answer with both banks.
+    ///
+    /// Whatever does not hold each element of each pipe once, in its width and, if it is a level, one that a hash can give, is refused.
+    pub(super) fn read(&self, program: &Program, bank: usize, answer: &[proto::TableEntry]) -> Result<Cells, Failure> {
+        let table = program.table(&self.table)?;
+        let values = self.fields.iter().map(|field| table.field(field).map_err(Failure::program)).collect::<Result<Vec<_>, _>>()?;
+        let mut cells = Cells::new();
+        let mut halves = [Vec::new(), Vec::new()];
+        for (index, message) in program.indexed(table, names::REGISTER_INDEX, answer)?.into_iter().enumerate() {
+            let name = || format!("{}[{index}]", table.name);
+            let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
+            halves.iter_mut().for_each(Vec::clear);
+            for field in fields {
+                let mut known = values.iter().zip(&mut halves);
+                let known = known.find_map(|(value, half)| number(field, value.id).map(|bytes| (value, half, bytes)));
+                let (value, half, bytes) = known.ok_or_else(|| Failure::answer(format!("{} has another field", name())))?;
+                let number = value.kind.decode(bytes).map_err(|error| Failure::answer(format!("{}: {error}", name())))?;
+                let highest = self.highest;
+                let fitting = u32::try_from(number).ok().filter(|number| *number <= highest);
+                half.push(
+                    fitting.ok_or_else(|| Failure::answer(format!("{} is {number}, no hash gives more than {highest}", name())))?,
+                );
+            }
+            let [lower, upper] = &halves;
+            let some = lower.len();
+            let is_whole = some != 0 && some * values.len() == fields.len();
+            if is_whole && cells.is_empty() {
+                cells.resize_with(some, || Vec::with_capacity(self.per_bank));
+            }
+            if !is_whole || cells.len() != some {
+                return Err(Failure::answer(format!("{} has values of {some} pipes, others of {}", name(), cells.len())));
+            }
+            if index / self.per_bank == bank {
+                let values = lower.iter().zip(upper.iter().chain(std::iter::repeat(&0)));
+                cells.iter_mut().zip(values).for_each(|(pipe, (lower, upper))| pipe.push([*lower, *upper]));
+            }
+        }
+        Ok(cells)
+    }
+
+    /// The elements that hold something in any pipe.
+    pub(super) fn raised(&self, cells: &Cells) -> Vec<usize> {
+        let is_raised = |index: &usize| cells.iter().filter_map(|pipe| pipe.get(*index)).any(|values| *values != self.empty);
+        (0..self.per_bank).filter(is_raised).collect()
+    }
+}

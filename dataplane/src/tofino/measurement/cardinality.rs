@@ -1,0 +1,83 @@
+//! Distinct flows: a register of levels, found by longest prefix among the bits of a rank.
+
+use super::{Array, Capabilities, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, array, hash, names, out_of_range};
+use flowgauge_bfruntime::Match;
+use flowgauge_bfruntime::schema::Schema;
+use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::{HashMode, MeasurementKind, Precision, Settings, WideBank};
+
+const KIND: MeasurementKind = MeasurementKind::Cardinality;
+/// Registers of both banks, bank by bank.
+const REGISTERS: &str = "registers";
+/// Longest-prefix table from rank bits to level.
+const RANK: &str = "rank";
+const RANK_KEY: &str = "rank_bits";
+const SET_LEVEL: &str = "set_level";
+const LEVEL: &str = "level";
+
+pub(super) struct Cardinality;
+
+impl OnSwitch for Cardinality {
+    fn kind(&self) -> (MeasurementKind, &'static str) {
+        (KIND, "FLOWGAUGE_CARDINALITY")
+    }
+
+    fn check(&self, Settings { cardinality, .. }: &Settings) -> Result<(), Failure> {
+        if cardinality.hash == HashMode::Keyed {
+            return Err(Failure::program("it hashes by CRCs and not by keyed, which takes multiplications of 64 bits"));
+        }
+        if cardinality.mode == Mode::Staggered {
+            return Err(Failure::program("it has no staggered registers"));
+        }
+        Ok(())
+    }
+
+    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
+        settings.cardinality.mode = Mode::Off;
+        let Some((key, registers)) = array::find(schema, KIND, REGISTERS)? else { return Ok(()) };
+        let hash = hash::find(schema)?;
+        let precision = u8::try_from(array::bits_of_bank(registers)?).ok().and_then(Precision::new);
+        let precision = precision.ok_or_else(|| out_of_range(registers))?;
+        settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, hash, precision };
+        Ok(())
+    }
+
+    fn layout(&self, Settings { cardinality, .. }: &Settings) -> Layout {
+        let cardinality::Settings { key, hash, precision, .. } = *cardinality;
+        let registers = Array::new(names::of(KIND, key, REGISTERS), precision.registers(), &names::REGISTER_VALUE);
+        let filling = move |tables: &Tables| {
+            let entries = tables.rank.iter().map(|rank| {
+                let value = names::bytes(rank.value, precision.rank_bits());
+                (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], vec![vec![rank.level]])
+            });
+            Filling { entries: entries.collect(), default: Some(vec![vec![precision.max_level()]]) }
+        };
+        let (rank, keys) = (names::of(KIND, key, RANK), vec![(RANK_KEY, precision.rank_bits())]);
+        let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, 8)], filling);
+        Layout {
+            description: format!("by {}, {}, {} registers", key.name(), hash.name(), precision.registers()),
+            definitions: vec![
+                ("FLOWGAUGE_KEY", key as u32),
+                ("FLOWGAUGE_HASH", hash as u32),
+                ("FLOWGAUGE_PRECISION", precision.bits()),
+            ],
+            arrays: vec![Array { bits: 8, highest: precision.max_level().into(), ..registers }],
+            rows: None,
+            tables: [rank].into_iter().chain(hash::words(hash)).collect(),
+        }
+    }
+
+    fn merge(&self, Settings { cardinality, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+        let levels = bank.cardinality.levels_mut(cardinality.precision);
+        for pipe in arrays.iter().flatten() {
+            levels.iter_mut().zip(pipe).for_each(|(level, [value, _])| *level = (*level).max(*value as u8));
+        }
+        0
+    }
+
+    fn capabilities(&self, Settings { cardinality, .. }: &Settings, capabilities: &mut Capabilities) {
+        capabilities.hashes = (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect();
+        capabilities.precision = cardinality.precision..=cardinality.precision;
+        capabilities.staggered = false;
+    }
+}

@@ -1,0 +1,53 @@
+//! Which flows were seen: a filter, 32 bits an element.
+
+use super::{Array, Cells, Failure, Layout, OnSwitch, ROWS, array, names, out_of_range};
+use flowgauge_bfruntime::schema::Schema;
+use flowgauge_core::{Grid, MeasurementKind, Settings, WideBank, membership};
+
+const KIND: MeasurementKind = MeasurementKind::Membership;
+
+/// A row of the filter.
+fn name(row: usize) -> String {
+    format!("bits{row}")
+}
+
+pub(super) struct Membership;
+
+impl OnSwitch for Membership {
+    fn kind(&self) -> (MeasurementKind, &'static str) {
+        (KIND, "FLOWGAUGE_MEMBERSHIP")
+    }
+
+    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
+        let Some((key, row)) = array::find(schema, KIND, &name(0))? else { return Ok(()) };
+        let shape = Grid::of_bits(ROWS, 32 << array::bits_of_bank(row)?.min(26)).ok_or_else(|| out_of_range(row))?;
+        settings.membership = membership::Settings { on: true, key, shape };
+        Ok(())
+    }
+
+    fn layout(&self, Settings { membership, .. }: &Settings) -> Layout {
+        let membership::Settings { key, shape, .. } = *membership;
+        let bits = shape.column_bits();
+        let row = |row| Array::new(names::of(KIND, key, &name(row)), 1 << (bits - 5), &names::REGISTER_VALUE);
+        Layout {
+            description: format!("by {}, {} bits a row", key.name(), 1_u32 << bits),
+            definitions: vec![("FLOWGAUGE_MEMBERSHIP_KEY", key as u32), ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", bits)],
+            arrays: (0..ROWS).map(row).collect(),
+            rows: Some((key, shape)),
+            tables: Vec::new(),
+        }
+    }
+
+    fn merge(&self, Settings { membership, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+        let words = bank.membership.words_mut(membership.shape);
+        for (row, cells) in arrays.iter().enumerate() {
+            for (index, [value, _]) in cells.iter().flat_map(|pipe| pipe.iter().enumerate()) {
+                let place = row << membership.shape.column_bits() | index << 5;
+                if let Some(word) = words.get_mut(place >> 6) {
+                    *word |= u64::from(*value) << (place & 32);
+                }
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,47 @@
+//! Rows of sketches.
+
+use super::{Array, Cells, Failure, Layout, array, names, out_of_range};
+use flowgauge_bfruntime::schema::Schema;
+use flowgauge_core::{Grid, MeasurementKind, SketchKind, WideSketch, sketch};
+
+/// Rows that sketches and filters have on a switch: the median of three takes three comparisons.
+pub(in super::super) const ROWS: usize = 3;
+
+/// A row of a sketch.
+fn name(kind: SketchKind, row: usize) -> String {
+    format!("{}{row}", kind.name().replace('-', "_"))
+}
+
+pub(super) fn find(schema: &Schema, measurement: MeasurementKind) -> Result<sketch::Settings, Failure> {
+    for kind in SketchKind::ALL {
+        if let Some((key, row)) = array::find(schema, measurement, &name(kind, 0))? {
+            let shape = Grid::of_counters(ROWS, 1 << array::bits_of_bank(row)?.min(31)).ok_or_else(|| out_of_range(row))?;
+            return Ok(sketch::Settings { mode: kind.into(), key, shape });
+        }
+    }
+    Ok(sketch::Settings::DEFAULT)
+}
+
+/// The layout of a measurement by a sketch. The definitions are those of its key, kind and number of columns.
+pub(super) fn layout(measurement: MeasurementKind, definitions: [&'static str; 3], settings: &sketch::Settings) -> Layout {
+    let sketch::Settings { mode, key, shape } = *settings;
+    let names = mode.sketch().into_iter().flat_map(|kind| (0..ROWS).map(move |row| name(kind, row)));
+    let arrays = names.map(|row| Array::new(names::of(measurement, key, &row), shape.columns(), &names::REGISTER_VALUE));
+    let kind = mode.sketch().map_or("off", SketchKind::name);
+    Layout {
+        description: format!("by {}, {kind}, {} columns", key.name(), shape.columns()),
+        definitions: definitions.into_iter().zip([key as u32, mode as u32, shape.column_bits()]).collect(),
+        arrays: arrays.collect(),
+        rows: Some((key, shape)),
+        tables: Vec::new(),
+    }
+}
+
+pub(super) fn merge(settings: &sketch::Settings, rows: &[Cells], sketch: &mut WideSketch) {
+    let Some(kind) = settings.mode.sketch() else { return };
+    for (row, cells) in rows.iter().enumerate() {
+        for (column, [value, _]) in cells.iter().flat_map(|pipe| pipe.iter().enumerate()) {
+            sketch.add(kind, row << settings.shape.column_bits() | column, *value as i32);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Match tables: what the program must have, and what they must hold.
+
+use super::array;
+use super::failure::Failure;
+use super::program::{Program, action_data};
+use crate::tables::Tables;
+use flowgauge_bfruntime::schema::{Schema, SchemaError};
+use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};
+
+/// A table that looks up one action or nothing.
+pub(super) struct MatchTable {
+    name: String,
+    /// Its fields, and how many bits they have.
+    keys: Vec<(&'static str, u32)>,
+    action: String,
+    /// Those of the action, and how many bits they have.
+    parameters: Vec<(&'static str, u32)>,
+    /// What it must hold.
+    filling: Box<dyn Fn(&Tables) -> Filling>,
+}
+
+/// Values of an action's parameters, in their order.
+type Values = Vec<Vec<u8>>;
+
+/// What a table must hold.
+pub(super) struct Filling {
+    pub(super) entries: Vec<(Vec<(&'static str, Match)>, Values)>,
+    pub(super) default: Option<Values>,
+}
+
+/// Entries that a table must have, and nothing else.
+pub(super) struct Content {
+    pub(super) table: String,
+    pub(super) entries: Vec<Entry>,
+    pub(super) default: Option<Data>,
+}
+
+impl MatchTable {
+    pub(super) fn new(
+        name: String,
+        keys: Vec<(&'static str, u32)>,
+        action: impl Into<String>,
+        parameters: Vec<(&'static str, u32)>,
+        filling: impl Fn(&Tables) -> Filling + 'static,
+    ) -> Self {
+        MatchTable { name, keys, action: action.into(), parameters, filling: Box::new(filling) }
+    }
+
+    /// Checks that the program has it so.
+    pub(super) fn check(&self, schema: &Schema) -> Result<(), Failure> {
+        let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
+        let table = schema.table(&self.name).map_err(find)?;
+        let wrong = |item: &str, is: u32, must: u32| Err(array::wrong(item, format!("{is} bits wide"), must.to_string()));
+        for (key, must) in &self.keys {
+            let is = table.key(key).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            if is != *must {
+                return wrong(&table.name, is, *must);
+            }
+        }
+        let action = table.action(&self.action).map_err(find)?;
+        for (parameter, must) in &self.parameters {
+            let is = action.field(parameter).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            if is != *must {
+                return wrong(&format!("{parameter} of {}", table.name), is, *must);
+            }
+        }
+        Ok(())
+    }
+
+    /// What it must hold, as the program has it.
+    pub(super) fn content(&self, program: &Program, tables: &Tables) -> Result<Content, Failure> {
+        let table = program.table(&self.name)?;
+        let Filling { entries, default } = (self.filling)(tables);
+        let named = |values: Values| self.parameters.iter().map(|(name, _)| *name).zip(values).collect::<Vec<_>>();
+        let entries = entries.into_iter().map(|(keys, values)| {
+            let named_key = |(field, matched)| Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched));
+            let key = keys.into_iter().map(named_key).collect::<Result<Key, Failure>>()?;
+            Ok(Entry { place: Place::Key(key), data: action_data(table, &self.action, &named(values))? })
+        });
+        let default = default.map(|values| action_data(table, &self.action, &named(values)));
+        Ok(Content { table: self.name.clone(), entries: entries.collect::<Result<_, _>>()?, default: default.transpose()? })
+    }
+}
