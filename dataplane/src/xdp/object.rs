@@ -82,7 +82,7 @@ pub(super) fn load(
         .override_global("CONFIG", &config, true)
         .override_global("TABULATION", tabulation, true)
         .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
-        .load(object.as_bytes())
+        .load(&object)
 }
 
 /// Bytes of the element of an array that nobody uses.
