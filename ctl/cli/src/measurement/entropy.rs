@@ -1,7 +1,7 @@
 //! Options of entropy.
 
-use super::sketch::{SketchSpec, sketch};
 use super::Measurement;
+use super::sketch::{SketchSpec, sketch};
 use crate::options::Options;
 use clap::Args;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, SketchKind};

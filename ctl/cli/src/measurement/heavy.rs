@@ -28,7 +28,6 @@ pub(crate) struct Own {
     /// How many heavy hitters to show [default: 10]
     #[arg(long, value_name = "N", help_heading = "Measurement")]
     top: Option<usize>,
-
 }
 
 /// Slots of the table, as a power of two.

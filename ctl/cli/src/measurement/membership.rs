@@ -4,9 +4,9 @@ use super::Measurement;
 use crate::options::Options;
 use crate::value::rows_and_columns;
 use clap::Args;
+use flowgauge_core::Grid;
 use flowgauge_core::Settings;
 use flowgauge_core::hash::MAX_ROWS;
-use flowgauge_core::Grid;
 use flowgauge_core::membership::{self, MAX_FILTER_BITS};
 use flowgauge_dataplane::MeasurementKind;
 

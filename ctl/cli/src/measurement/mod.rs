@@ -1,8 +1,13 @@
 //! The options of measurements, a file each.
 //!
-//! A new measurement is a file with options that are a `Measurement`, and its name in the list below.
+//! A new measurement is a file with options that are a `Measurement`, its `mod`, and its name in the list below.
 
+pub(crate) mod cardinality;
 pub(crate) mod chosen;
+pub(crate) mod entropy;
+pub(crate) mod frequency;
+pub(crate) mod heavy;
+pub(crate) mod membership;
 pub(crate) mod sketch;
 
 use crate::options::Options;
@@ -13,8 +18,6 @@ use flowgauge_dataplane::MeasurementKind;
 
 macro_rules! measurements {
     ($($module:ident),* $(,)?) => {
-        $(pub(crate) mod $module;)*
-
         /// The options of each measurement, in the order of the help.
         #[derive(Args, Clone, Debug, Default)]
         #[group(skip)]

@@ -69,7 +69,8 @@ impl Watch {
         self.warn_of_small_windows(packets, &alarm);
         if alarm.raised() {
             let entropies = entropies.iter().map(|entropy| {
-                let usual = usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
+                let usual =
+                    usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
                 format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
             });
             let talkers: Vec<String> = record.reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
@@ -144,7 +145,8 @@ impl Serialize for Alarm {
         optional(&mut line, "reason", reason)?;
         line.serialize_entry("least_packets", &self.least)?;
         let usual = |of: Usual| Usually { mean: of.mean, deviation: of.deviation };
-        let usual = self.usual.map(|[src, dst]| BTreeMap::from([(KeyKind::Src.name(), usual(src)), (KeyKind::Dst.name(), usual(dst))]));
+        let usual =
+            self.usual.map(|[src, dst]| BTreeMap::from([(KeyKind::Src.name(), usual(src)), (KeyKind::Dst.name(), usual(dst))]));
         optional(&mut line, "usual", usual)?;
         line.end()
     }

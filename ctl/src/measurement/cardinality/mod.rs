@@ -84,9 +84,7 @@ impl Cardinality {
         };
         let (estimate, estimator) = match staggered(&levels, &ages, wanted) {
             // Too early for the harmonic mean, which leaves young registers out.
-            Err(EstimateError::Immature { .. }) => {
-                (staggered(&levels, &ages, StaggeredEstimator::Mle)?, StaggeredEstimator::Mle)
-            }
+            Err(EstimateError::Immature { .. }) => (staggered(&levels, &ages, StaggeredEstimator::Mle)?, StaggeredEstimator::Mle),
             estimate => (estimate?, wanted),
         };
         // Until a whole window has passed, there is only this part of one to count flows in.

@@ -80,10 +80,8 @@ impl Entropy {
             KeyKind::SrcDst => "pairs of hosts",
             KeyKind::FiveTuple => "five-tuples",
         };
-        let mut phrases = vec![
-            format!("entropy of {flows}: {bits:.3} bits ({low:.3} … {high:.3})"),
-            format!("{normalised:.2} of the most"),
-        ];
+        let mut phrases =
+            vec![format!("entropy of {flows}: {bits:.3} bits ({low:.3} … {high:.3})"), format!("{normalised:.2} of the most")];
         phrases.extend(truth.map(|truth| {
             // Of one flow the entropy is 0, from which nothing is so many percent off.
             let percent = (bits / truth - 1.0) * 100.0;

@@ -1,8 +1,13 @@
 //! What a switch measures, a file each: its names in `p4/flowgauge.p4`, how that is compiled, its tables and registers, and what
 //! these say.
 //!
-//! A new measurement is a file with an [`OnSwitch`], and a line in the list below. Nothing else knows a measurement by name.
+//! A new measurement is a file with an [`OnSwitch`], its `mod`, and a line in the list below. Nothing else knows a measurement by name.
 
+mod cardinality;
+mod entropy;
+mod frequency;
+mod heavy;
+mod membership;
 mod rows;
 
 use super::array::{self, Array, Cells};
@@ -54,8 +59,6 @@ pub(super) struct Layout {
 
 macro_rules! measurements {
     ($($module:ident: $Name:ident;)*) => {
-        $(mod $module;)*
-
         /// All of them. The order is that in which they are read, and their tables filled.
         pub(super) const ALL: &[&dyn OnSwitch] = &[$(&$module::$Name),*];
     };
