@@ -54,3 +54,36 @@ pub(crate) unsafe fn next<T: Words>(next: &mut usize, word: &mut impl FnMut(usiz
     // SAFETY: every word was written, and is what it was in a value, as the caller promises.
     unsafe { value.assume_init() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heavy::{Algorithm, Unit};
+    use crate::{Grid, HashMode, KeyKind, Precision};
+
+    #[test]
+    fn settings_are_what_their_words_say() {
+        let of_sketch = |key| sketch::Settings { mode: sketch::Mode::CountMin, key, shape: Grid::COUNTERS };
+        let hash = HashMode::Keyed;
+        let settings = Settings {
+            cardinality: cardinality::Settings {
+                mode: cardinality::Mode::Staggered,
+                key: KeyKind::Dst,
+                hash,
+                precision: Precision::MAX,
+            },
+            entropy: [of_sketch(KeyKind::Src), of_sketch(KeyKind::FiveTuple)],
+            frequency: of_sketch(KeyKind::SrcDst),
+            membership: membership::Settings { on: true, key: KeyKind::Dst, shape: Grid::BITS },
+            heavy: heavy::Settings { algorithm: Algorithm::Precision, key: KeyKind::Src, unit: Unit::Bytes, slots_log2: 7 },
+            headers: parse::Settings::INNER,
+        };
+        for settings in [settings, Settings::DEFAULT] {
+            let words = settings.words();
+            // SAFETY: the words of settings.
+            let again = unsafe { Settings::of_words(|index| words.get(index).copied().unwrap_or_default()) };
+            assert_eq!((again, again.words()), (settings, words));
+        }
+        assert_ne!(settings.words(), Settings::DEFAULT.words());
+    }
+}

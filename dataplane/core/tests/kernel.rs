@@ -1,0 +1,65 @@
+//! Memory shared with the kernel: as much as settings use, and nothing twice.
+
+use flowgauge_core::heavy::{self, Algorithm};
+use flowgauge_core::kernel::{Core, Head, Layout};
+use flowgauge_core::measurement::used;
+use flowgauge_core::sketch::{self, SketchKind};
+use flowgauge_core::{BANKS, Grid, KeyKind, Precision, Settings, Shared, cardinality, membership};
+
+fn nothing() -> Settings {
+    let mut settings = Settings::DEFAULT;
+    settings.cardinality.mode = cardinality::Mode::Off;
+    settings
+}
+
+/// Each measurement alone, and all together.
+fn each() -> Vec<Settings> {
+    let sketch = sketch::Settings { mode: SketchKind::CountSketch.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
+    let [mut entropy, mut frequency, mut filter, mut heavy, mut all] = [nothing(); 5];
+    entropy.entropy[1] = sketch;
+    frequency.frequency = sketch;
+    filter.membership = membership::Settings { on: true, ..membership::Settings::DEFAULT };
+    heavy.heavy = heavy::Settings { algorithm: Algorithm::DWayRap, ..heavy::Settings::DEFAULT };
+    all.cardinality = cardinality::Settings { mode: cardinality::Mode::Staggered, ..cardinality::Settings::DEFAULT };
+    (all.entropy, all.frequency, all.membership, all.heavy) = (entropy.entropy, sketch, filter.membership, heavy.heavy);
+    let mut few = Settings::DEFAULT;
+    few.cardinality.precision = Precision::MIN;
+    vec![nothing(), Settings::DEFAULT, few, entropy, frequency, filter, heavy, all]
+}
+
+#[test]
+fn distinct_flows_alone_take_two_banks_of_registers_and_counters() {
+    let core = size_of::<Core>() + BANKS * (size_of::<Head>() + 2048);
+    for cpus in [2, 128] {
+        assert_eq!(Layout::memory(Some(&Settings::DEFAULT), cpus), cpus * core);
+    }
+    assert!(core < 4400, "{core} bytes a CPU");
+}
+
+#[test]
+fn what_is_off_takes_nothing() {
+    let none = size_of::<Core>() + BANKS * size_of::<Head>();
+    assert_eq!(Layout::memory(Some(&nothing()), 1), none);
+    for settings in each() {
+        let banked: usize = used(&settings).map(|used| used.own).sum();
+        let lasting: usize = used(&settings).map(|used| used.lasting).sum();
+        let shared = if settings.entropy[1].is_on() { size_of::<Shared>() } else { 0 };
+        assert_eq!(Layout::memory(Some(&settings), 3), 3 * (none + BANKS * banked + lasting) + shared, "{settings:?}");
+        assert!(Layout::memory(Some(&settings), 3) <= Layout::memory(None, 3));
+    }
+}
+
+#[test]
+fn parts_are_aligned_and_do_not_overlap() {
+    for settings in each() {
+        let layout = Layout::of(&settings);
+        let (mut own, mut lasting) = (Layout::FIRST, Layout::bank(0, 0) + BANKS * layout.bank as usize);
+        for (index, used) in used(&settings).enumerate() {
+            assert!(used.own.is_multiple_of(8) && used.lasting.is_multiple_of(8), "{settings:?}");
+            assert_eq!((layout.own[index] as usize, layout.lasting[index] as usize), (own, lasting), "{settings:?}");
+            (own, lasting) = (own + used.own, lasting + used.lasting);
+        }
+        assert_eq!((layout.bank as usize, layout.core as usize), (own, lasting), "{settings:?}");
+        assert_eq!(layout.own[0] as usize, Layout::FIRST, "programs in the kernel rely on it");
+    }
+}
