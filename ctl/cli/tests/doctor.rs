@@ -266,7 +266,7 @@ fn maps_must_fit_into_memory() {
     let machine = Machine::new("memory");
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
     let machine = machine.with("proc/meminfo", "MemAvailable: 16 kB\n");
-    machine.says("memory").is("no", "but only 16.0 KiB are available", "possible_cpus=");
+    machine.says("memory").is("no", "but only 16 KiB are available", "possible_cpus=");
 }
 
 #[test]
