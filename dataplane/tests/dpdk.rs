@@ -106,7 +106,7 @@ fn net_pcap_counts_every_frame_as_our_own_reader_does() {
     while packets < PACKETS {
         let window = poll.rotate().unwrap();
         packets += window.packets_after;
-        union.merge(&window.bank, &settings());
+        union.unite(&window.bank, &settings());
     }
     assert_eq!(counter.load(Ordering::Acquire), PACKETS);
     assert!(union == expected.bank, "counters and registers");

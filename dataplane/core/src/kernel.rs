@@ -2,7 +2,7 @@
 //!
 //! Each CPU has an element of an array: a [`Core`], then two banks, then what lasts. A bank begins with a [`Head`]; behind it each
 //! measurement that is on has as much as it [uses](crate::measurement::Used), where the [`Layout`] says. What all CPUs count in together
-//! is a [`Shared`](crate::Shared) as it is.
+//! is a [`Shared`] as it is.
 
 use crate::counters::Counters;
 use crate::measurement::{MEASUREMENTS, Settings, used};
