@@ -8,7 +8,7 @@
 
 mod required;
 
-use aya_ebpf::bindings::{__sk_buff, tcx_action_base};
+use aya_ebpf::bindings::{__sk_buff, tcx_action_base, xdp_action};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_xdp_get_buff_len};
 use aya_ebpf::macros::{map, xdp};
 use aya_ebpf::maps::Array;
@@ -31,7 +31,7 @@ const MMAPABLE: u32 = 1 << 10;
 
 /// What the loader writes.
 #[unsafe(no_mangle)]
-static CONFIG: Config = Config::DEFAULT;
+static CONFIG: Config = Config { verdict: xdp_action::XDP_PASS, ..Config::DEFAULT };
 
 /// A word of what the loader wrote: volatile, because the compiler knows something else.
 macro_rules! config {
@@ -176,7 +176,7 @@ impl<const REREAD: bool> Memory for Place<REREAD> {
     }
 
     #[inline(always)]
-    fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
+    fn parts<M: Listed>(&mut self) -> Option<Parts<'_, M>> {
         let own = if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
         // SAFETY: where the loader put it, aligned to words; see above.
         let own = unsafe { self.start().add(own).cast().as_mut() };

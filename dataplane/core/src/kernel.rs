@@ -35,6 +35,12 @@ const RESERVED: usize = {
     words & 1
 };
 
+const _: () = {
+    let words = size_of::<Settings>().wrapping_add(size_of::<Layout>());
+    let rest = 2_usize.wrapping_mul(size_of::<u64>()).wrapping_add(RESERVED.wrapping_add(2).wrapping_mul(size_of::<u32>()));
+    assert!(size_of::<Config>() == words.wrapping_add(rest), "no padding");
+};
+
 impl Config {
     /// Of default settings.
     pub const DEFAULT: Config = Config {

@@ -1,6 +1,6 @@
 //! What a measurement is, and the list of all of them.
 //!
-//! Whatever has to know all measurements is made from the [list](self#list) at the end of this file: settings, banks, names, and what one
+//! Whatever has to know all measurements is made from the list at the end of this file: settings, banks, names, and what one
 //! packet, a merge and a rotation do. A new measurement is a module that implements [`Measurement`], and an entry of the list.
 
 use crate::arrival::Packets;
@@ -155,7 +155,7 @@ pub trait Memory {
     fn unopened(&mut self) -> &mut Unopened;
 
     /// What a measurement counts in; `None` if there is nothing.
-    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
+    fn parts<M: Listed>(&mut self) -> Option<Parts<'_, M>>;
 
     /// Counts packets that belong to no flow, but for their bytes.
     #[inline(always)]
@@ -187,6 +187,26 @@ pub trait Listed: Measurement {
     fn shared_lasting(lasting: &SharedLasting) -> &Self::SharedLasting;
 }
 
+/// Gives a type of memory `new` and `Default`: nothing counted.
+macro_rules! empty {
+    ($Name:ident { $($empty:tt)* }) => {
+        impl $Name {
+            /// Nothing counted.
+            #[must_use]
+            pub const fn new() -> Self {
+                $Name { $($empty)* }
+            }
+        }
+
+        impl Default for $Name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+pub(crate) use empty;
+
 macro_rules! list {
     ($($(#[doc = $doc:literal])+ $name:ident: $Kind:ident($Settings:ty),)+) => {
         /// What to measure and how, one field a measurement. Constant while a dataplane runs.
@@ -197,6 +217,11 @@ macro_rules! list {
             /// Which of a frame's headers say what its flow is.
             pub headers: parse::Settings,
         }
+
+        const _: () = assert!(
+            size_of::<Settings>() == 0_usize$(.wrapping_add(size_of::<$Settings>()))+.wrapping_add(size_of::<parse::Settings>()),
+            "words without padding between them"
+        );
 
         impl Settings {
             /// As [`Default`], for statics.
@@ -236,19 +261,7 @@ macro_rules! list {
             $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Own,)+
         }
 
-        impl Bank {
-            /// Nothing counted.
-            #[must_use]
-            pub const fn new() -> Self {
-                Bank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ }
-            }
-        }
-
-        impl Default for Bank {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        empty!(Bank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ });
 
         impl Bank {
             /// The parts of a bank that are in use, as offsets and lengths in bytes, multiples of eight: what each measurement uses.
@@ -271,19 +284,7 @@ macro_rules! list {
             $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Lasting,)+
         }
 
-        impl Lasting {
-            /// Nothing counted.
-            #[must_use]
-            pub const fn new() -> Self {
-                Lasting { $($name: Empty::EMPTY,)+ }
-            }
-        }
-
-        impl Default for Lasting {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        empty!(Lasting { $($name: Empty::EMPTY,)+ });
 
         #[cfg(not(target_arch = "bpf"))]
         impl Lasting {
@@ -309,19 +310,7 @@ macro_rules! list {
             $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Shared,)+
         }
 
-        impl SharedBank {
-            /// Nothing counted.
-            #[must_use]
-            pub const fn new() -> Self {
-                SharedBank { $($name: Empty::EMPTY,)+ }
-            }
-        }
-
-        impl Default for SharedBank {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        empty!(SharedBank { $($name: Empty::EMPTY,)+ });
 
         #[cfg(not(target_arch = "bpf"))]
         impl SharedBank {
@@ -337,19 +326,7 @@ macro_rules! list {
             $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::SharedLasting,)+
         }
 
-        impl SharedLasting {
-            /// Nothing counted.
-            #[must_use]
-            pub const fn new() -> Self {
-                SharedLasting { $($name: Empty::EMPTY,)+ }
-            }
-        }
-
-        impl Default for SharedLasting {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        empty!(SharedLasting { $($name: Empty::EMPTY,)+ });
 
         /// What cores, places and windows have counted together, in counters of 64 bits.
         #[cfg(not(target_arch = "bpf"))]
@@ -363,20 +340,7 @@ macro_rules! list {
         }
 
         #[cfg(not(target_arch = "bpf"))]
-        impl WideBank {
-            /// Nothing counted.
-            #[must_use]
-            pub const fn new() -> Self {
-                WideBank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ }
-            }
-        }
-
-        #[cfg(not(target_arch = "bpf"))]
-        impl Default for WideBank {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        empty!(WideBank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ });
 
         #[cfg(not(target_arch = "bpf"))]
         impl WideBank {
@@ -451,7 +415,7 @@ macro_rules! list {
             packets: &(impl Observed<P> + ?Sized),
         ) {
             $(if <$Kind as Measurement>::is_on(&settings.$name)
-                && let Some(parts) = memory.parts::<$Kind>(&settings.$name)
+                && let Some(parts) = memory.parts::<$Kind>()
             {
                 <$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
             })+
@@ -496,7 +460,6 @@ macro_rules! list {
     };
 }
 
-// # List
 list! {
     /// Distinct flows.
     cardinality: Cardinality(cardinality::Settings),

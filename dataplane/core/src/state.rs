@@ -7,7 +7,7 @@ use crate::hash::{HashMode, Tabulation};
 use crate::key::KeyKind;
 use crate::link::Link;
 use crate::measurement::{
-    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, measure, used,
+    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, empty, measure, used,
 };
 use crate::observation::{Observation, Observed};
 use crate::parse::{self, Packet};
@@ -121,37 +121,16 @@ pub struct State {
     pub lasting: Lasting,
 }
 
-impl Shared {
-    /// Nothing counted.
-    #[must_use]
-    pub const fn new() -> Self {
-        Shared { banks: [const { SharedBank::new() }; BANKS], lasting: SharedLasting::new() }
-    }
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+empty!(Shared { banks: [const { SharedBank::new() }; BANKS], lasting: SharedLasting::new() });
+empty!(State { banks: [const { Bank::new() }; BANKS], lasting: Lasting::new() });
 
 impl State {
-    /// Nothing counted.
-    #[must_use]
-    pub const fn new() -> Self {
-        State { banks: [const { Bank::new() }; BANKS], lasting: Lasting::new() }
-    }
-
     /// What a bank's packets are counted in.
     #[inline(always)]
     pub fn active<'a>(&'a mut self, shared: &'a Shared, bank: usize) -> Active<'a> {
-        Active::new(&mut self.banks, &mut self.lasting, shared, bank)
+        #[allow(clippy::indexing_slicing, reason = "masked to the number of banks")]
+        let (bank, shared_bank) = (&mut self.banks[bank & (BANKS - 1)], &shared.banks[bank & (BANKS - 1)]);
+        Active { bank, lasting: &mut self.lasting, shared: shared_bank, shared_lasting: &shared.lasting }
     }
 }
 
@@ -179,23 +158,13 @@ impl Memory for Active<'_> {
     }
 
     #[inline(always)]
-    fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
+    fn parts<M: Listed>(&mut self) -> Option<Parts<'_, M>> {
         Some(Parts {
             own: M::own(self.bank),
             lasting: M::lasting(self.lasting),
             shared: M::shared(self.shared),
             shared_lasting: M::shared_lasting(self.shared_lasting),
         })
-    }
-}
-
-impl<'a> Active<'a> {
-    /// A bank of a core.
-    #[inline(always)]
-    pub fn new(banks: &'a mut [Bank; BANKS], lasting: &'a mut Lasting, shared: &'a Shared, bank: usize) -> Self {
-        #[allow(clippy::indexing_slicing, reason = "masked to the number of banks")]
-        let (bank, shared_bank) = (&mut banks[bank & (BANKS - 1)], &shared.banks[bank & (BANKS - 1)]);
-        Active { bank, lasting, shared: shared_bank, shared_lasting: &shared.lasting }
     }
 }
 

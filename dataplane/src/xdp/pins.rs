@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::hash_key::HashKey;
 use crate::snapshot::Place;
 use aya::maps::{Map, MapData};
-use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::cardinality::Mode;
 use flowgauge_core::kernel::Layout;
 use flowgauge_core::{HashMode, KeyKind, Precision, SETTINGS_WORDS, Settings};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -50,10 +50,6 @@ const VERSION: u32 = 6;
 pub(super) struct Note {
     version: u32,
     core_bytes: u32,
-    mode: u32,
-    key: u32,
-    hash: u32,
-    precision: u32,
     /// In which of the interface's hooks it is, as a [mode](super::Mode).
     attached: u32,
     /// All settings.
@@ -121,14 +117,9 @@ pub(super) struct Identity {
 
 impl Note {
     pub(super) fn new(identity: &Identity, interface: &str, interface_index: u32, now_ns: u64) -> Self {
-        let cardinality::Settings { mode, key, hash, precision } = identity.settings.cardinality;
         Note {
             version: VERSION,
             core_bytes: Layout::of(&identity.settings).core,
-            mode: mode as u32,
-            key: key as u32,
-            hash: hash as u32,
-            precision: precision.bits(),
             attached: identity.attached as u32,
             settings: words(&identity.settings),
             interface: named_in_bytes(interface),
@@ -173,6 +164,12 @@ impl Note {
         String::from_utf8_lossy(name).into_owned()
     }
 
+    /// Mode, key, hash and precision of distinct flows, whose settings are the first word.
+    fn distinct(&self) -> [u8; 4] {
+        let [first, ..] = self.settings;
+        first.to_ne_bytes()
+    }
+
     /// When the windows began that were not published yet, oldest first.
     pub(super) fn open_windows(&self) -> Vec<u64> {
         let active = self.active as usize & 1;
@@ -188,11 +185,12 @@ impl Note {
         if (self.network_namespace, self.interface_index) != (wanted.network_namespace, wanted.interface_index) {
             return Some("it counted at another interface of this name, which is gone".to_owned());
         }
+        let ([has_mode, has_key, has_hash, has_precision], [mode, key, hash, precision]) = (self.distinct(), wanted.distinct());
         let options = [
-            ("--measure and --staggered", self.mode, wanted.mode, mode as fn(u32) -> String),
-            ("--key", self.key, wanted.key, key),
-            ("--hash", self.hash, wanted.hash, hash),
-            ("--registers", self.precision, wanted.precision, registers),
+            ("--measure and --staggered", has_mode, mode, mode_name as fn(u8) -> String),
+            ("--key", has_key, key, key_name),
+            ("--hash", has_hash, hash, hash_name),
+            ("--registers", has_precision, precision, registers),
         ];
         if let Some((option, has, wants, name)) = options.into_iter().find(|(_, has, wants, _)| has != wants) {
             return Some(format!("it counts with {option} {}, not {}", name(has), name(wants)));
@@ -204,6 +202,9 @@ impl Note {
         if self.settings != wanted.settings {
             return Some("it measures something else, or with other keys or sketches".to_owned());
         }
+        if self.core_bytes != wanted.core_bytes {
+            return Some("it was started by another version of flowgauge".to_owned());
+        }
         if self.seed != wanted.seed {
             return Some(format!("it counts with --seed {}, not {}", self.seed, wanted.seed));
         }
@@ -212,7 +213,7 @@ impl Note {
             let (has, wants) = (fingerprint(self.secret), fingerprint(wanted.secret));
             return Some(format!("it counts with another --hash-key (fingerprint {has:016x}, not {wants:016x})"));
         }
-        if self.mode == Mode::Staggered as u32 {
+        if has_mode == Mode::Staggered as u8 {
             if self.slot_ns != wanted.slot_ns {
                 return Some("it counts with another --staggered time".to_owned());
             }
@@ -233,7 +234,7 @@ fn named_in_bytes(interface: &str) -> [u8; NAME] {
     name
 }
 
-/// An odd number of words, behind which there is no padding: seven come before them.
+/// An odd number of words, behind which there is no padding: three come before them.
 const WORDS: usize = SETTINGS_WORDS | 1;
 
 fn words(settings: &Settings) -> [u32; WORDS] {
@@ -242,32 +243,30 @@ fn words(settings: &Settings) -> [u32; WORDS] {
     words
 }
 
-fn mode(value: u32) -> String {
+fn mode_name(value: u8) -> String {
     let names = [(Mode::Off, "none"), (Mode::Windowed, "cardinality"), (Mode::Staggered, "staggered")];
-    named(value, names.into_iter().map(|(mode, name)| (mode as u32, name)))
+    named(value, names.into_iter().map(|(mode, name)| (mode as u8, name)))
 }
 
 fn attached(value: u32) -> String {
-    named(value, super::Mode::ALL.into_iter().map(|mode| (mode as u32, mode.name())))
+    let known = super::Mode::ALL.into_iter().find(|mode| *mode as u32 == value);
+    known.map_or_else(|| value.to_string(), |mode| mode.name().to_owned())
 }
 
-fn key(value: u32) -> String {
-    named(value, KeyKind::ALL.into_iter().map(|key| (key as u32, key.name())))
+fn key_name(value: u8) -> String {
+    named(value, KeyKind::ALL.into_iter().map(|key| (key as u8, key.name())))
 }
 
-fn hash(value: u32) -> String {
-    named(value, HashMode::ALL.into_iter().map(|hash| (hash as u32, hash.name())))
+fn hash_name(value: u8) -> String {
+    named(value, HashMode::ALL.into_iter().map(|hash| (hash as u8, hash.name())))
 }
 
-fn named(value: u32, names: impl IntoIterator<Item = (u32, &'static str)>) -> String {
+fn named(value: u8, names: impl IntoIterator<Item = (u8, &'static str)>) -> String {
     names.into_iter().find(|(number, _)| *number == value).map_or_else(|| value.to_string(), |(_, name)| name.to_owned())
 }
 
-fn registers(value: u32) -> String {
-    u8::try_from(value)
-        .ok()
-        .and_then(Precision::new)
-        .map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
+fn registers(value: u8) -> String {
+    Precision::new(value).map_or_else(|| value.to_string(), |precision| precision.registers().to_string())
 }
 
 /// This thread's network namespace: a number that no other one ever has, or before Linux 5.14 that of its file.
