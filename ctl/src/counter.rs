@@ -51,7 +51,8 @@ impl Counter {
                     Packet::V6(_) => &mut self.counters.ipv6,
                 };
                 *of_family += 1;
-                let signature = self.key.signature(HashMode::Tabulated, &self.tabulation, frame, &packet);
+                let signature =
+                    self.key.signature(HashMode::Tabulated, &self.tabulation, &packet, self.key.transport(frame, &packet));
                 self.registers.update(HashMode::Tabulated.hash(signature, &self.tabulation), Self::PRECISION);
             }
             Err(reject) => self.counters.reject(reject, 1),

@@ -70,7 +70,7 @@ fn exact(frames: &[OwnedFrame], key: KeyKind) -> f64 {
     let mut counts: HashMap<FlowKey, u64> = HashMap::new();
     for OwnedFrame { bytes, link, .. } in frames {
         if let Ok(packet) = network(&bytes[..], *link) {
-            *counts.entry(key.extract(&bytes[..], &packet)).or_default() += 1;
+            *counts.entry(key.extract(&packet, key.transport(&bytes[..], &packet))).or_default() += 1;
         }
     }
     let packets: u64 = counts.values().sum();
@@ -127,7 +127,7 @@ fn watched(frames: &[&OwnedFrame], tabulation: &Tabulation) -> (u64, [f64; 2]) {
         for OwnedFrame { bytes, link, .. } in frames {
             if let Ok(packet) = network(&bytes[..], *link) {
                 packets += 1;
-                let crc = crc32(key.extract(&bytes[..], &packet).as_bytes());
+                let crc = crc32(key.extract(&packet, key.transport(&bytes[..], &packet)).as_bytes());
                 sum.update(&shared, Sharing::Alone, kind, shape, crc, tabulation);
             }
         }

@@ -102,12 +102,12 @@ impl Capabilities {
     pub fn check(&self, settings: &Settings) -> Result<(), Error> {
         let refuse = |what: String, advice: String| Err(Error::Unsupported { backend: self.backend, what, advice });
         let names = |what: &str, names: Vec<&'static str>| format!("{what} {}", names.join(", "));
-        for kind in MeasurementKind::ALL {
+        for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
+            if !self.measurements.contains(&kind) {
+                let advice = names("it can measure", self.measurements.iter().map(|kind| kind.name()).collect());
+                return refuse(format!("measure {}", kind.name()), advice);
+            }
             for key in kind.keys(settings) {
-                if !self.measurements.contains(&kind) {
-                    let advice = names("it can measure", self.measurements.iter().map(|kind| kind.name()).collect());
-                    return refuse(format!("measure {}", kind.name()), advice);
-                }
                 if !self.keys.contains(&key) {
                     let advice = names("it has the keys", self.keys.iter().map(|key| key.name()).collect());
                     return refuse(format!("measure {} by {}", kind.name(), key.name()), advice);

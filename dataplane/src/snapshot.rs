@@ -2,8 +2,9 @@
 
 use crate::capabilities::Direction;
 use crate::losses::Losses;
-use flowgauge_core::{ENTROPIES, HashIdentity, Lasting, WideBank};
+use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A bank, merged over all cores and places, as it was at one instant.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub struct Snapshot {
     pub hash: HashIdentity,
     /// Exact counts, when they were asked for.
     pub truth: Option<Truth>,
+    /// Those of them that need no flows, of a window that is closed.
+    pub exact: Option<Arc<Exact>>,
     /// Whether everything since the bank was opened is in it. It is not when a device was started anew in between.
     pub complete: bool,
     /// The same by place, when packets are counted at several; the places are those of
@@ -44,6 +47,7 @@ impl Snapshot {
             packets_after: packets,
             hash,
             truth: None,
+            exact: None,
             complete: true,
             parts: Vec::new(),
             cpu_ns: None,

@@ -1,7 +1,7 @@
 //! Large values on the heap that never were on a stack.
 #![allow(unsafe_code, reason = "the standard library cannot know that these types are valid when zeroed")]
 
-use flowgauge_core::{Bank, Lasting, Shared, State, WideBank};
+use flowgauge_core::{Bank, Exact, Lasting, Shared, State, WideBank};
 use std::cell::UnsafeCell;
 
 /// Types whose values are valid, and empty, when all their bytes are zero.
@@ -28,3 +28,5 @@ unsafe impl Zeroed for Shared {}
 unsafe impl Zeroed for Lasting {}
 // SAFETY: as above.
 unsafe impl Zeroed for WideBank {}
+// SAFETY: as above.
+unsafe impl Zeroed for Exact {}

@@ -16,12 +16,12 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::kernel::{Config, Core, Layout, Scratch};
+use flowgauge_core::cardinality;
+use flowgauge_core::kernel::{Config, Core, Layout};
 use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{
-    Arrival, BANKS, Context, Counters, Frame, Link, Listed, Memory, One, Packets, Parts, Record, Segments, Settings, Shared, Sharing,
-    Tabulation, parse,
+    Arrival, BANKS, Context, Counters, Frame, Link, Listed, Memory, One, Packets, Parts, Record, Segments, Settings, Shared,
+    Sharing, Tabulation, parse,
 };
 
 /// Whether these are the programs of keyed hashes. They are an object of their own: for code of two kinds of signatures the stack has no room.
@@ -203,9 +203,9 @@ impl<const REREAD: bool> Memory for Place<REREAD> {
 /// The same value, read from where it is put: it takes no room on the stack, and the verifier knows no more of it than that it is a number.
 /// What it knew before differs from path to path through the parser, and it would follow each of them to the end.
 #[inline(always)]
-fn by_way_of<T: Copy>(scratch: &mut Scratch, value: T) -> &T {
-    const { assert!(size_of::<T>() <= size_of::<Scratch>() && align_of::<T>() <= align_of::<Scratch>()) };
-    let mut place = (&raw mut *scratch).cast::<T>();
+fn by_way_of<T, const WORDS: usize>(room: &mut [u64; WORDS], value: T) -> &T {
+    const { assert!(size_of::<T>() <= size_of::<[u64; WORDS]>() && align_of::<T>() <= align_of::<u64>()) };
+    let mut place = (&raw mut *room).cast::<T>();
     // SAFETY: large enough and aligned, as checked above, and lent. A register is what it was, but the compiler does not know that what it
     // points to is what was written; it goes with the source's line, as in `Window`.
     unsafe {
@@ -217,27 +217,39 @@ fn by_way_of<T: Copy>(scratch: &mut Scratch, value: T) -> &T {
 
 /// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
 #[inline(always)]
-fn count<const EVERYTHING: bool>(core: NonNull<Core>, link: Link, frame: &Window, wire_length: u32, packets: impl Packets) {
+fn count<const EVERYTHING: bool>(core: NonNull<Core>, link: Link, frame: &Window, arrival: &Arrival<impl Packets>) {
     let mut place = Place::<EVERYTHING>::of(core);
-    let settings = settings::<EVERYTHING>();
-    // Reading the clock costs as much as all the rest.
-    let slot = if settings.cardinality.mode == Mode::Staggered { current_slot() } else { 0 };
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let context = Context::new(settings, tabulation, Sharing::Shared);
-    let Some(packet) = place.observe::<KEYED, _, _>(&context, link, frame, Arrival { wire_length, packets, slot }) else { return };
+    let context = Context::new(settings::<EVERYTHING>(), tabulation, Sharing::Shared).with_slots(config!(slot_ns));
+    let Some(packet) = place.observe::<KEYED, _, _>(&context, link, frame, arrival) else { return };
     if EVERYTHING {
-        place.measure(&context, by_way_of(scratch(core), packet));
+        place.measure(&context, by_way_of(room_for_packet(core), packet));
     } else {
         place.measure(&context, &packet);
     }
 }
 
+/// How a packet comes, as far as the loader and a clock say.
+#[inline(always)]
+fn arrival<const EVERYTHING: bool, P>(wire_length: u32, packets: P) -> Arrival<P> {
+    // Reading the clock costs as much as all the rest.
+    let timestamp = if settings::<EVERYTHING>().wants_time() { now() } else { 0 };
+    Arrival { wire_length, packets, timestamp, interface: config!(interface) as u16, leaves: config!(leaves) != 0 }
+}
+
 /// The program's own room in an element.
 #[inline(always)]
-fn scratch<'a>(core: NonNull<Core>) -> &'a mut Scratch {
+fn room_for_arrival<'a>(core: NonNull<Core>) -> &'a mut [u64; 4] {
     // SAFETY: nobody else uses it, and no two borrows live at once.
-    unsafe { &mut (*core.as_ptr()).scratch }
+    unsafe { &mut (*core.as_ptr()).arrival }
+}
+
+/// As above.
+#[inline(always)]
+fn room_for_packet<'a>(core: NonNull<Core>) -> &'a mut [u64; 14] {
+    // SAFETY: as above.
+    unsafe { &mut (*core.as_ptr()).packet }
 }
 
 /// Settings are loaded as words, which the verifier sees through, and each of which takes one register. A measurement whose words are zero is
@@ -256,11 +268,11 @@ fn settings<const EVERYTHING: bool>() -> Settings {
     Settings { headers: parse::Settings::DEFAULT, ..settings }
 }
 
+/// In nanoseconds since the Unix epoch.
 #[inline(always)]
-fn current_slot() -> u32 {
+fn now() -> u64 {
     // SAFETY: a helper without conditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    ((config!(boot_ns) + now) / config!(slot_ns).max(1)) as u32
+    config!(boot_ns) + unsafe { bpf_ktime_get_ns() }
 }
 
 /// Ingress: distinct flows.
@@ -315,7 +327,7 @@ fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
 fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
     if let Some(core) = core() {
-        count::<EVERYTHING>(core, link, &frame, wire_length, One);
+        count::<EVERYTHING>(core, link, &frame, &arrival::<EVERYTHING, _>(wire_length, One));
     }
     config!(verdict)
 }
@@ -358,8 +370,9 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
         let _ = ctx.pull_data(wanted as u32);
     }
     if let Some(core) = core() {
-        let (wire_length, packets) = *by_way_of(scratch(core), on_the_wire(link, ctx.skb.skb, length));
-        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), wire_length, packets);
+        let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
+        let arrival = by_way_of(room_for_arrival(core), arrival::<EVERYTHING, _>(wire_length, packets));
+        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), arrival);
     }
     tcx_action_base::TCX_NEXT
 }
@@ -382,16 +395,19 @@ fn on_the_wire(link: Link, skb: *mut __sk_buff, length: u32) -> (u32, Segments) 
         unsafe { ((*skb).vlan_present, (*skb).gso_size, (*skb).gso_segs, (*skb).wire_len) };
     let tag = if tagged == 0 { 0 } else { VLAN_TAG };
     if payload == 0 {
-        return (length + tag, Segments(1));
+        return (length + tag, Segments::ONE);
     }
     let frame = linear(skb);
-    let headers = parse::network(&frame, link).map_or(0, |packet| parse::headers(&frame, &packet) as u32);
+    let (before, headers) =
+        parse::network(&frame, link).map_or((0, 0), |packet| (packet.offset() as u32, parse::headers(&frame, &packet) as u32));
     // What comes from a virtual machine or a tun device says only how long segments are.
     let segments = if segments == 0 { length.saturating_sub(headers).div_ceil(payload) } else { segments }.max(1);
     let leaves = config!(leaves) != 0;
     // On the way out the kernel has added the headers of all segments up, those inside of tunnels included.
     let bytes = if leaves && on_egress > length { on_egress } else { length + (segments - 1) * headers };
-    (bytes + segments * tag, Segments(segments))
+    let full = headers.saturating_sub(before) + payload;
+    let last = length.saturating_sub(before).saturating_sub((segments - 1) * payload);
+    (bytes + segments * tag, Segments { number: segments, full, last })
 }
 
 /// Does nothing but decide: what benchmarks compare with.

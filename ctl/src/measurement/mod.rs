@@ -23,7 +23,7 @@ use serde::ser::SerializeMap;
 use std::error::Error;
 
 macro_rules! measurements {
-    ($(#[doc = $about:literal] $module:ident: $report:ident;)*) => {
+    ($($about:literal $module:ident: $report:ident;)*) => {
         /// What a record says of each measurement; nothing of those that are off. The order is that of the JSON lines.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Reports {
@@ -67,18 +67,12 @@ macro_rules! measurements {
 }
 
 measurements! {
-    /// Distinct flows.
-    cardinality: Cardinality;
-    /// How packets are spread over flows.
-    entropy: Entropies;
-    /// Packets of the flows that are asked for.
-    frequency: Frequency;
-    /// Whether the flows that are asked for were seen.
-    membership: Membership;
-    /// The flows with the most packets or bytes.
-    heavy: Heavy;
-    /// What the entropies of sources and destinations say about an attack.
-    alarm: Alarm;
+    "Distinct flows." cardinality: Cardinality;
+    "How packets are spread over flows." entropy: Entropies;
+    "Packets of the flows that are asked for." frequency: Frequency;
+    "Whether the flows that are asked for were seen." membership: Membership;
+    "The flows with the most packets or bytes." heavy: Heavy;
+    "What the entropies of sources and destinations say about an attack." alarm: Alarm;
 }
 
 impl Reports {

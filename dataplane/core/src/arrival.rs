@@ -4,6 +4,12 @@
 pub trait Packets: Copy {
     /// The number, at least 1.
     fn number(self) -> u32;
+
+    /// Lengths of all packets but the last, and of the last, from their network headers on. `header`: what the frame's header says.
+    #[inline(always)]
+    fn lengths(self, header: u32) -> (u32, u32) {
+        (0, header)
+    }
 }
 
 /// A frame that is one packet.
@@ -17,15 +23,31 @@ impl Packets for One {
     }
 }
 
-/// A frame that a device sends in so many segments (segmentation offload), or put together from so many (receive offload). Zero is taken
-/// for one.
+/// A frame that a device sends in several segments (segmentation offload), or put together from several (receive offload).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segments(pub u32);
+pub struct Segments {
+    /// How many. Zero is taken for one.
+    pub number: u32,
+    /// Bytes of each from its network header on, but for the last one; ignored of a single packet.
+    pub full: u32,
+    /// Bytes of the last one from its network header on; ignored of a single packet.
+    pub last: u32,
+}
+
+impl Segments {
+    /// A frame that is one packet.
+    pub const ONE: Segments = Segments { number: 1, full: 0, last: 0 };
+}
 
 impl Packets for Segments {
     #[inline(always)]
     fn number(self) -> u32 {
-        self.0.max(1)
+        self.number.max(1)
+    }
+
+    #[inline(always)]
+    fn lengths(self, header: u32) -> (u32, u32) {
+        if self.number > 1 { (self.full, self.last) } else { (0, header) }
     }
 }
 
@@ -36,15 +58,19 @@ pub struct Arrival<P = One> {
     pub wire_length: u32,
     /// Packets on the wire.
     pub packets: P,
-    /// The current slot of staggered registers (see [`Staggered`](crate::cardinality::Staggered)); ignored otherwise.
-    pub slot: u32,
+    /// When it came, in nanoseconds since the Unix epoch. Ignored unless a measurement [asks](crate::Settings::wants_time) for it.
+    pub timestamp: u64,
+    /// At which interface, as its number in the run.
+    pub interface: u16,
+    /// Whether it leaves there; it arrives if not.
+    pub leaves: bool,
 }
 
 impl Arrival {
-    /// One packet.
+    /// One packet that arrives at the first interface.
     #[inline(always)]
     #[must_use]
-    pub const fn new(wire_length: u32, slot: u32) -> Self {
-        Arrival { wire_length, packets: One, slot }
+    pub const fn new(wire_length: u32, timestamp: u64) -> Self {
+        Arrival { wire_length, packets: One, timestamp, interface: 0, leaves: false }
     }
 }

@@ -101,6 +101,8 @@ impl Measurement for Entropy {
     type SharedLasting = ();
     #[cfg(not(target_arch = "bpf"))]
     type Sum = Sum;
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact = ();
 
     fn key(settings: &Self::Settings, nth: usize) -> Option<KeyKind> {
         settings.iter().filter(|entropy| entropy.is_on()).map(|entropy| entropy.key).nth(nth)

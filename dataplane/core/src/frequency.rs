@@ -27,6 +27,8 @@ impl Measurement for Frequency {
     type SharedLasting = ();
     #[cfg(not(target_arch = "bpf"))]
     type Sum = WideSketch;
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
         (settings.is_on() && nth == 0).then_some(settings.key)

@@ -23,8 +23,10 @@ pub struct Config {
     pub verdict: u32,
     /// Where it is counted.
     pub layout: Layout,
-    /// Whether a TCX program counts packets that leave: not 0 if so.
+    /// Whether a program counts packets that leave: not 0 if so.
     pub leaves: u32,
+    /// At which interface, as its number in the run.
+    pub interface: u32,
     /// No padding.
     pub reserved: [u32; RESERVED],
 }
@@ -32,12 +34,12 @@ pub struct Config {
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
     let words = size_of::<Settings>().wrapping_add(size_of::<Layout>()).wrapping_div(size_of::<u32>());
-    words & 1
+    words.wrapping_add(3) & 1
 };
 
 const _: () = {
     let words = size_of::<Settings>().wrapping_add(size_of::<Layout>());
-    let rest = 2_usize.wrapping_mul(size_of::<u64>()).wrapping_add(RESERVED.wrapping_add(2).wrapping_mul(size_of::<u32>()));
+    let rest = 2_usize.wrapping_mul(size_of::<u64>()).wrapping_add(RESERVED.wrapping_add(3).wrapping_mul(size_of::<u32>()));
     assert!(size_of::<Config>() == words.wrapping_add(rest), "no padding");
 };
 
@@ -50,6 +52,7 @@ impl Config {
         verdict: 0,
         layout: Layout::NONE,
         leaves: 0,
+        interface: 0,
         reserved: [0; RESERVED],
     };
 }
@@ -62,14 +65,11 @@ pub struct Core {
     pub bank: u32,
     /// The program's own: the bank that it counts a packet in.
     pub current: u32,
-    /// The program's own.
-    pub scratch: Scratch,
+    /// The program's own: how a packet came.
+    pub arrival: [u64; 4],
+    /// The program's own: what it knows of a packet.
+    pub packet: [u64; 14],
 }
-
-/// Room for what a program in the kernel knows of a packet.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C, align(8))]
-pub struct Scratch([u64; 12]);
 
 /// What a bank begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]

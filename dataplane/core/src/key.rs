@@ -44,36 +44,36 @@ impl KeyKind {
         }
     }
 
+    /// What a packet's key has to know of its transport header.
+    #[inline(always)]
+    #[must_use]
+    pub fn transport<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> Transport {
+        if self == KeyKind::FiveTuple { transport(frame, packet) } else { Transport::NONE }
+    }
+
     /// The signature of a packet's key: 32 bits that all measurements are made with.
     #[inline(always)]
-    pub fn signature<F: Frame + ?Sized>(self, hash: HashMode, tabulation: &Tabulation, frame: &F, packet: &Packet<'_>) -> u32 {
+    #[must_use]
+    pub fn signature(self, hash: HashMode, tabulation: &Tabulation, packet: &Packet<'_>, transport: Transport) -> u32 {
         match hash {
-            HashMode::Crc32 | HashMode::Tabulated => self.crc32(frame, packet),
-            HashMode::Keyed => self.multilinear(tabulation.multilinear(), frame, packet),
+            HashMode::Crc32 | HashMode::Tabulated => self.crc32(packet, transport),
+            HashMode::Keyed => self.multilinear(tabulation.multilinear(), packet, transport),
         }
     }
 
     /// The same, with a kind of signature that the compiler knows.
     #[inline(always)]
-    pub(crate) fn signature_of<const KEYED: bool, F: Frame + ?Sized>(
-        self,
-        tabulation: &Tabulation,
-        frame: &F,
-        packet: &Packet<'_>,
-    ) -> u32 {
-        if KEYED { self.multilinear(tabulation.multilinear(), frame, packet) } else { self.crc32(frame, packet) }
+    pub(crate) fn signature_of<const KEYED: bool>(self, tabulation: &Tabulation, packet: &Packet<'_>, transport: Transport) -> u32 {
+        if KEYED { self.multilinear(tabulation.multilinear(), packet, transport) } else { self.crc32(packet, transport) }
     }
 
     #[inline(always)]
-    fn multilinear<F: Frame + ?Sized>(self, words: &Multilinear, frame: &F, packet: &Packet<'_>) -> u32 {
+    fn multilinear(self, words: &Multilinear, packet: &Packet<'_>, Transport { protocol, ports }: Transport) -> u32 {
         match (self, packet) {
             (KeyKind::Src, Packet::V4(ip)) => words.ipv4([ip.src()]),
             (KeyKind::Dst, Packet::V4(ip)) => words.ipv4([ip.dst()]),
             (KeyKind::SrcDst, Packet::V4(ip)) => words.ipv4([ip.src(), ip.dst()]),
-            (KeyKind::FiveTuple, Packet::V4(ip)) => {
-                let Transport { protocol, ports } = transport(frame, packet);
-                words.ipv4([ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]])
-            }
+            (KeyKind::FiveTuple, Packet::V4(ip)) => words.ipv4([ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]]),
             (KeyKind::Src, Packet::V6(ip)) => words.ipv6(ip.src()),
             (KeyKind::Dst, Packet::V6(ip)) => words.ipv6(ip.dst()),
             (KeyKind::SrcDst, Packet::V6(ip)) => {
@@ -81,7 +81,6 @@ impl KeyKind {
                 words.ipv6([s0, s1, s2, s3, d0, d1, d2, d3])
             }
             (KeyKind::FiveTuple, Packet::V6(ip)) => {
-                let Transport { protocol, ports } = transport(frame, packet);
                 let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
                 words.ipv6([s0, s1, s2, s3, d0, d1, d2, d3, ports, [protocol, 0, 0, 0]])
             }
@@ -90,38 +89,31 @@ impl KeyKind {
 
     /// The CRC of a packet's key.
     #[inline(always)]
-    pub fn crc32<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> u32 {
+    #[must_use]
+    pub fn crc32(self, packet: &Packet<'_>, Transport { protocol, ports }: Transport) -> u32 {
         let crc = Crc32::new();
         let crc = match (self, packet) {
             (KeyKind::Src, Packet::V4(ip)) => crc.words([ip.src()]),
             (KeyKind::Dst, Packet::V4(ip)) => crc.words([ip.dst()]),
             (KeyKind::SrcDst, Packet::V4(ip)) => crc.words([ip.src(), ip.dst()]),
-            (KeyKind::FiveTuple, Packet::V4(ip)) => {
-                let Transport { protocol, ports } = transport(frame, packet);
-                crc.words([ip.src(), ip.dst(), ports]).byte(protocol)
-            }
+            (KeyKind::FiveTuple, Packet::V4(ip)) => crc.words([ip.src(), ip.dst(), ports]).byte(protocol),
             (KeyKind::Src, Packet::V6(ip)) => crc.words(ip.src()),
             (KeyKind::Dst, Packet::V6(ip)) => crc.words(ip.dst()),
             (KeyKind::SrcDst, Packet::V6(ip)) => crc.words(ip.src()).words(ip.dst()),
-            (KeyKind::FiveTuple, Packet::V6(ip)) => {
-                let Transport { protocol, ports } = transport(frame, packet);
-                crc.words(ip.src()).words(ip.dst()).words([ports]).byte(protocol)
-            }
+            (KeyKind::FiveTuple, Packet::V6(ip)) => crc.words(ip.src()).words(ip.dst()).words([ports]).byte(protocol),
         };
         crc.finish()
     }
 
     /// The key itself. Every byte has a place that the compiler knows, as the kernel's verifier wants it on a program's stack.
     #[inline(always)]
-    pub fn extract<F: Frame + ?Sized>(self, frame: &F, packet: &Packet<'_>) -> FlowKey {
+    #[must_use]
+    pub fn extract(self, packet: &Packet<'_>, Transport { protocol, ports }: Transport) -> FlowKey {
         match (self, packet) {
             (KeyKind::Src, Packet::V4(ip)) => FlowKey::words([ip.src()]),
             (KeyKind::Dst, Packet::V4(ip)) => FlowKey::words([ip.dst()]),
             (KeyKind::SrcDst, Packet::V4(ip)) => FlowKey::words([ip.src(), ip.dst()]),
-            (KeyKind::FiveTuple, Packet::V4(ip)) => {
-                let Transport { protocol, ports } = transport(frame, packet);
-                FlowKey::words([ip.src(), ip.dst(), ports]).byte(protocol)
-            }
+            (KeyKind::FiveTuple, Packet::V4(ip)) => FlowKey::words([ip.src(), ip.dst(), ports]).byte(protocol),
             (KeyKind::Src, Packet::V6(ip)) => FlowKey::words(ip.src()),
             (KeyKind::Dst, Packet::V6(ip)) => FlowKey::words(ip.dst()),
             (KeyKind::SrcDst, Packet::V6(ip)) => {
@@ -129,7 +121,6 @@ impl KeyKind {
                 FlowKey::words([s0, s1, s2, s3, d0, d1, d2, d3])
             }
             (KeyKind::FiveTuple, Packet::V6(ip)) => {
-                let Transport { protocol, ports } = transport(frame, packet);
                 let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
                 FlowKey::words([s0, s1, s2, s3, d0, d1, d2, d3, ports]).byte(protocol)
             }

@@ -62,9 +62,9 @@ pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use heavy::Heavy;
 pub use key::{FlowKey, KeyKind};
 pub use link::Link;
-#[cfg(not(target_arch = "bpf"))]
-pub use measurement::WideBank;
 pub use measurement::{Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank, SharedLasting};
+#[cfg(not(target_arch = "bpf"))]
+pub use measurement::{Exact, WideBank};
 pub use membership::Membership;
 pub use observation::{Observation, Observed};
 #[cfg(not(target_arch = "bpf"))]

@@ -4,14 +4,11 @@
 //! packet, a merge and a rotation do. A new measurement is a module that implements [`Measurement`], and an entry of the list.
 
 use crate::arrival::Packets;
-use crate::cardinality::{self, Cardinality};
 use crate::counters::Counters;
-use crate::entropy::{self, ENTROPIES, Entropy};
-use crate::frequency::{self, Frequency};
 use crate::hash::Tabulation;
-use crate::heavy::{self, Heavy};
 use crate::key::KeyKind;
-use crate::membership::{self, Membership};
+#[cfg(not(target_arch = "bpf"))]
+use crate::observation::Observation;
 use crate::observation::Observed;
 use crate::parse::{self, Reject};
 use crate::sketch::Sharing;
@@ -43,6 +40,9 @@ pub trait Measurement: Sized {
     /// What cores, places and windows have counted together.
     #[cfg(not(target_arch = "bpf"))]
     type Sum: Empty;
+    /// Exact counts of a bank's packets, for comparison, in memory that does not depend on flows.
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact: Empty;
 
     /// The first, second and so on of the keys that it measures by; none if it is off.
     fn key(settings: &Self::Settings, nth: usize) -> Option<KeyKind>;
@@ -52,6 +52,12 @@ pub trait Measurement: Sized {
 
     /// Whether it measures anything.
     fn is_on(settings: &Self::Settings) -> bool;
+
+    /// Whether it has to know when packets come, which takes a look at a clock for each.
+    #[inline(always)]
+    fn wants_time(_: &Self::Settings) -> bool {
+        false
+    }
 
     /// How much it uses of each kind of memory; nothing if it is off.
     fn used(settings: &Self::Settings) -> Used;
@@ -94,6 +100,20 @@ pub trait Measurement: Sized {
     /// Empties lasting memory, if the measurement uses any.
     #[cfg(not(target_arch = "bpf"))]
     fn clear_lasting(_: &mut Self::Lasting, _: &Self::Settings) {}
+
+    /// Whether it is on and counts [exactly](Self::Exact) beside what it is.
+    #[cfg(not(target_arch = "bpf"))]
+    fn has_exact(_: &Self::Settings) -> bool {
+        false
+    }
+
+    /// Counts packets exactly.
+    #[cfg(not(target_arch = "bpf"))]
+    fn measure_exactly(_: &mut Self::Exact, _: &Observation) {}
+
+    /// Tells the numbers of a sum that its bits can be repeated from, by name.
+    #[cfg(not(target_arch = "bpf"))]
+    fn tell(_: &Self::Sum, _: &Self::Settings, _: &mut dyn FnMut(&'static str, &[u64])) {}
 }
 
 /// Memory that nothing was counted in yet: zeros.
@@ -144,6 +164,8 @@ pub struct Pass<'a> {
     pub sharing: Sharing,
     /// As `sharing`, of memory that is a core's own.
     pub own: Sharing,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub slot_ns: u64,
 }
 
 /// Where packets are counted.
@@ -208,12 +230,12 @@ macro_rules! empty {
 pub(crate) use empty;
 
 macro_rules! list {
-    ($($(#[doc = $doc:literal])+ $name:ident: $Kind:ident($Settings:ty),)+) => {
+    ($($doc:literal $name:ident: $Kind:ident($Settings:ty),)+) => {
         /// What to measure and how, one field a measurement. Constant while a dataplane runs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(C, align(4))]
         pub struct Settings {
-            $($(#[doc = $doc])+ pub $name: $Settings,)+
+            $(#[doc = $doc] pub $name: $Settings,)+
             /// Which of a frame's headers say what its flow is.
             pub headers: parse::Settings,
         }
@@ -225,14 +247,21 @@ macro_rules! list {
 
         impl Settings {
             /// As [`Default`], for statics.
-            pub const DEFAULT: Settings = Settings { $($name: <$Kind as Measurement>::DEFAULT,)+ headers: parse::Settings::DEFAULT };
+            pub const DEFAULT: Settings = Settings { $($name: <crate::$name::$Kind as Measurement>::DEFAULT,)+ headers: parse::Settings::DEFAULT };
 
             /// Whether a measurement that is on is by this key.
             #[inline(always)]
             #[must_use]
             pub fn uses(&self, key: KeyKind) -> bool {
                 // Without a loop, so that the compiler can follow constants, and the eBPF verifier words.
-                $(<$Kind as Measurement>::uses(&self.$name, key) ||)+ false
+                $(<crate::$name::$Kind as Measurement>::uses(&self.$name, key) ||)+ false
+            }
+
+            /// Whether a measurement that is on has to know when packets come.
+            #[inline(always)]
+            #[must_use]
+            pub fn wants_time(&self) -> bool {
+                $(<crate::$name::$Kind as Measurement>::wants_time(&self.$name) ||)+ false
             }
 
             /// Settings out of their [words](Self::words); the kernel's verifier sees through each of them.
@@ -258,7 +287,7 @@ macro_rules! list {
             pub counters: Counters,
             /// What most frames are that count as non-IP.
             pub unopened: Unopened,
-            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Own,)+
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Own,)+
         }
 
         empty!(Bank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ });
@@ -266,14 +295,14 @@ macro_rules! list {
         impl Bank {
             /// The parts of a bank that are in use, as offsets and lengths in bytes, multiples of eight: what each measurement uses.
             pub fn used(settings: &Settings) -> impl Iterator<Item = (usize, usize)> {
-                [$((core::mem::offset_of!(Bank, $name), <$Kind as Measurement>::used(&settings.$name).own),)+].into_iter()
+                [$((core::mem::offset_of!(Bank, $name), <crate::$name::$Kind as Measurement>::used(&settings.$name).own),)+].into_iter()
             }
 
             /// Makes the bank empty again.
             pub fn clear(&mut self, settings: &Settings) {
                 self.counters = Counters::ZERO;
                 self.unopened = Unopened::NONE;
-                $(<$Kind as Measurement>::clear(&mut self.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::clear(&mut self.$name, &settings.$name);)+
             }
         }
 
@@ -281,7 +310,7 @@ macro_rules! list {
         #[derive(Clone, Copy, PartialEq, Eq)]
         #[repr(C)]
         pub struct Lasting {
-            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Lasting,)+
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Lasting,)+
         }
 
         empty!(Lasting { $($name: Empty::EMPTY,)+ });
@@ -290,24 +319,24 @@ macro_rules! list {
         impl Lasting {
             /// Adds that of another core.
             pub fn merge(&mut self, other: &Lasting, settings: &Settings) {
-                $(<$Kind as Measurement>::merge_lasting(&mut self.$name, &other.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::merge_lasting(&mut self.$name, &other.$name, &settings.$name);)+
             }
 
             /// Makes it empty again.
             pub fn clear(&mut self, settings: &Settings) {
-                $(<$Kind as Measurement>::clear_lasting(&mut self.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::clear_lasting(&mut self.$name, &settings.$name);)+
             }
 
             /// As [`Bank::used`].
             pub fn used(settings: &Settings) -> impl Iterator<Item = (usize, usize)> {
-                [$((core::mem::offset_of!(Lasting, $name), <$Kind as Measurement>::used(&settings.$name).lasting),)+].into_iter()
+                [$((core::mem::offset_of!(Lasting, $name), <crate::$name::$Kind as Measurement>::used(&settings.$name).lasting),)+].into_iter()
             }
         }
 
         /// What all cores count in together between two rotations.
         #[repr(C)]
         pub struct SharedBank {
-            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Shared,)+
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Shared,)+
         }
 
         empty!(SharedBank { $($name: Empty::EMPTY,)+ });
@@ -316,14 +345,14 @@ macro_rules! list {
         impl SharedBank {
             /// Makes it empty again.
             pub fn clear(&self, settings: &Settings) {
-                $(<$Kind as Measurement>::clear_shared(&self.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::clear_shared(&self.$name, &settings.$name);)+
             }
         }
 
         /// What all cores count in together and lasts beyond rotations.
         #[repr(C)]
         pub struct SharedLasting {
-            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::SharedLasting,)+
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::SharedLasting,)+
         }
 
         empty!(SharedLasting { $($name: Empty::EMPTY,)+ });
@@ -336,7 +365,7 @@ macro_rules! list {
             pub counters: Counters,
             /// What most frames are that count as non-IP.
             pub unopened: Unopened,
-            $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Sum,)+
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Sum,)+
         }
 
         #[cfg(not(target_arch = "bpf"))]
@@ -348,26 +377,62 @@ macro_rules! list {
             pub fn merge(&mut self, own: &Bank, settings: &Settings) {
                 self.counters.merge(&own.counters);
                 self.unopened.merge(&own.unopened);
-                $(<$Kind as Measurement>::merge(&mut self.$name, &own.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::merge(&mut self.$name, &own.$name, &settings.$name);)+
             }
 
             /// Adds what all cores have counted together in a window.
             pub fn merge_shared(&mut self, shared: &SharedBank, settings: &Settings) {
-                $(<$Kind as Measurement>::merge_shared(&mut self.$name, &shared.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::merge_shared(&mut self.$name, &shared.$name, &settings.$name);)+
             }
 
             /// Adds what was counted elsewhere or in another window.
             pub fn unite(&mut self, other: &WideBank, settings: &Settings) {
                 self.counters.merge(&other.counters);
                 self.unopened.merge(&other.unopened);
-                $(<$Kind as Measurement>::unite(&mut self.$name, &other.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::unite(&mut self.$name, &other.$name, &settings.$name);)+
             }
 
             /// Makes it empty again.
             pub fn clear(&mut self, settings: &Settings) {
                 self.counters = Counters::ZERO;
                 self.unopened = Unopened::NONE;
-                $(<$Kind as Measurement>::clear_sum(&mut self.$name, &settings.$name);)+
+                $(<crate::$name::$Kind as Measurement>::clear_sum(&mut self.$name, &settings.$name);)+
+            }
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl WideBank {
+            /// Tells the numbers that its bits can be repeated from: of which measurement, what they are, and all of them. Those of
+            /// sketches, filters and tables are not told.
+            pub fn tell(&self, settings: &Settings, told: &mut dyn FnMut(&'static str, &'static str, &[u64])) {
+                $(<crate::$name::$Kind as Measurement>::tell(&self.$name, &settings.$name, &mut |what, numbers| {
+                    told(<crate::$name::$Kind as Measurement>::NAME, what, numbers);
+                });)+
+            }
+        }
+
+        /// Exact counts of a bank's packets beside what is estimated, for comparison, in memory that does not depend on flows.
+        #[cfg(not(target_arch = "bpf"))]
+        pub struct Exact {
+            $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Exact,)+
+        }
+
+        #[cfg(not(target_arch = "bpf"))]
+        empty!(Exact { $($name: Empty::EMPTY,)+ });
+
+        #[cfg(not(target_arch = "bpf"))]
+        impl Exact {
+            /// Whether these settings count anything exactly.
+            #[must_use]
+            pub fn is_on(settings: &Settings) -> bool {
+                $(<crate::$name::$Kind as Measurement>::has_exact(&settings.$name) ||)+ false
+            }
+
+            /// Counts a packet.
+            pub fn measure(&mut self, settings: &Settings, packet: &Observation) {
+                $(if <crate::$name::$Kind as Measurement>::has_exact(&settings.$name) {
+                    <crate::$name::$Kind as Measurement>::measure_exactly(&mut self.$name, packet);
+                })+
             }
         }
 
@@ -375,7 +440,7 @@ macro_rules! list {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum MeasurementKind {
-            $($(#[doc = $doc])+ $Kind,)+
+            $(#[doc = $doc] $Kind,)+
         }
 
         impl MeasurementKind {
@@ -386,7 +451,7 @@ macro_rules! list {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(MeasurementKind::$Kind => <$Kind as Measurement>::NAME,)+
+                    $(MeasurementKind::$Kind => <crate::$name::$Kind as Measurement>::NAME,)+
                 }
             }
 
@@ -394,14 +459,14 @@ macro_rules! list {
             #[must_use]
             pub fn is_on(self, settings: &Settings) -> bool {
                 match self {
-                    $(MeasurementKind::$Kind => <$Kind as Measurement>::is_on(&settings.$name),)+
+                    $(MeasurementKind::$Kind => <crate::$name::$Kind as Measurement>::is_on(&settings.$name),)+
                 }
             }
 
             /// The keys that settings measure it by; none if it is off.
             pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
                 (0..).map_while(move |nth| match self {
-                    $(MeasurementKind::$Kind => <$Kind as Measurement>::key(&settings.$name, nth),)+
+                    $(MeasurementKind::$Kind => <crate::$name::$Kind as Measurement>::key(&settings.$name, nth),)+
                 })
             }
         }
@@ -414,10 +479,10 @@ macro_rules! list {
             pass: &Pass<'_>,
             packets: &(impl Observed<P> + ?Sized),
         ) {
-            $(if <$Kind as Measurement>::is_on(&settings.$name)
-                && let Some(parts) = memory.parts::<$Kind>()
+            $(if <crate::$name::$Kind as Measurement>::is_on(&settings.$name)
+                && let Some(parts) = memory.parts::<crate::$name::$Kind>()
             {
-                <$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
+                <crate::$name::$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
             })+
         }
 
@@ -425,11 +490,11 @@ macro_rules! list {
 
         /// How much settings use of each kind of memory, measurement by measurement.
         pub fn used(settings: &Settings) -> impl Iterator<Item = Used> {
-            [$(<$Kind as Measurement>::used(&settings.$name),)+].into_iter()
+            [$(<crate::$name::$Kind as Measurement>::used(&settings.$name),)+].into_iter()
         }
     };
     (@listed $index:expr; $name:ident: $Kind:ident, $($rest:tt)*) => {
-        impl Listed for $Kind {
+        impl Listed for crate::$name::$Kind {
             const INDEX: usize = $index;
 
             #[inline(always)]
@@ -461,14 +526,9 @@ macro_rules! list {
 }
 
 list! {
-    /// Distinct flows.
-    cardinality: Cardinality(cardinality::Settings),
-    /// How traffic is spread over flows, each over a key of its own.
-    entropy: Entropy([entropy::Settings; ENTROPIES]),
-    /// Packets of any flow.
-    frequency: Frequency(frequency::Settings),
-    /// Which flows were seen.
-    membership: Membership(membership::Settings),
-    /// The flows with the most packets or bytes.
-    heavy: Heavy(heavy::Settings),
+    "Distinct flows." cardinality: Cardinality(crate::cardinality::Settings),
+    "How traffic is spread over flows, each over a key of its own." entropy: Entropy([crate::entropy::Settings; crate::entropy::ENTROPIES]),
+    "Packets of any flow." frequency: Frequency(crate::frequency::Settings),
+    "Which flows were seen." membership: Membership(crate::membership::Settings),
+    "The flows with the most packets or bytes." heavy: Heavy(crate::heavy::Settings),
 }

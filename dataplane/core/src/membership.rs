@@ -122,6 +122,8 @@ impl Measurement for Membership {
     type SharedLasting = ();
     #[cfg(not(target_arch = "bpf"))]
     type Sum = Membership;
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
         (settings.on && nth == 0).then_some(settings.key)

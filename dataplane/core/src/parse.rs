@@ -82,6 +82,28 @@ pub struct Ipv6<'a> {
     offset: usize,
 }
 
+impl Packet<'_> {
+    /// Bytes from this header on, as it says; zero if it does not.
+    #[inline(always)]
+    #[must_use]
+    pub fn total_length(&self) -> u32 {
+        match self {
+            Packet::V4(ip) => ip.total_length(),
+            Packet::V6(ip) => ip.total_length(),
+        }
+    }
+
+    /// Where the header begins in the frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        match self {
+            Packet::V4(ip) => ip.offset,
+            Packet::V6(ip) => ip.offset,
+        }
+    }
+}
+
 /// Bytes of a header, at an offset within it.
 #[inline(always)]
 fn field<const N: usize>(header: &[u8], offset: usize) -> [u8; N] {
@@ -107,6 +129,12 @@ impl Ipv4<'_> {
     fn protocol(&self) -> u8 {
         let [protocol] = field(self.header, 9);
         protocol
+    }
+
+    /// Bytes from this header on, as it says; zero where a device is still to split it and nobody has set it.
+    #[inline(always)]
+    fn total_length(&self) -> u32 {
+        u32::from(u16::from_be_bytes(field(self.header, 2)))
     }
 
     /// Bytes from the start of this header to the transport header.
@@ -139,6 +167,15 @@ impl Ipv6<'_> {
         self.address(24)
     }
 
+    /// Bytes from this header on, as it says; zero where only an option does (RFC 2675).
+    #[inline(always)]
+    fn total_length(&self) -> u32 {
+        match field(self.header, 4) {
+            [0, 0, HOP_BY_HOP] => 0,
+            [high, low, _] => u32::from(u16::from_be_bytes([high, low])).wrapping_add(40),
+        }
+    }
+
     #[inline(always)]
     fn address(&self, offset: usize) -> [[u8; 4]; 4] {
         [0, 4, 8, 12].map(|word| field(self.header, offset.wrapping_add(word)))
@@ -154,6 +191,11 @@ pub struct Transport {
     pub protocol: u8,
     /// Source and destination port; zero for other protocols, later fragments and cut-off headers.
     pub ports: [u8; 4],
+}
+
+impl Transport {
+    /// As [`Default`]: what keys without ports have to know.
+    pub const NONE: Transport = Transport { protocol: 0, ports: NO_PORTS };
 }
 
 /// Finds and checks the network header of a frame that counts. The programs in the kernel open no tunnels.
@@ -247,8 +289,8 @@ fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let whole: &[u8; 34] = frame.bytes(0)?;
     let header = whole.last_chunk()?;
     let is_plain = u32::from_be_bytes(field(whole, 12)) >> 8 == 0x0008_0045;
-    let total_length = u16::from_be_bytes(field(header, 2));
-    (is_plain && total_length >= 20).then_some(Ipv4 { header, offset: 14 })
+    let ip = Ipv4 { header, offset: 14 };
+    (is_plain && ip.total_length() >= 20).then_some(ip)
 }
 
 /// As [`plain_ipv4`]: IPv6 without tags.
@@ -313,7 +355,7 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Rejec
     let header = frame.bytes(offset).ok_or(Reject::Truncated)?;
     let ip = Ipv4 { header, offset };
     let ([version_ihl], header_length) = (field(header, 0), ip.length());
-    let total_length = usize::from(u16::from_be_bytes(field(header, 2)));
+    let total_length = ip.total_length() as usize;
     if version_ihl >> 4 != 4 || header_length < 20 {
         return Err(Reject::BadHeader);
     }

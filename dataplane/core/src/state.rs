@@ -10,7 +10,7 @@ use crate::measurement::{
     Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, empty, measure, used,
 };
 use crate::observation::{Observation, Observed};
-use crate::parse::{self, Packet};
+use crate::parse::{self, Packet, Transport};
 use crate::sketch::Sharing;
 use crate::unopened::Unopened;
 
@@ -70,6 +70,8 @@ pub struct Context<'a> {
     pub tabulation: &'a Tabulation,
     /// Whether other cores count in the same sketches.
     pub sharing: Sharing,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub slot_ns: u64,
     /// A bit for every key that a measurement is by.
     keys: u8,
 }
@@ -81,7 +83,14 @@ impl<'a> Context<'a> {
     pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
         let bit = |key| u8::from(settings.uses(key)).wrapping_shl(key as u32);
         let keys = bit(KeyKind::Src) | bit(KeyKind::Dst) | bit(KeyKind::SrcDst) | bit(KeyKind::FiveTuple);
-        Context { settings, tabulation, sharing, keys }
+        Context { settings, tabulation, sharing, slot_ns: 1, keys }
+    }
+
+    /// The same with slots of this length, in nanoseconds; of one nanosecond, if nobody says.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_slots(self, slot_ns: u64) -> Self {
+        Context { slot_ns, ..self }
     }
 
     /// As [`Settings::uses`].
@@ -97,8 +106,14 @@ impl<'a> Context<'a> {
 
     /// A key's signature, or zero if nothing is by it.
     #[inline(always)]
-    pub(crate) fn signature<const KEYED: bool, F: Frame + ?Sized>(&self, key: KeyKind, frame: &F, packet: &Packet<'_>) -> u32 {
-        if self.uses(key) { key.signature_of::<KEYED, F>(self.tabulation, frame, packet) } else { 0 }
+    pub(crate) fn signature<const KEYED: bool>(&self, key: KeyKind, packet: &Packet<'_>, transport: Transport) -> u32 {
+        if self.uses(key) { key.signature_of::<KEYED>(self.tabulation, packet, transport) } else { 0 }
+    }
+
+    /// What all keys that are in use have to know of the transport header.
+    #[inline(always)]
+    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>) -> Transport {
+        if self.uses(KeyKind::FiveTuple) { parse::transport(frame, packet) } else { Transport::NONE }
     }
 }
 
@@ -185,8 +200,8 @@ pub trait Record: Memory {
         Self: Sized,
     {
         let observation = match context.settings.cardinality.hash {
-            HashMode::Crc32 | HashMode::Tabulated => self.observe::<false, F, _>(context, link, frame, arrival),
-            HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, arrival),
+            HashMode::Crc32 | HashMode::Tabulated => self.observe::<false, F, _>(context, link, frame, &arrival),
+            HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, &arrival),
         };
         if let Some(observation) = observation {
             self.measure(context, &observation);
@@ -201,7 +216,7 @@ pub trait Record: Memory {
         context: &Context<'_>,
         link: Link,
         frame: &F,
-        arrival: Arrival<P>,
+        arrival: &Arrival<P>,
     ) -> Option<Observation<P>> {
         let packets = u64::from(arrival.packets.number());
         let counters = self.counters();
@@ -238,11 +253,11 @@ pub trait Record: Memory {
     where
         Self: Sized,
     {
-        let Context { settings, tabulation, sharing, .. } = *context;
+        let Context { settings, tabulation, sharing, slot_ns, .. } = *context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counters = self.counters();
         let counted = counters.ipv4.wrapping_add(counters.ipv6);
-        let pass = Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted) };
+        let pass = Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted), slot_ns };
         // By value: a reference to what may be constants would keep the compiler from seeing them.
         measure(self, settings, &pass, packets);
     }

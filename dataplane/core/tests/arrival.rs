@@ -56,12 +56,14 @@ fn a_super_packet_gives_the_bits_that_its_segments_give() {
         let ((mut whole, whole_shared), (mut single, single_shared)) = (empty(), empty());
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(300) {
             let frame = frame((number * 7 % 61) as u8, number);
-            let (frame, slot) = (frame.as_slice(), 0);
+            let (frame, timestamp) = (frame.as_slice(), 0);
             // All but the last are full.
             let lengths = (1..segments).map(|_| 1514).chain([60 + number as u32]);
             let mut active = single.active(&single_shared, 0);
-            lengths.clone().for_each(|length| active.record(&context, Link::Ethernet, frame, Arrival::new(length, slot)));
-            let super_packet = Arrival { wire_length: lengths.sum(), packets: Segments(segments), slot };
+            lengths.clone().for_each(|length| active.record(&context, Link::Ethernet, frame, Arrival::new(length, timestamp)));
+            let packets = Segments { number: segments, full: 1500, last: 46 + number as u32 };
+            let wire_length = lengths.sum();
+            let super_packet = Arrival { wire_length, packets, timestamp, interface: 0, leaves: false };
             whole.active(&whole_shared, 0).record(&context, Link::Ethernet, frame, super_packet);
             let ([whole, _], [single, _]) = (&whole.banks, &single.banks);
             assert_eq!(whole.counters, single.counters, "frame {number}, {settings:?}");
@@ -94,7 +96,8 @@ fn totals_of_a_full_table_are_those_of_the_segments() {
         let (mut state, shared) = empty();
         for (number, segments) in SEGMENTS.into_iter().cycle().enumerate().take(2000) {
             let bytes = frame((number * 7 % 251) as u8, 0);
-            let arrival = Arrival { wire_length: segments * 1514, packets: Segments(segments), slot: 0 };
+            let packets = Segments { number: segments, full: 1500, last: 1500 };
+            let arrival = Arrival { wire_length: segments * 1514, packets, timestamp: 0, interface: 0, leaves: false };
             state.active(&shared, 0).record(&context, Link::Ethernet, bytes.as_slice(), arrival);
         }
         let packets = SEGMENTS.iter().sum::<u32>() * 250;

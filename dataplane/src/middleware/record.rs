@@ -61,7 +61,13 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             });
             json!({ "packets": snapshot.bank.heavy.packets(), "total": snapshot.bank.heavy.total(), "slots": slots.collect::<Vec<_>>() })
         });
-        json!({
+        let mut numbers = serde_json::Map::new();
+        snapshot.bank.tell(&self.settings, &mut |measurement, what, values| {
+            if let Some(of_measurement) = numbers.entry(measurement).or_insert_with(|| json!({})).as_object_mut() {
+                of_measurement.insert(what.to_owned(), hex(values, 16).into());
+            }
+        });
+        let mut line = json!({
             "packets_before": snapshot.packets_before,
             "packets_after": snapshot.packets_after,
             "counters": {
@@ -77,7 +83,11 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             "heavy": table,
             "truth": snapshot.truth.map(|truth| json!({ "window": truth.window, "total": truth.total, "entropy": truth.entropy })),
             "parts": snapshot.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(line) = line.as_object_mut() {
+            line.extend(numbers);
+        }
+        line
     }
 
     fn part(&self, part: &Part) -> Value {

@@ -9,7 +9,7 @@ use super::port::Frame;
 use super::vector::Vectors;
 use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
 use flowgauge_core::hash::Crc32;
-use flowgauge_core::parse::{Packet, Reject, network, transport};
+use flowgauge_core::parse::{Packet, Reject, network};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation};
 
 /// Keys that one pass of the vectors takes.
@@ -166,7 +166,7 @@ fn raise_alone(bank: &mut Bank, context: &Context<'_>, bytes: &[u8], packet: &Pa
     };
     *of_family = of_family.wrapping_add(1);
     let cardinality::Settings { key, hash, precision, .. } = context.settings.cardinality;
-    raise(bank, hash, precision, key.signature(hash, context.tabulation, bytes, packet), context.tabulation);
+    raise(bank, hash, precision, key.signature(hash, context.tabulation, packet, key.transport(bytes, packet)), context.tabulation);
 }
 
 impl Filling<'_> {
@@ -193,14 +193,23 @@ impl Filling<'_> {
                 bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(1);
                 let precision = self.context.settings.cardinality.precision;
                 let tabulation = self.context.tabulation;
-                return raise(bank, hash, precision, key.signature(hash, tabulation, bytes, &packet), tabulation);
+                return raise(
+                    bank,
+                    hash,
+                    precision,
+                    key.signature(hash, tabulation, &packet, key.transport(bytes, &packet)),
+                    tabulation,
+                );
             }
         };
         let [first, second, third, fourth] = &mut self.batch.keys.words;
         let at = self.length & (CAPACITY - 1);
         match key {
             // Products of 64 bits are quicker one by one than as vectors, and a signature takes less room than its key.
-            _ if hash == HashMode::Keyed => first[at] = key.signature(hash, self.context.tabulation, bytes, &packet),
+            _ if hash == HashMode::Keyed => {
+                let transport = key.transport(bytes, &packet);
+                first[at] = key.signature(hash, self.context.tabulation, &packet, transport);
+            }
             KeyKind::Src => first[at] = u32::from_le_bytes(ip.src()),
             KeyKind::Dst => first[at] = u32::from_le_bytes(ip.dst()),
             KeyKind::SrcDst => {
@@ -208,7 +217,7 @@ impl Filling<'_> {
                 second[at] = u32::from_le_bytes(ip.dst());
             }
             KeyKind::FiveTuple => {
-                let transport = transport(bytes, &packet);
+                let transport = key.transport(bytes, &packet);
                 first[at] = u32::from_le_bytes(ip.src());
                 second[at] = u32::from_le_bytes(ip.dst());
                 third[at] = u32::from_le_bytes(transport.ports);

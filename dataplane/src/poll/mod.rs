@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use truth::ExactFlows;
-use worker::{Slots, Worker, unix_time};
+use worker::{Worker, unix_time};
 
 /// How a poll-mode backend counts.
 #[derive(Clone, Debug)]
@@ -244,12 +244,14 @@ fn body<P: Port>(
     gate: &Arc<Gate>,
     stop: &Arc<AtomicBool>,
 ) -> Body {
-    let (settings, slots, poll_mode) = (options.settings, Slots::new(options.slot_ns), options.poll_mode);
+    let Options { settings, slot_ns, poll_mode, .. } = *options;
     let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
     Box::new(move |tabulation| {
         let port = port();
-        let (keys, batch, passes) = (Vec::new(), Batch::new(&settings, &tabulation), Passes::default());
-        Worker { port, poll_mode, writer, sharing, settings, tabulation, slots, truth, gate, stop, keys, batch, passes }.run();
+        let (keys, seen) = (Vec::new(), Vec::new());
+        let (batch, passes) = (Batch::new(&settings, &tabulation), Passes::default());
+        Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
+            .run();
     })
 }
 
@@ -338,6 +340,7 @@ impl Dataplane for Poll {
         if let (Some(exact), Some(truth)) = (&self.truth, &mut snapshot.truth) {
             exact.close(closed);
             truth.total = exact.total();
+            snapshot.exact = exact.take_exact(closed).map(Arc::from);
         }
         self.together.banks[closed % BANKS].clear(settings);
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();

@@ -23,14 +23,14 @@ impl Default for Passes {
 }
 
 impl Passes {
-    /// Counts a frame as [`Record::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
+    /// Counts a frame that came at a time, as [`Record::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
     #[inline(always)]
-    pub fn record<const KEYED: bool>(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, slot: u32) {
+    pub fn record<const KEYED: bool>(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, timestamp: u64) {
         // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
         let observation = if frame.link == Link::Ethernet {
-            active.observe::<KEYED, _, _>(context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, slot))
+            active.observe::<KEYED, _, _>(context, Link::Ethernet, frame.bytes, &Arrival::new(frame.wire_length, timestamp))
         } else {
-            observe_unlikely::<KEYED>(active, context, frame, slot)
+            observe_unlikely::<KEYED>(active, context, frame, timestamp)
         };
         if let (Some(observation), Some(free)) = (observation, self.observations.get_mut(self.length)) {
             *free = observation;
@@ -55,9 +55,9 @@ fn observe_unlikely<const KEYED: bool>(
     active: &mut Active<'_>,
     context: &Context<'_>,
     frame: &Frame<'_>,
-    slot: u32,
+    timestamp: u64,
 ) -> Option<Observation> {
-    active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, Arrival::new(frame.wire_length, slot))
+    active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, &Arrival::new(frame.wire_length, timestamp))
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
             })
         };
         for settings in [HashMode::Tabulated, HashMode::Keyed].into_iter().flat_map(of_each_hash) {
-            let context = Context::new(settings, &tabulation, Sharing::Alone);
+            let context = Context::new(settings, &tabulation, Sharing::Alone).with_slots(100);
             let (one_by_one_shared, shared) = (Shared::boxed(), Shared::boxed());
             let (mut one_by_one, mut in_passes) = (State::boxed(), State::boxed());
             let mut passes = Passes::default();
@@ -110,17 +110,17 @@ mod tests {
             for length in 0..=2 * LENGTH + 2 {
                 let mut active = in_passes.active(&shared, 0);
                 for ((bytes, link), number) in rest.by_ref().take(length) {
-                    let (wire_length, slot) = (number, number / 100);
+                    let (wire_length, timestamp) = (number, u64::from(number));
                     one_by_one.active(&one_by_one_shared, 0).record(
                         &context,
                         *link,
                         bytes.as_slice(),
-                        Arrival::new(wire_length, slot),
+                        Arrival::new(wire_length, timestamp),
                     );
-                    let frame = Frame { bytes, wire_length, timestamp: 0, link: *link };
+                    let frame = Frame { bytes, wire_length, timestamp, link: *link };
                     match settings.cardinality.hash {
-                        HashMode::Keyed => passes.record::<true>(&mut active, &context, &frame, slot),
-                        HashMode::Crc32 | HashMode::Tabulated => passes.record::<false>(&mut active, &context, &frame, slot),
+                        HashMode::Keyed => passes.record::<true>(&mut active, &context, &frame, timestamp),
+                        HashMode::Crc32 | HashMode::Tabulated => passes.record::<false>(&mut active, &context, &frame, timestamp),
                     }
                 }
                 passes.flush(&mut active, &context);

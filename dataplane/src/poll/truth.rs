@@ -1,16 +1,18 @@
 //! Exact counts beside registers and sketches, for comparison.
 
+use crate::zeroed::Zeroed;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{BANKS, ENTROPIES, FlowKey, KeyKind, Settings, sketch};
+use flowgauge_core::{BANKS, ENTROPIES, Exact, FlowKey, KeyKind, Observation, Settings, sketch};
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The flows seen by all workers. Locked once per batch.
-#[derive(Debug)]
 pub(super) struct ExactFlows {
     covered_ns: u64,
     settings: Settings,
     flows: Mutex<Flows>,
+    /// What is counted without flows, by bank, if anything.
+    counts: Option<Mutex<[Box<Exact>; BANKS]>>,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,8 @@ impl ExactFlows {
             Mode::Staggered => Flows::Staggered { last_seen: HashMap::new(), now: 0 },
             Mode::Windowed | Mode::Off => Flows::Windowed { banks: Default::default(), total: HashSet::new() },
         };
-        ExactFlows { covered_ns, settings, flows: Mutex::new(flows) }
+        let counts = Exact::is_on(&settings).then(|| Mutex::new([(); BANKS].map(|()| Exact::boxed())));
+        ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts }
     }
 
     /// The keys that a packet is to be counted by: that of distinct flows, and those of entropies.
@@ -74,6 +77,29 @@ impl ExactFlows {
                 }
             }
         }
+    }
+
+    /// Whether packets are to be [counted](Self::count_all) without their flows.
+    pub(super) fn counts(&self) -> bool {
+        self.counts.is_some()
+    }
+
+    /// Adds a batch of packets to what is counted without flows.
+    pub(super) fn count_all(&self, bank: usize, batch: &mut Vec<Observation>) {
+        if let Some(mut counts) = self.locked_counts() {
+            batch.iter().for_each(|packet| counts[bank].measure(&self.settings, packet));
+        }
+        batch.clear();
+    }
+
+    /// Takes what was counted without flows in a bank, which is empty then.
+    pub(super) fn take_exact(&self, bank: usize) -> Option<Box<Exact>> {
+        let mut counts = self.locked_counts()?;
+        Some(std::mem::replace(&mut counts[bank], Exact::boxed()))
+    }
+
+    fn locked_counts(&self) -> Option<MutexGuard<'_, [Box<Exact>; BANKS]>> {
+        Some(self.counts.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Distinct flows in a bank so far, or in the time that ends at `now`.

@@ -8,8 +8,8 @@ use super::passes::Passes;
 use super::port::{Frame, Port, Received};
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::parse::counted;
-use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Settings, Sharing, Tabulation};
+use flowgauge_core::parse::{counted, transport};
+use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Observation, Settings, Sharing, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,11 +28,13 @@ pub(super) struct Worker<P> {
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,
-    pub(super) slots: Slots,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub(super) slot_ns: u64,
     pub(super) truth: Option<Arc<ExactFlows>>,
     pub(super) gate: Arc<Gate>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) keys: Vec<Seen>,
+    pub(super) seen: Vec<Observation>,
     pub(super) batch: Option<Box<Batch>>,
     pub(super) passes: Passes,
 }
@@ -154,27 +156,32 @@ impl<P: Port> Worker<P> {
     /// Counts one batch of the port, whatever is on; `KEYED` as [`Passes::record`] has it.
     fn receive_passes<const KEYED: bool>(&mut self) -> Received {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let context = Context::new(settings, tabulation, sharing);
-        let live = (self.gate.pace() != Pace::Trace).then(unix_time);
+        let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
         let truth = self.truth.as_deref();
+        let looks_at_clock = self.gate.pace() != Pace::Trace && (settings.wants_time() || truth.is_some());
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
-        let (slots, keys, passes) = (&mut self.slots, &mut self.keys, &mut self.passes);
+        let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
         let received = self.port.receive(&mut |frame: Frame<'_>| {
-            let timestamp = live.unwrap_or(frame.timestamp);
-            passes.record::<KEYED>(&mut active, &context, &frame, slots.slot(timestamp));
+            let timestamp = if looks_at_clock { unix_time() } else { frame.timestamp };
+            passes.record::<KEYED>(&mut active, &context, &frame, timestamp);
             if let Some(truth) = truth
                 && let Ok(packet) = counted(frame.bytes, frame.link, &settings.headers)
             {
-                let seen = |kind: KeyKind| Seen { kind, key: kind.extract(frame.bytes, &packet), timestamp };
-                keys.extend(truth.kinds().map(seen));
-                if keys.len() >= KEYS {
-                    flush(bank_index, Some(truth), keys);
+                let transport = transport(frame.bytes, &packet);
+                let key = |kind: KeyKind| Seen { kind, key: kind.extract(&packet, transport), timestamp };
+                keys.extend(truth.kinds().map(key));
+                if truth.counts() {
+                    let arrival = Arrival::new(frame.wire_length, timestamp);
+                    seen.push(Observation::of::<KEYED, _>(&context, frame.bytes, &packet, &arrival));
+                }
+                if keys.len().max(seen.len()) >= KEYS {
+                    flush(bank_index, Some(truth), keys, seen);
                 }
             }
         });
         passes.flush(&mut active, &context);
-        flush(bank_index, truth, keys);
+        flush(bank_index, truth, keys, seen);
         received
     }
 }
@@ -197,39 +204,15 @@ fn record_unlikely(
 
 const KEYS: usize = 1024;
 
-fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<Seen>) {
+fn flush(bank: usize, truth: Option<&ExactFlows>, keys: &mut Vec<Seen>, seen: &mut Vec<Observation>) {
     if let Some(truth) = truth {
         truth.add(bank, keys);
+        truth.count_all(bank, seen);
     }
 }
 
 pub(super) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// Slots of staggered registers, counted from the Unix epoch so that all workers and the controller agree on them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slots {
-    length_ns: u64,
-    current: u32,
-    start_ns: u64,
-}
-
-impl Slots {
-    pub(super) fn new(length_ns: u64) -> Self {
-        Slots { length_ns: length_ns.max(1), current: 0, start_ns: 0 }
-    }
-
-    /// The slot that a time falls into. Divides only when the slot changes.
-    #[inline]
-    fn slot(&mut self, timestamp: u64) -> u32 {
-        if timestamp.wrapping_sub(self.start_ns) >= self.length_ns {
-            let slot = timestamp / self.length_ns;
-            self.current = slot as u32;
-            self.start_ns = slot * self.length_ns;
-        }
-        self.current
-    }
 }
 
 /// Tells a waiting controller when the worker dies instead of leaving it waiting.

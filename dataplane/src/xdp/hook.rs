@@ -67,9 +67,9 @@ pub(super) struct Hooked {
 }
 
 /// Counts frames that are injected, at no interface.
-pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
+pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
     let identity = identity(place, options, tables);
-    let mut programs = load(place, options, &identity, tables, None)?;
+    let mut programs = load(place, number, options, &identity, tables, None)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     let memory = map(place, options, &programs)?;
     let note = Note::new(&identity, &place.interface, 0, now_ns());
@@ -93,7 +93,7 @@ pub(super) fn detached(place: &Place, options: &Options, tables: &Tables) -> Res
 }
 
 /// Counts at an interface, or goes on with what a controller that is gone has left counting there.
-pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
+pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
     let interface = &place.interface;
     let counters = DeviceCounters::read(interface).zip(device::index(interface));
     let Some((counters, index)) = counters else {
@@ -144,7 +144,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
                 said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
             }
             // The programs are for the case that they have to be attached again. They count in the memory that is there.
-            let programs = load(place, options, &identity, tables, Some(&pins))?;
+            let programs = load(place, number, options, &identity, tables, Some(&pins))?;
             let memory = map(place, options, &programs)?;
             let mut hook = blank(note, Some((pins, notes)), memory, link, programs);
             if !hook.is_attached() {
@@ -159,7 +159,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
             return Ok(Hooked { hook, adopted: true, programs: None, said });
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
-        let mut programs = load(place, options, &identity, tables, None)?;
+        let mut programs = load(place, number, options, &identity, tables, None)?;
         let memory = map(place, options, &programs)?;
         let (cores, shared) = (array(place, &programs, object::CORES)?, array(place, &programs, object::SHARED)?);
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
@@ -169,7 +169,7 @@ pub(super) fn attached(place: &Place, options: &Options, tables: &Tables) -> Res
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
         return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None, said });
     }
-    let mut programs = load(place, options, &identity, tables, None)?;
+    let mut programs = load(place, number, options, &identity, tables, None)?;
     let memory = map(place, options, &programs)?;
     let link = attach(place, index, layer, options, &mut programs)?;
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
@@ -186,8 +186,15 @@ fn identity(place: &Place, options: &Options, tables: &Tables) -> Identity {
     Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic), attached }
 }
 
-/// Loads the object; it counts in the memory of the pins, if there are any.
-fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables, pins: Option<&Pins>) -> Result<Ebpf, Error> {
+/// Loads the object; it counts in the memory of the pins, if there are any. `number`: of the interface in this run.
+fn load(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    identity: &Identity,
+    tables: &Tables,
+    pins: Option<&Pins>,
+) -> Result<Ebpf, Error> {
     let Identity { settings, slot_ns, boot_ns, .. } = *identity;
     let config = Config {
         slot_ns,
@@ -196,6 +203,7 @@ fn load(place: &Place, options: &Options, identity: &Identity, tables: &Tables, 
         verdict: options.task.verdict(),
         layout: Layout::of(&settings),
         leaves: u32::from(place.direction == Direction::Egress),
+        interface: number,
         ..Config::DEFAULT
     };
     let arrays = pins.map(Pins::arrays);

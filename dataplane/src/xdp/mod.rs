@@ -279,9 +279,12 @@ impl Dataplane for Xdp {
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
         let (mut any_adopted, mut said) = (false, Vec::new());
+        let mut interfaces: Vec<&str> = self.capabilities.places.iter().map(|place| place.interface.as_str()).collect();
+        interfaces.dedup();
         for place in &self.capabilities.places {
+            let number = interfaces.iter().position(|interface| *interface == place.interface).map_or(0, |number| number as u32);
             let hook = if self.attach { hook::attached } else { hook::detached };
-            let Hooked { hook, adopted, programs, said: news } = hook(place, &self.options, tables)?;
+            let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables)?;
             any_adopted |= adopted;
             said.extend(news);
             hooks.push(hook);

@@ -40,6 +40,9 @@ pub(crate) fn keyed(text: &str) -> Result<Keyed, String> {
     };
     let keys = keys.split('+').map(|name| value::key_kind(name.trim())).collect::<Result<Vec<_>, _>>()?;
     let most = ALL.iter().find(|about| Some(about.kind) == measurement).map_or(1, |about| about.keys);
+    if let (0, Some(measurement)) = (most, measurement) {
+        return Err(format!("{} has no key: it counts packets, not flows", measurement.name()));
+    }
     let mut different = keys.clone();
     different.sort_by_key(|key| *key as u8);
     different.dedup();

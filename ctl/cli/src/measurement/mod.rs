@@ -63,12 +63,18 @@ macro_rules! measurements {
     };
 }
 
-measurements! { cardinality, entropy, frequency, membership, heavy }
+measurements! {
+    cardinality,
+    entropy,
+    frequency,
+    membership,
+    heavy,
+}
 
 /// What can be said of a measurement on the command line.
 pub(crate) struct About {
     pub(crate) kind: MeasurementKind,
-    /// Keys that it can have at once.
+    /// Keys that it can have at once; none if it counts packets and not flows.
     pub(crate) keys: usize,
     /// Its usual sketch, if it has one.
     pub(crate) sketch: Option<SketchKind>,

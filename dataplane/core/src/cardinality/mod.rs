@@ -8,7 +8,7 @@ mod rank;
 mod staggered;
 
 pub use rank::{RankEntry, rank_table};
-pub use staggered::Staggered;
+pub use staggered::{Slots, Staggered};
 
 use crate::arrival::Packets;
 use crate::hash::HashMode;
@@ -229,6 +229,8 @@ impl Measurement for Cardinality {
     type SharedLasting = ();
     #[cfg(not(target_arch = "bpf"))]
     type Sum = Cardinality;
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
         (Self::is_on(settings) && nth == 0).then_some(settings.key)
@@ -242,6 +244,11 @@ impl Measurement for Cardinality {
     #[inline(always)]
     fn is_on(settings: &Settings) -> bool {
         settings.mode != Mode::Off
+    }
+
+    #[inline(always)]
+    fn wants_time(settings: &Settings) -> bool {
+        settings.mode == Mode::Staggered
     }
 
     #[inline(always)]
@@ -265,8 +272,10 @@ impl Measurement for Cardinality {
                 }
             }
             Mode::Staggered => {
+                let mut slots = Slots::new(pass.slot_ns);
                 for packet in packets.each() {
-                    parts.lasting.update(hash.hash(packet.by(key), pass.tabulation), precision, packet.arrival.slot);
+                    let slot = slots.of(packet.arrival.timestamp);
+                    parts.lasting.update(hash.hash(packet.by(key), pass.tabulation), precision, slot);
                 }
             }
         }

@@ -83,6 +83,35 @@ impl Staggered {
     }
 }
 
+/// Slots of time, counted from the Unix epoch, so that all cores and those who read agree on them.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    length_ns: u64,
+    current: u32,
+    start_ns: u64,
+}
+
+impl Slots {
+    /// Slots of a length in nanoseconds, at least one.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(length_ns: u64) -> Self {
+        Slots { length_ns: length_ns.max(1), current: 0, start_ns: 0 }
+    }
+
+    /// The slot that a time falls into. Divides only when the slot changes.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(&mut self, timestamp: u64) -> u32 {
+        if timestamp.wrapping_sub(self.start_ns) >= self.length_ns {
+            let slot = timestamp.checked_div(self.length_ns).unwrap_or(0);
+            self.current = slot as u32;
+            self.start_ns = slot.wrapping_mul(self.length_ns);
+        }
+        self.current
+    }
+}
+
 /// Whether a word is of a later round than another, or of the same with a higher level. Rounds wrap, so that later is the shorter way
 /// round; zero was never written.
 #[inline(always)]

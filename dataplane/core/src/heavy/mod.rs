@@ -474,6 +474,8 @@ impl Measurement for Heavy {
     type SharedLasting = ();
     #[cfg(not(target_arch = "bpf"))]
     type Sum = Heavy;
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
         (Self::is_on(settings) && nth == 0).then_some(settings.key)
