@@ -16,8 +16,10 @@
 
 // A counter that comes within 2^26 of the end of its 32 bits stays there, as it does on other backends: its reader knows then that more
 // packets may have come. Those of a Count Sketch are signed, with an end on each side.
-#define FLOWGAUGE_COUNT_SKETCH_HAS_ROOM(counter) counter < 0x7c000000 || counter > 0x84000000
-#define FLOWGAUGE_COUNT_MIN_HAS_ROOM(counter) counter < 0xfc000000
+//
+// Compared as signed numbers: constants of a comparison have 32 bits with a sign, so that no unsigned number above 2^31 can be compared with.
+#define FLOWGAUGE_COUNT_SKETCH_HAS_ROOM(counter) (int<32>) counter < 0x7c000000 && (int<32>) counter > -0x7c000000
+#define FLOWGAUGE_COUNT_MIN_HAS_ROOM(counter) (int<32>) counter >= 0 || (int<32>) counter < -0x04000000
 
 // A row of a Count Sketch: a counter, its bank above its column, goes up or down. What it says of the flow is the
 // counter with the sign of the flow.

@@ -60,6 +60,13 @@ fn statements() {
 fn declarations() {
     refused_local("Meter<bit<8>>(16, MeterType_t.BYTES) m;", "unsupported extern Meter");
     refused_local("Register<bit<64>, bit<1>>(1, 0) r;", "a stateful ALU has no more");
+    // The mark is on the action's line.
+    let compared = |condition: &str| {
+        let action = "RegisterAction<bit<32>, bit<1>, bit<32>>(r) a = { void apply(inout bit<32> c) {";
+        format!("Register<bit<32>, bit<1>>(2, 0) r;\n{action} if ({condition}) {{ c = c + 1; }} }} }};")
+    };
+    refused_local(&compared("c < 0xfc000000"), "no constant above 2^31");
+    refused_local(&compared("c < 0x7c000000 || !(c <= 0x84000000)"), "no constant above 2^31");
     refused_local("Hash<bit<32>>(HashAlgorithm_t.RANDOM) h;", "unsupported hash algorithm");
     refused_local("table t { key = { hdr.io.a : range; } actions = { NoAction; } }", "unsupported match kind range");
     refused_local(

@@ -5,7 +5,7 @@ use super::{Binding, Compiler, Kind, Scope, Within};
 use crate::ast::{self, ExpressionKind, TypeKind};
 use crate::crc::Crc;
 use crate::program::{
-    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Register, RegisterAction, RegisterParameter, Value,
+    Algorithm, Counter, CounterKind, Digest, Hash, HashInput, Operator, Register, RegisterAction, RegisterParameter, Step, Value,
 };
 use crate::source::{Place, Result};
 use std::rc::Rc;
@@ -188,6 +188,12 @@ impl Compiler {
         }
         let mut steps = Vec::new();
         self.statements(&mut inner, &function.body, &mut steps)?;
+        if compares_beyond(&steps) {
+            return function.place.fail(
+                "a stateful ALU compares an unsigned number with no constant above 2^31, since its constants have 32 bits with a sign: \
+                 cast both to int<32>",
+            );
+        }
         let element = slots.into_iter().map(|(slot, _)| slot).collect();
         let result = result_slot.map(|scalar| scalar.slot);
         self.program.register_actions.push(RegisterAction { register, element, result, steps });
@@ -267,6 +273,24 @@ impl Compiler {
     /// The result of a register action, if it has one.
     pub(super) fn result(&self, action: usize) -> Option<Scalar> {
         self.results.get(action).copied().flatten()
+    }
+}
+
+/// Whether conditions compare an unsigned number with a constant that the ALU has no room for.
+fn compares_beyond(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::If(condition, then, otherwise) => is_beyond(condition) || compares_beyond(then) || compares_beyond(otherwise),
+        _ => false,
+    })
+}
+
+fn is_beyond(condition: &Value) -> bool {
+    let too_large = |side: &Value| matches!(side, Value::Constant(constant) if *constant > 1 << 31);
+    match condition {
+        Value::Binary(Operator::Less(None) | Operator::LessOrEqual(None), sides) => too_large(&sides.0) || too_large(&sides.1),
+        Value::Binary(Operator::BothTrue | Operator::OneTrue, sides) => is_beyond(&sides.0) || is_beyond(&sides.1),
+        Value::Not(condition) => is_beyond(condition),
+        _ => false,
     }
 }
 
