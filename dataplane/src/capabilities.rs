@@ -114,7 +114,7 @@ impl Capabilities {
                 }
             }
         }
-        let Settings { cardinality, entropy, frequency, membership, heavy, headers } = settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, headers, .. } = settings;
         if headers.inner && !self.inner {
             return refuse("look into tunnels (--inner)".to_owned(), "leave out --inner, or count with --backend poll".to_owned());
         }

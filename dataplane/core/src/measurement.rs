@@ -116,6 +116,23 @@ pub trait Measurement: Sized {
     fn tell(_: &Self::Sum, _: &Self::Settings, _: &mut dyn FnMut(&'static str, &[u64])) {}
 }
 
+/// The settings of a measurement that has nothing to choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub struct OnOff {
+    /// Whether to measure.
+    pub on: bool,
+    /// No padding.
+    reserved: [u8; 3],
+}
+
+impl OnOff {
+    /// Off, as [`Default`], for statics.
+    pub const OFF: OnOff = OnOff { on: false, reserved: [0; 3] };
+    /// On.
+    pub const ON: OnOff = OnOff { on: true, reserved: [0; 3] };
+}
+
 /// Memory that nothing was counted in yet: zeros.
 pub trait Empty {
     /// Zeros.

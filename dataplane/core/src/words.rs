@@ -1,6 +1,7 @@
 //! Settings as words of 32 bits: what the programs in the kernel, their pins and tests read and write.
 #![allow(unsafe_code, reason = "settings are looked at as what they are made of; the argument is at `Words`")]
 
+use crate::measurement::OnOff;
 use crate::{Settings, cardinality, heavy, membership, parse, sketch};
 use core::mem::MaybeUninit;
 
@@ -23,6 +24,8 @@ unsafe impl Words for membership::Settings {}
 unsafe impl Words for heavy::Settings {}
 // SAFETY: as above.
 unsafe impl Words for parse::Settings {}
+// SAFETY: as above.
+unsafe impl Words for OnOff {}
 // SAFETY: all of the above, one after the other.
 unsafe impl Words for Settings {}
 
@@ -77,6 +80,7 @@ mod tests {
             membership: membership::Settings { on: true, key: KeyKind::Dst, shape: Grid::BITS },
             heavy: heavy::Settings { algorithm: Algorithm::Precision, key: KeyKind::Src, unit: Unit::Bytes, slots_log2: 7 },
             headers: parse::Settings::INNER,
+            ..Settings::DEFAULT
         };
         for settings in [settings, Settings::DEFAULT] {
             let words = settings.words();
