@@ -13,6 +13,7 @@
 #include "frequency.p4"
 #include "membership.p4"
 #include "heavy.p4"
+#include "sizes.p4"
 
 control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                   in ingress_intrinsic_metadata_from_parser_t from_parser
@@ -43,6 +44,7 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.bank = md.flowgauge.admitted.bank;
     }
 #endif
+    FLOWGAUGE_SIZES_CONTROL
 
     action set_bank(bit<1> bank) {
         md.flowgauge.bank = bank;
@@ -80,6 +82,7 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_HEAVY
         FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY).apply(hdr, md, for_deparser);
 #endif
+        FLOWGAUGE_SIZES_APPLY
     }
 }
 

@@ -9,6 +9,7 @@ pub mod frequency;
 mod headline;
 pub mod heavy;
 pub mod membership;
+pub mod sizes;
 mod sketched;
 
 pub use cardinality::has_windows;
@@ -72,6 +73,7 @@ measurements! {
     "Packets of the flows that are asked for." frequency: Frequency;
     "Whether the flows that are asked for were seen." membership: Membership;
     "The flows with the most packets or bytes." heavy: Heavy;
+    "How long packets are." sizes: Sizes;
     "What the entropies of sources and destinations say about an attack." alarm: Alarm;
 }
 

@@ -44,6 +44,7 @@ pub mod measurement;
 pub mod membership;
 pub mod observation;
 pub mod parse;
+pub mod sizes;
 pub mod sketch;
 pub mod state;
 #[cfg(not(target_arch = "bpf"))]

@@ -548,4 +548,5 @@ list! {
     "Packets of any flow." frequency: Frequency(crate::frequency::Settings),
     "Which flows were seen." membership: Membership(crate::membership::Settings),
     "The flows with the most packets or bytes." heavy: Heavy(crate::heavy::Settings),
+    "How long packets are." sizes: Sizes(crate::sizes::Settings),
 }

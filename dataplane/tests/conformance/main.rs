@@ -57,6 +57,7 @@ macro_rules! cases {
         group! { $backend, sketches: entropy_of_every_key_and_shape, entropies_of_sources_and_destinations,
         frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, everything_by_a_keyed_hash, what_cannot_be_is_refused }
         group! { $backend, heavy: every_algorithm, every_key }
+        group! { $backend, sizes: every_length }
         group! { $backend, staggered: within_one_slot, last_round_in_trace_time }
         group! { $backend, middleware: faults_neither_lose_nor_double, a_failed_sample_is_no_zero, recorder_writes_what_it_saw,
         wrappers_compose }

@@ -55,6 +55,7 @@ const OWN: &[(&str, &str)] = own!(
     "entropy.p4",
     "frequency.p4",
     "membership.p4",
+    "sizes.p4",
     "heavy.p4",
     "telemetry.p4",
     "forward.p4"

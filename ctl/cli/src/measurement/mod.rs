@@ -8,6 +8,7 @@ pub(crate) mod entropy;
 pub(crate) mod frequency;
 pub(crate) mod heavy;
 pub(crate) mod membership;
+pub(crate) mod sizes;
 pub(crate) mod sketch;
 
 use crate::options::Options;
@@ -69,6 +70,7 @@ measurements! {
     frequency,
     membership,
     heavy,
+    sizes,
 }
 
 /// What can be said of a measurement on the command line.

@@ -9,6 +9,7 @@ mod frequency;
 mod heavy;
 mod membership;
 mod rows;
+mod sizes;
 
 use super::array::{self, Array, Cells};
 use super::table::{Filling, MatchTable};
@@ -70,6 +71,7 @@ measurements! {
     frequency: Frequency;
     membership: Membership;
     heavy: Heavy;
+    sizes: Sizes;
 }
 
 /// One measurement of a program.

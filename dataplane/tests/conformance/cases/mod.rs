@@ -6,6 +6,7 @@ pub mod lifecycle;
 pub mod middleware;
 pub mod rotation;
 pub mod sampling;
+pub mod sizes;
 pub mod sketches;
 pub mod staggered;
 pub mod truth;

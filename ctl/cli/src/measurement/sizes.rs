@@ -1,0 +1,20 @@
+//! Options of packet lengths: they have none.
+
+use super::Measurement;
+use crate::options::Options;
+use clap::Args;
+use flowgauge_core::{Settings, sizes};
+use flowgauge_dataplane::MeasurementKind;
+
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub(crate) struct Own {}
+
+impl Measurement for Own {
+    const KIND: MeasurementKind = MeasurementKind::Sizes;
+    const KEYS: usize = 0;
+
+    fn settings(&self, _: &Options, settings: &mut Settings) {
+        settings.sizes = sizes::Settings::ON;
+    }
+}

@@ -1,0 +1,211 @@
+//! Quantiles of packet lengths, from counts by bucket.
+
+use flowgauge_core::sizes::{BUCKETS, ExactSizes, MAX_LENGTH, WideSizes, greatest, least};
+
+/// The shares that quantiles are told of, in percent.
+pub const PERCENT: [u8; 6] = [5, 25, 50, 75, 95, 99];
+
+/// The least length that a share of the packets, or of the bytes, is not longer than.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantile {
+    /// The mean of its bucket, in bytes: exact where all packets in it have one length.
+    pub value: f64,
+    /// It is not less.
+    pub low: u32,
+    /// It is not more.
+    pub high: u32,
+}
+
+/// Packets and bytes in a range of lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The least length.
+    pub low: u32,
+    /// The greatest length.
+    pub high: u32,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// How long packets are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lengths {
+    /// Packets whose header says how long they are.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets whose header does not.
+    pub unknown: u64,
+    /// The mean, with what it cannot be less or more than; exact unless counters are full.
+    pub mean: Quantile,
+    /// One for each of [`PERCENT`]; a share of packets.
+    pub by_packets: [Quantile; PERCENT.len()],
+    /// The same, a share of bytes.
+    pub by_bytes: [Quantile; PERCENT.len()],
+    /// Buckets that packets were counted in.
+    pub buckets: Vec<Range>,
+}
+
+/// How long packets are; nothing if there are none with a length.
+///
+/// Every bucket but that of packets without a length holds its packets and bytes exactly, so that the bucket of a quantile is known, and
+/// bounds it. Where counters are full, it is only known that quantiles are among the lengths that were seen.
+#[must_use]
+pub fn estimate(counts: &WideSizes) -> Option<Lengths> {
+    let range = |bucket: usize| {
+        let packets = *counts.packets.get(bucket)?;
+        let (low, high) = (least(bucket), greatest(bucket).min(MAX_LENGTH));
+        // A read that is not atomic may know of a packet what it does not of its length.
+        let excess = (*counts.excess.get(bucket)?).min(packets.saturating_mul(u64::from(high - low)));
+        let bytes = packets.saturating_mul(u64::from(low)).saturating_add(excess);
+        (packets > 0).then_some(Range { low, high, packets, bytes })
+    };
+    let unknown = counts.packets.first().copied().unwrap_or(0);
+    let buckets: Vec<Range> = (1..BUCKETS).filter_map(range).collect();
+    let (first, last) = (buckets.first()?, buckets.last()?);
+    let (packets, bytes) =
+        buckets.iter().fold((0, 0_u64), |(packets, bytes), range| (packets + range.packets, bytes.saturating_add(range.bytes)));
+    let bounded = |quantile: Quantile| match counts.full {
+        0 => quantile,
+        _ => Quantile { low: first.low, high: last.high, ..quantile },
+    };
+    let quantile = |all: u64, of: fn(&Range) -> u64, percent: u8| {
+        let rank = rank(all, percent);
+        let mut below = 0_u64;
+        let found = buckets.iter().find(|range| {
+            below = below.saturating_add(of(range));
+            below >= rank
+        });
+        let Range { low, high, packets, bytes } = *found.unwrap_or(last);
+        bounded(Quantile { value: bytes as f64 / packets as f64, low, high })
+    };
+    let mean = bytes as f64 / packets as f64;
+    Some(Lengths {
+        packets,
+        bytes,
+        unknown,
+        mean: bounded(Quantile { value: mean, low: mean.floor() as u32, high: mean.ceil() as u32 }),
+        by_packets: PERCENT.map(|percent| quantile(packets, |range| range.packets, percent)),
+        by_bytes: PERCENT.map(|percent| quantile(bytes, |range| range.bytes, percent)),
+        buckets,
+    })
+}
+
+/// How many of so many are a share of them, at least one.
+fn rank(all: u64, percent: u8) -> u64 {
+    (u128::from(all) * u128::from(percent)).div_ceil(100).max(1) as u64
+}
+
+/// Exact quantiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Truth {
+    /// As [`Lengths::by_packets`].
+    pub by_packets: [u32; PERCENT.len()],
+    /// As [`Lengths::by_bytes`].
+    pub by_bytes: [u32; PERCENT.len()],
+}
+
+/// Quantiles of packets that were counted length by length; nothing if none has a length.
+#[must_use]
+pub fn exact(counts: &ExactSizes) -> Option<Truth> {
+    let lengths = || counts.packets.iter().zip(0_u32..).skip(1).filter(|(packets, _)| **packets > 0);
+    let all = |weight: fn(u64, u32) -> u64| lengths().map(|(packets, length)| weight(*packets, length)).sum::<u64>();
+    let quantiles = |weight: fn(u64, u32) -> u64| {
+        let all = all(weight);
+        PERCENT.map(|percent| {
+            let mut below = 0;
+            let found = lengths().find(|(packets, length)| {
+                below += weight(**packets, *length);
+                below >= rank(all, percent)
+            });
+            found.map_or(0, |(_, length)| length)
+        })
+    };
+    lengths().next()?;
+    let bytes = |packets, length| packets * u64::from(length);
+    Some(Truth { by_packets: quantiles(|packets, _| packets), by_bytes: quantiles(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowgauge_core::measurement::Empty;
+    use flowgauge_core::sizes::{Bucket, bucket};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// The same lengths, in buckets and one by one.
+    fn counted(lengths: impl Iterator<Item = u32>) -> (Box<WideSizes>, Box<ExactSizes>) {
+        let (mut wide, mut exact) = (Box::new(WideSizes::EMPTY), Box::new(ExactSizes::EMPTY));
+        for length in lengths {
+            let index = bucket(length);
+            wide.add(index, Bucket { packets: 1, excess: length - least(index) });
+            exact.add(length, 1);
+        }
+        (wide, exact)
+    }
+
+    #[test]
+    fn bounds_hold_every_quantile_and_are_within_two_percent() {
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        for round in 0..200 {
+            let number = random.random_range(1..2000);
+            let modes: Vec<u32> = (0..random.random_range(1..6)).map(|_| random.random_range(20..=MAX_LENGTH)).collect();
+            let spread = if round % 2 == 0 { 1 } else { 500 };
+            let lengths: Vec<u32> = (0..number)
+                .map(|_| (modes[random.random_range(0..modes.len())] + random.random_range(0..spread)).min(MAX_LENGTH))
+                .collect();
+            let (wide, counts) = counted(lengths.iter().copied());
+            let (told, truth) = (estimate(&wide).unwrap(), exact(&counts).unwrap());
+            assert_eq!((told.packets, told.bytes), (number as u64, lengths.iter().map(|length| u64::from(*length)).sum()));
+            let pairs = told.by_packets.iter().zip(truth.by_packets).chain(told.by_bytes.iter().zip(truth.by_bytes));
+            for (quantile, truth) in pairs {
+                assert!((quantile.low..=quantile.high).contains(&truth), "{quantile:?}, not {truth}");
+                assert!(f64::from(quantile.low) <= quantile.value && quantile.value <= f64::from(quantile.high), "{quantile:?}");
+                assert!((quantile.value / f64::from(truth) - 1.0).abs() <= 0.02, "{quantile:?}, not {truth}");
+            }
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_their_definition() {
+        // Of 100 packets the 50th is the median, and the 95th bounds 95 of them.
+        let (wide, counts) = counted((1..=100).map(|rank| {
+            if rank <= 50 {
+                40
+            } else if rank <= 95 {
+                100
+            } else {
+                1500
+            }
+        }));
+        let told = estimate(&wide).unwrap();
+        assert_eq!(told.by_packets.map(|quantile| quantile.value), [40.0, 40.0, 40.0, 100.0, 100.0, 1500.0]);
+        // 2,000 bytes of 14,000 are in packets of 40, 4,500 in packets of 100.
+        assert_eq!(told.by_bytes.map(|quantile| quantile.value), [40.0, 100.0, 1500.0, 1500.0, 1500.0, 1500.0]);
+        assert_eq!(told.mean.value, 140.0);
+        let truth = exact(&counts).unwrap();
+        assert_eq!((truth.by_packets, truth.by_bytes), ([40, 40, 40, 100, 100, 1500], [40, 100, 1500, 1500, 1500, 1500]));
+    }
+
+    #[test]
+    fn packets_without_a_length_are_apart() {
+        let (wide, counts) = counted([0, 0, 0].into_iter());
+        assert_eq!((estimate(&wide), exact(&counts)), (None, None));
+        let (wide, _) = counted([0, 0, 60].into_iter());
+        let told = estimate(&wide).unwrap();
+        assert_eq!((told.packets, told.bytes, told.unknown), (1, 60, 2));
+    }
+
+    #[test]
+    fn full_counters_leave_no_more_than_what_was_seen() {
+        let (mut wide, _) = counted([60, 9000].into_iter());
+        wide.add(bucket(1500), Bucket { packets: u32::MAX, excess: 0 });
+        let told = estimate(&wide).unwrap();
+        for quantile in told.by_packets.iter().chain(&told.by_bytes).chain([&told.mean]) {
+            assert_eq!((quantile.low, quantile.high), (60, greatest(bucket(9000))));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! How long packets are.
+
+pub mod estimate;
+
+use super::sketched::FULL;
+use super::{Cell, Damaged, Measurement, Place, Reading};
+use crate::output::{Below, counted, grouped, optional};
+use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+/// Nothing to choose.
+pub type Options = ();
+
+/// How long packets are, by their network headers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes {
+    /// Nothing if no packet has a length.
+    pub lengths: Option<Lengths>,
+    /// Packets whose header does not say how long they are.
+    pub unknown: u64,
+    /// Counters that are full, so that they count no more.
+    pub full_counters: u64,
+    /// Exact quantiles, if packets were counted length by length.
+    pub truth: Option<Truth>,
+}
+
+/// Columns of the chart's longest bar.
+const BAR: usize = 40;
+/// From nothing to the most, for charts of one line.
+const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+impl Measurement for Sizes {
+    fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+        let counts = &reading.bank.sizes;
+        let truth = || estimate::exact(&reading.snapshot?.exact.as_ref()?.sizes);
+        Ok(reading.settings.sizes.on.then(|| Sizes {
+            lengths: estimate::estimate(counts),
+            unknown: counts.packets.first().copied().unwrap_or(0),
+            full_counters: counts.full,
+            truth: truth(),
+        }))
+    }
+
+    fn cells(report: Option<&Self>) -> Vec<Cell> {
+        let lengths = report.and_then(|sizes| sizes.lengths.as_ref());
+        let cell = |name, value: &dyn Fn(&Lengths) -> String| (Place::Last, name, lengths.map(value).unwrap_or_default());
+        vec![
+            cell("length_mean", &|it| it.mean.value.to_string()),
+            cell("length_p50", &|it| median(&it.by_packets).value.to_string()),
+            cell("length_p50_low", &|it| median(&it.by_packets).low.to_string()),
+            cell("length_p50_high", &|it| median(&it.by_packets).high.to_string()),
+            cell("length_p50_of_bytes", &|it| median(&it.by_bytes).value.to_string()),
+        ]
+    }
+
+    fn summary(&self, _: bool, below: &mut Below<'_>) {
+        let Some(lengths) = &self.lengths else { return };
+        let ranges = doublings(&lengths.buckets);
+        let most = ranges.iter().map(|range| range.packets).max().unwrap_or(1).max(1);
+        let rows = ranges.iter().map(|range| {
+            let share = range.packets as f64 / lengths.packets as f64 * 100.0;
+            let bar = (range.packets as f64 / most as f64 * BAR as f64).round() as usize;
+            let name = format!("{} … {} bytes", grouped(range.low.into()), grouped(range.high.into()));
+            [name, counted(range.packets, "packet"), format!("{share:.1} %"), "▇".repeat(bar)]
+        });
+        below.rows(&rows.collect::<Vec<_>>());
+    }
+
+    fn lines(&self, below: &mut Below<'_>) {
+        let Some(lengths) = &self.lengths else { return };
+        let truth = |truths: Option<&[u32; PERCENT.len()]>, percent: u8| {
+            let truth = truths.and_then(|truths| at(truths, percent));
+            truth.map_or_else(String::new, |truth| format!(", truth {}", grouped((*truth).into())))
+        };
+        let (of_packets, of_bytes) = (self.truth.as_ref().map(|it| &it.by_packets), self.truth.as_ref().map(|it| &it.by_bytes));
+        let share = |what: &str, quantiles: &[Quantile; PERCENT.len()], truths, percent| {
+            let quantile = at(quantiles, percent).copied().unwrap_or(lengths.mean);
+            format!("{what} up to {}{}", bounded(&quantile), truth(truths, percent))
+        };
+        let mut phrases = vec![
+            format!("packet length: mean {:.1} bytes", lengths.mean.value),
+            share("half of the packets", &lengths.by_packets, of_packets, 50),
+            share("95 %", &lengths.by_packets, of_packets, 95),
+            share("half of the bytes", &lengths.by_bytes, of_bytes, 50),
+            line_chart(&doublings(&lengths.buckets)),
+        ];
+        phrases.extend((self.unknown > 0).then(|| format!("{} without a length", counted(self.unknown, "packet"))));
+        phrases.extend(self.is_full().then(|| FULL.to_owned()));
+        below.line(&phrases);
+    }
+
+    fn is_full(&self) -> bool {
+        self.full_counters > 0
+    }
+}
+
+fn at<T>(quantiles: &[T; PERCENT.len()], percent: u8) -> Option<&T> {
+    PERCENT.iter().zip(quantiles).find_map(|(of, quantile)| (*of == percent).then_some(quantile))
+}
+
+fn median(quantiles: &[Quantile; PERCENT.len()]) -> Quantile {
+    let [_, _, median, ..] = *quantiles;
+    median
+}
+
+/// A length with its bounds, where they differ.
+fn bounded(quantile: &Quantile) -> String {
+    let value = grouped(quantile.value.round() as u64);
+    let [low, high] = [quantile.low, quantile.high].map(|length| grouped(length.into()));
+    if quantile.low == quantile.high { value } else { format!("{value} ({low} … {high})") }
+}
+
+/// The same packets by doublings of length, from the first to the last that has any.
+fn doublings(buckets: &[Range]) -> Vec<Range> {
+    let doubling = |length: u32| length.max(1).ilog2();
+    let (Some(first), Some(last)) = (buckets.first(), buckets.last()) else { return Vec::new() };
+    let range = |power: u32| {
+        let (low, high) = (1 << power, (2 << power) - 1);
+        let within = || buckets.iter().filter(|bucket| doubling(bucket.low) == power);
+        Range { low, high, packets: within().map(|it| it.packets).sum(), bytes: within().map(|it| it.bytes).sum() }
+    };
+    (doubling(first.low)..=doubling(last.low)).map(range).collect()
+}
+
+/// A bar for each range, in one line, with the least and the greatest length.
+fn line_chart(ranges: &[Range]) -> String {
+    let most = ranges.iter().map(|range| range.packets).max().unwrap_or(1).max(1);
+    let bar = |range: &Range| {
+        // What is there at all is seen.
+        let level = (range.packets as f64 / most as f64 * 8.0).ceil() as usize;
+        LEVELS.get(level).copied().unwrap_or(' ')
+    };
+    let (low, high) = (ranges.first().map_or(0, |range| range.low), ranges.last().map_or(0, |range| range.high));
+    format!("{} {} {}", grouped(low.into()), ranges.iter().map(bar).collect::<String>(), grouped(high.into()))
+}
+
+struct Quantiles<'a, T>(&'a [T; PERCENT.len()]);
+
+impl<T: Serialize> Serialize for Quantiles<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(PERCENT.iter().map(|percent| format!("p{percent}")).zip(self.0))
+    }
+}
+
+impl Serialize for Quantile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = serializer.serialize_map(Some(3))?;
+        line.serialize_entry("value", &self.value)?;
+        line.serialize_entry("low", &self.low)?;
+        line.serialize_entry("high", &self.high)?;
+        line.end()
+    }
+}
+
+impl Serialize for Range {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.low, self.high, self.packets, self.bytes).serialize(serializer)
+    }
+}
+
+impl Serialize for Sizes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = serializer.serialize_map(None)?;
+        let (packets, bytes) = self.lengths.as_ref().map_or((0, 0), |lengths| (lengths.packets, lengths.bytes));
+        line.serialize_entry("packets", &packets)?;
+        line.serialize_entry("bytes", &bytes)?;
+        line.serialize_entry("without_length", &self.unknown)?;
+        optional(&mut line, "full_counters", self.is_full().then_some(self.full_counters))?;
+        if let Some(lengths) = &self.lengths {
+            line.serialize_entry("mean", &lengths.mean)?;
+            line.serialize_entry("by_packets", &Quantiles(&lengths.by_packets))?;
+            line.serialize_entry("by_bytes", &Quantiles(&lengths.by_bytes))?;
+            // Least and greatest length, packets, bytes.
+            line.serialize_entry("buckets", &lengths.buckets)?;
+        }
+        if let Some(truth) = &self.truth {
+            line.serialize_entry("truth_by_packets", &Quantiles(&truth.by_packets))?;
+            line.serialize_entry("truth_by_bytes", &Quantiles(&truth.by_bytes))?;
+        }
+        line.end()
+    }
+}

@@ -1,0 +1,64 @@
+//! How long packets are: two counters a bucket, found by longest prefix of the length.
+
+use super::{Array, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, names};
+use flowgauge_bfruntime::Match;
+use flowgauge_bfruntime::schema::{Schema, SchemaError};
+use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
+use flowgauge_core::{MeasurementKind, Settings, WideBank};
+
+const KIND: MeasurementKind = MeasurementKind::Sizes;
+/// Counters of both banks, bank by bank.
+const COUNTS: &str = "sizes.counts";
+const COUNTERS: [&str; 2] = ["packets", "excess"];
+/// Elements of a bank.
+const PER_BANK: usize = BUCKETS.next_power_of_two();
+/// Longest-prefix table from a length to its bucket.
+const TABLE: &str = "sizes.buckets";
+const LENGTH: &str = "length";
+const SET_BUCKET: &str = "set_bucket";
+const BUCKET_BITS: u32 = PER_BANK.trailing_zeros();
+
+pub(super) struct Sizes;
+
+impl OnSwitch for Sizes {
+    fn kind(&self) -> (MeasurementKind, &'static str) {
+        (KIND, "FLOWGAUGE_SIZES")
+    }
+
+    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
+        match schema.table(COUNTS) {
+            Ok(_) => settings.sizes = sizes::Settings::ON,
+            Err(SchemaError::Missing { .. }) => {}
+            Err(error) => return Err(Failure::program(error)),
+        }
+        Ok(())
+    }
+
+    fn layout(&self, _: &Settings) -> Layout {
+        let parameters = vec![("bucket", BUCKET_BITS), ("least", 32)];
+        Layout {
+            description: format!("{BUCKETS} buckets"),
+            definitions: Vec::new(),
+            arrays: vec![Array::new(COUNTS.to_owned(), PER_BANK, &COUNTERS)],
+            rows: None,
+            tables: vec![MatchTable::new(TABLE.to_owned(), vec![(LENGTH, 32)], SET_BUCKET, parameters, filling)],
+        }
+    }
+
+    fn merge(&self, _: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+        for pipe in arrays.iter().flatten() {
+            pipe.iter().enumerate().for_each(|(index, &[packets, excess])| bank.sizes.add(index, Bucket { packets, excess }));
+        }
+        0
+    }
+}
+
+fn filling(_: &Tables) -> Filling {
+    let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS), least(bucket).to_be_bytes().to_vec()];
+    let entry = |bucket: usize| {
+        let width = greatest(bucket) - least(bucket) + 1;
+        let prefix_length = 32 - width.trailing_zeros();
+        (vec![(LENGTH, Match::Lpm { value: least(bucket).to_be_bytes().to_vec(), prefix_length })], data(bucket))
+    };
+    Filling { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
+}

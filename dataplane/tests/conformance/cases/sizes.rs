@@ -1,0 +1,76 @@
+//! Packet lengths, bucket by bucket.
+
+use crate::backend::{Backend, Setup, start};
+use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
+use flowgauge_core::{Settings, cardinality, sizes};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// The least length of every bucket: one by one up to 127, then 64 for each doubling.
+fn leasts() -> Vec<u32> {
+    let doublings = (1..=10).flat_map(|doubling| (64..128_u32).map(move |step| step << doubling));
+    (0..128).chain(doublings).take_while(|least| *least <= 65_575).collect()
+}
+
+/// Frames whose headers say that they are so long, however long they are, and how long that is; zero if they do not say.
+fn frames(seed: u64) -> Vec<(OwnedFrame, u32)> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let edges = (5..16).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]);
+    let lengths: Vec<u32> =
+        (20..300).chain(edges).chain([65_535]).chain((0..300).map(|_| random.random_range(20..=65_535))).collect();
+    let tags = |number: usize| [&[][..], &[0x8100], &[0x8100, 0x8100]][number % 3];
+    let framed = |number, ethertype, packet: &[u8]| {
+        let mut frame = ethernet(tags(number), ethertype, packet);
+        frame.resize(frame.len().max(60), 0);
+        OwnedFrame::ethernet(frame)
+    };
+    let ipv4 = |number: usize, length: u32| {
+        let mut packet = ipv4_packet([10, 0, 0, 1], [192, 0, 2, 7], 0, 0, 17, &[0; 8]);
+        packet[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        (framed(number, IPV4, &packet), length)
+    };
+    let ipv6 = |number: usize, payload: u32, next_header: u8| {
+        // If options are next, nothing comes behind them.
+        let mut packet = ipv6_packet([1; 16], [2; 16], next_header, &[59, 0, 0, 0, 0, 0, 0, 0]);
+        packet[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+        // Of a jumbogram an option says how long it is.
+        (framed(number, IPV6, &packet), if (payload, next_header) == (0, 0) { 0 } else { payload + 40 })
+    };
+    let of_ipv4 = lengths.iter().copied().chain([0]).enumerate().map(|(number, length)| ipv4(number, length));
+    let of_ipv6 = lengths.iter().copied().chain([0]).enumerate().map(|(number, payload)| ipv6(number, payload, 17));
+    let unsaid = [ipv6(0, 0, 0), ipv6(1, 0, 59), ipv6(2, 8, 0)];
+    let other = (framed(0, 0x0806, &[0; 28]), u32::MAX);
+    of_ipv4.chain(of_ipv6).chain(unsaid).chain([other]).collect()
+}
+
+pub fn every_length(backend: &dyn Backend) {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let settings = Settings { sizes: sizes::Settings::ON, ..Settings::only(off) };
+    let Some(mut rig) = start(backend, &Setup { settings, truth: true, ..Setup::default() }) else { return };
+    let leasts = leasts();
+    assert_eq!(leasts.len(), sizes::BUCKETS);
+    for window in 0..2 {
+        let (frames, lengths): (Vec<OwnedFrame>, Vec<u32>) = frames(window).into_iter().unzip();
+        assert_eq!(backend.possible(frames.clone()).len(), frames.len());
+        let (mut packets, mut excess) = (vec![0; leasts.len()], vec![0; leasts.len()]);
+        for length in lengths.iter().filter(|length| **length != u32::MAX) {
+            let bucket = leasts.partition_point(|least| least <= length) - 1;
+            packets[bucket] += 1;
+            excess[bucket] += u64::from(length - leasts[bucket]);
+        }
+        rig.feed(&frames[..]);
+        let (sample, closed) = (rig.sample(), rig.rotate());
+        for snapshot in [&sample, &closed] {
+            let held = &snapshot.bank.sizes;
+            assert_eq!((&held.packets[..], &held.excess[..], held.full), (&packets[..], &excess[..], 0), "window {window}");
+        }
+        if closed.truth.is_some() {
+            let exact = closed.exact.unwrap();
+            for (length, packets) in exact.sizes.packets.iter().enumerate() {
+                let sent = lengths.iter().filter(|sent| **sent as usize == length).count() as u64;
+                assert_eq!(*packets, sent, "of {length} bytes");
+            }
+        }
+    }
+}

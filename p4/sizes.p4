@@ -1,0 +1,97 @@
+// How long packets are: how many there are of each length, and how many bytes those have (HdrHistogram's buckets).
+//
+// A length is that of the network header, which includes it. A bucket counts its packets, and by how many bytes all of them together are
+// longer than its least length. Both counters stop at their ends.
+#ifndef FLOWGAUGE_SIZES_P4
+#define FLOWGAUGE_SIZES_P4
+
+#include "headers.p4"
+
+#ifndef FLOWGAUGE_SIZES
+#define FLOWGAUGE_SIZES 0
+#endif
+#if FLOWGAUGE_SIZES != 0 && FLOWGAUGE_SIZES != 1
+#error "FLOWGAUGE_SIZES is neither 0 nor 1"
+#endif
+
+#if FLOWGAUGE_SIZES
+#define FLOWGAUGE_SIZES_CONTROL FlowgaugeSizes() sizes;
+#define FLOWGAUGE_SIZES_APPLY sizes.apply(hdr, md);
+
+struct flowgauge_bucket_t {
+    bit<32> packets;
+    bit<32> excess;
+}
+
+control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    bit<32> length;
+    bit<10> index;
+    bit<32> excess;
+
+    action of_ipv4() {
+        length = (bit<32>) hdr.ipv4.total_length;
+    }
+
+    action of_ipv6() {
+        length = (bit<32>) hdr.ipv6.payload_length + 40;
+    }
+
+    action of_none() {
+        length = 0;
+    }
+
+    // Of a jumbogram only an option knows the length (RFC 2675).
+    table header_length {
+        key = {
+            hdr.ipv4.isValid() : ternary @name("ipv4");
+            hdr.ipv6.payload_length : ternary @name("payload_length");
+            hdr.ipv6.next_header : ternary @name("next_header");
+        }
+        actions = {
+            of_ipv4;
+            of_ipv6;
+            of_none;
+        }
+        const entries = {
+            (true, _, _): of_ipv4();
+            (false, 0, 0): of_none();
+        }
+        const default_action = of_ipv6();
+        size = 4;
+    }
+
+    action set_bucket(bit<10> bucket, bit<32> least) {
+        index = bucket;
+        excess = length - least;
+    }
+
+    // A switch cannot shift by what it looks up, so the controller installs a prefix for every bucket.
+    table buckets {
+        key = { length : lpm @name("length"); }
+        actions = { set_bucket; }
+        default_action = set_bucket(0, 0);
+        size = 1024;
+    }
+
+    Register<flowgauge_bucket_t, bit<11>>(2048, {0, 0}) counts;
+    RegisterAction<flowgauge_bucket_t, bit<11>, bit<32>>(counts) count = {
+        void apply(inout flowgauge_bucket_t bucket) {
+            bucket.packets = bucket.packets |+| 1;
+            bucket.excess = bucket.excess |+| excess;
+        }
+    };
+
+    apply {
+        header_length.apply();
+        buckets.apply();
+        if (md.flowgauge.sound == 1) {
+            count.execute(md.flowgauge.bank ++ index);
+        }
+    }
+}
+#else
+#define FLOWGAUGE_SIZES_CONTROL
+#define FLOWGAUGE_SIZES_APPLY
+#endif
+
+#endif
