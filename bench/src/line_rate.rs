@@ -330,6 +330,7 @@ mod tests {
     #[test]
     fn the_search_ends_at_the_capacity_or_at_the_sender() {
         let found = search(0.01, link(3e6, 1e7)).unwrap().unwrap();
+        // Within a hundredth of the sender's rate.
         assert!((2.9e6..=3e6).contains(&found.trial.rate) && !found.by_sender, "{:?}", found.trial);
         let found = search(0.01, link(3e6, 1e6)).unwrap().unwrap();
         assert!(found.trial.rate == 1e6 && found.by_sender);
@@ -341,8 +342,9 @@ mod tests {
         let (mut times, mut more) = (Times::new(), Times::new());
         (1..=1000).for_each(|time| more.record(Duration::from_millis(time)));
         times.take(&mut more);
-        assert!((499e3..=502e3).contains(&times.quantile(0.5).unwrap()));
-        assert!((999e3..=1002e3).contains(&times.quantile(1.0).unwrap()));
+        // The histogram keeps three digits, and gives the end of what it does not tell apart.
+        assert!((500e3..=500.5e3).contains(&times.quantile(0.5).unwrap()));
+        assert!((1000e3..=1001e3).contains(&times.quantile(1.0).unwrap()));
         assert_eq!(more.quantile(0.5), None);
     }
 }

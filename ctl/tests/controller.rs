@@ -21,7 +21,7 @@ use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
     Adopted, Capabilities, Dataplane, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables,
 };
-use flowgauge_testing::chance::binomial;
+use flowgauge_testing::chance::{binomial, poisson};
 use proptest::prelude::*;
 use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
@@ -295,7 +295,8 @@ fn slow_reads_delay_windows_but_do_not_let_them_drift() {
     let (_, kept) = done(dataplane, intervals(length, mean, 20_000 * length));
     let late: Vec<u64> = (1..).zip(kept.windows()).map(|(k, window)| window.end_ns - (START + k * length)).collect();
     assert_eq!(late.len(), 20_000);
-    assert!(late.iter().all(|late| *late < 10 * mean), "{:?}", late.iter().max());
+    // A read that was due before the end of a window begins ten intervals late at most and takes half of one.
+    assert!(late.iter().all(|late| *late <= 10 * mean + mean / 2), "{:?}", late.iter().max());
     // No read is under way at the ends of half the windows: those are exact, at the end of the run as at its beginning.
     for part in late.chunks(1000) {
         let exact = part.iter().filter(|late| **late == 0).count();
@@ -314,12 +315,25 @@ fn reads_are_a_poisson_process_whatever_time_a_read_takes() {
     let scheduled: Vec<u64> = samples.iter().map(|sample| sample.at_ns.unwrap()).collect();
     assert_eq!(scheduled, reads_due(intervals), "every read of the schedule, and at its time");
     assert_eq!((summary.samples, summary.missed_reads), (scheduled.len() as u64, 0));
-    assert!(scheduled.len() > 19_000);
+    assert!(poisson(20_000.0).contains(&summary.samples), "{}", summary.samples);
     let statistic = ks(&scheduled, mean as f64);
     assert!(statistic < KS_1_PERCENT, "{statistic}");
     // The test can fail: when they were really taken, reads are at least half the mean interval apart.
     let taken: Vec<u64> = samples.iter().map(|sample| sample.end_ns).collect();
     assert!(ks(&taken, mean as f64) > KS_1_PERCENT);
+}
+
+/// How late reads are that take this long, one after the other, and are given up when they are later than `most`.
+fn lateness(due: &[u64], takes: u64, most: u64) -> Vec<u64> {
+    let mut free = START;
+    let late = due.iter().map(|at| {
+        let late = free.max(*at) - at;
+        if late <= most {
+            free = at + late + takes;
+        }
+        late
+    });
+    late.filter(|late| *late <= most).collect()
 }
 
 #[test]
@@ -329,16 +343,7 @@ fn late_reads_are_counted_with_their_lateness() {
     let intervals = intervals(5 * SECOND, mean, 1000 * SECOND);
     let dataplane = Scripted { sample_takes: mean / 2, ..Scripted::new(&clock) };
     let (summary, kept) = done(dataplane, intervals);
-    // A queue of one server.
-    let mut free = START;
-    let expected: Vec<u64> = reads_due(intervals)
-        .iter()
-        .map(|at| {
-            let taken = free.max(*at);
-            free = taken + mean / 2;
-            taken - at
-        })
-        .collect();
+    let expected = lateness(&reads_due(intervals), mean / 2, u64::MAX);
     assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
     let late = expected.iter().filter(|late| **late > MILLISECOND).count() as u64;
     assert_eq!(summary.late_reads, late);
@@ -358,12 +363,14 @@ fn overdue_reads_do_not_pile_up() {
     let dataplane = Scripted { sample_takes: 3 * mean, ..Scripted::new(&clock) };
     let (summary, kept) = done(dataplane, intervals);
     assert_eq!(summary.samples + summary.missed_reads, reads_due(intervals).len() as u64, "answered or counted as missed");
-    // A dataplane that takes three intervals answers a third of 6000 reads, and at the end those of ten intervals still.
-    assert!((1900..=2005).contains(&summary.samples), "{}", summary.samples);
-    assert_eq!(kept.samples().len() as u64, summary.samples);
-    assert!(kept.samples().iter().all(|sample| sample.late_ns <= 10 * mean));
+    let expected = lateness(&reads_due(intervals), 3 * mean, 10 * mean);
+    assert_eq!(kept.samples().iter().map(|sample| sample.late_ns).collect::<Vec<_>>(), expected);
+    assert_eq!(summary.samples, expected.len() as u64);
+    // Of three reads the dataplane has time for one.
+    assert!(summary.missed_reads > summary.samples, "{} missed", summary.missed_reads);
     assert_eq!(kept.windows().len(), 120);
-    assert!((1..).zip(kept.windows()).all(|(k, window)| window.end_ns - (START + k * 5 * SECOND) <= 14 * mean));
+    // A window waits for a read that was due before its end, which begins ten intervals late at most and takes three.
+    assert!((1..).zip(kept.windows()).all(|(k, window)| window.end_ns - (START + k * 5 * SECOND) <= 13 * mean));
 }
 
 #[test]
@@ -619,9 +626,10 @@ fn a_stall_beyond_the_end_of_a_run_leaves_no_stub() {
 fn a_live_read_that_finds_nothing_new_is_left_out() {
     let clock = Virtual::at(START);
     let dataplane = Scripted { silent_from: Some(START + 15 * SECOND), ..Scripted::new(&clock) };
-    let (_, kept) = done(dataplane, intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND));
+    let intervals = intervals(10 * SECOND, 500 * MILLISECOND, 60 * SECOND);
+    let (_, kept) = done(dataplane, intervals);
     let reads = |window: u64| kept.samples().iter().filter(|sample| sample.window == window).count();
-    assert!(reads(0) > 10, "{}", reads(0));
+    assert_eq!(reads(0), reads_due(intervals).iter().filter(|at| **at <= START + 10 * SECOND).count());
     assert_eq!([2, 3, 4, 5].map(reads), [1; 4], "the first of a window shows that somebody looks");
     assert_eq!(kept.windows().len(), 6);
 }
@@ -668,9 +676,11 @@ fn in_a_trace_there_is_no_read_where_nothing_came() {
         let plan = plan(intervals(window, SECOND / 10, 0));
         Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
         let samples = kept.samples();
-        assert!((150..=201).contains(&samples.len()), "{} reads of 200 packets", samples.len());
+        // One between two packets, unless the process has none there, ten being due on average; and without windows one at the end.
+        let most = 199 + u64::from(mode == Mode::Staggered);
+        let missing = most.checked_sub(samples.len() as u64).unwrap();
+        assert!(binomial(199, (-10.0_f64).exp()).contains(&missing), "{} reads of 200 packets", samples.len());
         assert!(samples.windows(2).all(|pair| pair[0].window < pair[1].window || pair[0].counters != pair[1].counters));
-        assert!(kept.0.len() < 250);
     }
 }
 

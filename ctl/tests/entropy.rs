@@ -18,6 +18,7 @@ use flowgauge_dataplane::poll::port::{self, OwnedFrame, Port, Ports, memory};
 use flowgauge_dataplane::poll::{Options, Pace};
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Dataplane, Event, Poll, Snapshot, Tables};
+use flowgauge_testing::chance::{DEVIATIONS, of_mean};
 use flowgauge_testing::skip;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -58,11 +59,14 @@ fn workers_together_give_what_one_does() {
         entropy_of(&snapshot, shape)
     };
     let one = entropy(1);
+    // The order in which workers come to the counters is another one in every run. In twelve runs of this test, four of them on one CPU, the 24
+    // differences that it prints (--nocapture) were 0.00030 bits at most, with a deviation of 0.00012. So few may say less than half.
+    let deviation = 0.00012 / (1.0 - DEVIATIONS / 48.0_f64.sqrt());
     for workers in [2, 4] {
         let several = entropy(workers);
-        let difference = (several.bits - one.bits) / one.bits * 100.0;
-        println!("{workers} workers: {:.4} bits, one: {:.4}", several.bits, one.bits);
-        assert!(difference.abs() < 0.5, "{workers} workers: {difference:+.3} %");
+        let difference = several.bits - one.bits;
+        println!("{workers} workers: {difference:+.5} bits");
+        assert!(difference.abs() <= of_mean(deviation, 1), "{workers} workers: {difference:+.5} bits of {:.5}", one.bits);
     }
 }
 

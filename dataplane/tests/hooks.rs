@@ -17,6 +17,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 
 fn ingress() -> Place {
@@ -207,6 +208,7 @@ fn with_queues(queues: u32) {
         ip(&format!("link set dev {device} addrgenmode none")).unwrap();
         ip(&format!("link set dev {device} up")).unwrap();
     }
+    ["rx", "tx"].into_iter().for_each(|device| veth::carrier(device).unwrap());
     ip(&format!("addr add {}/24 dev tx", SENDER.1)).unwrap();
     ip(&format!("neigh add {} lladdr 02:00:00:00:00:02 dev tx nud permanent", RECEIVER.1)).unwrap();
 }
@@ -268,7 +270,9 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
     on_veth(|| {
         let mut first = started(vec![ingress()], kept());
         send(3);
-        let other = thread::spawn(|| {
+        let (left_alone, is_left_alone) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let other = thread::spawn(move || {
             // The BPF file system is that of the first.
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             veth::pair(SENDER, RECEIVER).unwrap();
@@ -279,27 +283,27 @@ fn interfaces_of_one_name_in_two_network_namespaces_do_not_mix() {
             drop(second);
             assert_eq!(left(Path::new(DIRECTORY)).unwrap().len(), 1);
             // Killed; the network lives until the thread ends.
-            thread::park();
+            left_alone.send(()).unwrap();
+            goes_on.recv().unwrap();
             send(4);
             let (mut second, found) = adopted(ingress());
             assert!(found.is_some());
             assert_eq!(counted(&window(&mut second, 4)), 4, "nobody else ended it");
         });
-        while left_elsewhere() < 2 {
-            thread::yield_now();
-        }
+        is_left_alone.recv().expect("the other network");
+        assert_eq!(pinned(), 2);
         assert_eq!(left(Path::new(DIRECTORY)).unwrap(), [], "what is left elsewhere is no business of this namespace");
         assert_eq!(counted(&window(&mut first, 3)), 3);
         drop(first);
         assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), [""; 0]);
-        other.thread().unpark();
+        go_on.send(()).unwrap();
         other.join().unwrap();
         assert!(!Path::new(DIRECTORY).exists());
     });
 }
 
 /// Links that are pinned, whoever does it.
-fn left_elsewhere() -> usize {
+fn pinned() -> usize {
     let places = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     places.filter(|place| place.path().join("link").exists()).count()
 }
@@ -344,6 +348,8 @@ fn rename(from: &str, to: &str) {
     ip(&format!("link set dev {from} down")).unwrap();
     ip(&format!("link set dev {from} name {to}")).unwrap();
     ip(&format!("link set dev {to} up")).unwrap();
+    // The other end throws packets away until the kernel has noticed.
+    [to, SENDER.0].into_iter().for_each(|device| veth::carrier(device).unwrap());
 }
 
 #[test]
@@ -411,9 +417,7 @@ fn an_interface_that_goes_down_and_up_is_told() {
         assert_eq!(notice(&mut xdp), "rx: is down; no packets cross it");
         ip("link set dev rx up").unwrap();
         assert_eq!(notice(&mut xdp), "rx: is up again");
-        // The other end throws packets away until the kernel has seen to its carrier, some time after.
-        let state = || Command::new("ip").args(["-o", "link", "show", "dev", SENDER.0]).output().unwrap().stdout;
-        (0..10_000).find(|_| String::from_utf8_lossy(&state()).contains("state UP")).expect("a carrier");
+        veth::carrier(SENDER.0).unwrap();
         send(5);
         assert_eq!(counted(&window(&mut xdp, 5)), 5);
     });

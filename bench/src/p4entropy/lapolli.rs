@@ -50,7 +50,9 @@ mod tests {
         for count in 2..100_000 {
             let f = f64::from(count);
             let exact = 16.0 * (f * f.log2() - (f - 1.0) * (f - 1.0).log2());
-            assert!((table.term(count) as f64 - exact).abs() < if count < 64 { 0.51 } else { 0.9 }, "{count}");
+            // Rounding; and of numbers that share an entry the distance from its middle, a 64th of the number at most, at the slope of the formula.
+            let shared = if count < 64 { 0.0 } else { 16.0 / 64.0 * std::f64::consts::LOG2_E };
+            assert!((table.term(count) as f64 - exact).abs() <= 0.5 + shared, "{count}");
         }
         assert!(table.term(i32::MAX) > 16 * 31);
     }
@@ -60,6 +62,6 @@ mod tests {
         assert_eq!(entropy(21, 0), 21.0);
         let table = Table::new();
         let sum = (1..=1 << 16).map(|count| table.term(count)).sum();
-        assert!(entropy(16, sum).abs() < 0.1);
+        assert_eq!(entropy(16, sum), 0.0);
     }
 }

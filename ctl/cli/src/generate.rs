@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Packets of a profile that does not say how many.
 const DEFAULT_PACKETS: u64 = 132_000;
 const PROGRESS_EVERY: u64 = 1 << 16;
 /// How long to wait before looking again whether a packet is due.
@@ -32,7 +33,7 @@ const SHORTEST: usize = 14;
 /// Write synthetic traffic to a capture file (pcap, nanoseconds), or send it, or a capture, from an interface.
 ///
 /// The same profile gives the same packets every time. Without packets=N there are 132,000 packets, 22 minutes at the default
-/// 100 packets per second, as in the W-HLL thesis.
+/// 100 packets per second, as in the W-HLL thesis; attack ends with its first flood, after a minute by default.
 ///
 /// Profiles: unique (every packet a new source), sequential, subnets, zipf, burst, attack (a flood from many sources to one destination in
 /// the last ten seconds of every minute). Options: rate=PPS, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf,
@@ -126,6 +127,9 @@ impl Generate {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         if let (Some(profile), Some(Rate(rate))) = (&mut self.profile, self.rate) {
             profile.rate = rate;
+            if profile.attack.is_some() && rate.is_none() {
+                return usage("--rate max leaves attack no times for its floods; give a number");
+            }
         }
         if self.eal.is_some() && !matches!(self.to, Target::Device(_)) {
             return usage("--eal is for --to dpdk:DEVICE; leave it out");
@@ -170,7 +174,7 @@ impl Generate {
             Transmission { sender, interrupt, rate, started: Instant::now(), sent: Sent::default(), failure: None };
         match (profile, capture) {
             (Some(profile), _) => {
-                let packets = profile.packets.or(Some(DEFAULT_PACKETS));
+                let packets = Some(packets(&profile));
                 transmission.rate = None;
                 transmission.run(memory(Profile { packets, ..profile }, 1, Pace::RealTime))
             }
@@ -181,8 +185,14 @@ impl Generate {
     }
 }
 
+/// How many packets to make: as many as the profile says. Of an attack there must be a flood.
+fn packets(profile: &Profile) -> u64 {
+    let first_flood = || profile.attack.zip(profile.rate).map(|(attack, rate)| (attack.every_ns as f64 / 1e9 * rate).ceil() as u64);
+    profile.packets.or_else(first_flood).unwrap_or(DEFAULT_PACKETS)
+}
+
 fn write(output: impl Write, profile: &Profile, name: &str) -> io::Result<()> {
-    let packets = profile.packets.unwrap_or(DEFAULT_PACKETS);
+    let packets = packets(profile);
     let generator = Generator::new(profile.clone());
     let mut frame = generator.template().to_vec();
     let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, output), link_type::ETHERNET)?;

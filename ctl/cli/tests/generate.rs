@@ -52,6 +52,26 @@ fn the_thesis_experiment_has_22_minutes_of_100_packets_a_second() {
 }
 
 #[test]
+fn an_attack_that_says_no_number_of_packets_ends_with_its_first_flood() {
+    let scratch = Scratch::new("attack-default");
+    let file = scratch.path("attack.pcap");
+    run(["generate", "attack,rate=100,share=1,every=20s,lasting=5s", "--to", file.to_str().unwrap()]).quiet();
+    let records = records(&file, "--truth --key dst --window 5s --read-every never");
+    let windows: Vec<_> =
+        of_kind(&records, "window").into_iter().map(|window| (&window["packets"], &window["cardinality"])).collect();
+    assert_eq!(windows.len(), 4);
+    assert!(windows.iter().all(|(packets, _)| **packets == 500));
+    // All packets of the flood go to one destination, those before it to many.
+    assert_eq!(windows.iter().map(|(_, told)| told["truth"] == 1).collect::<Vec<_>>(), [false, false, false, true]);
+    // A minute of 10,000 packets a second, of 64 bytes with 16 of the record's header, behind 24 of the file's.
+    run(["generate", "attack", "--to", file.to_str().unwrap(), "--force"]).quiet();
+    assert_eq!(fs::metadata(&file).unwrap().len(), 24 + 600_000 * (16 + 64));
+    let refused = run(["generate", "attack", "--to", "af_xdp:none", "--rate", "max"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("--rate max leaves attack no times for its floods"), "{}", refused.stderr);
+}
+
+#[test]
 fn an_existing_file_is_replaced_only_by_force() {
     let scratch = Scratch::new("force");
     let file = scratch.write("kept.pcap", "precious");

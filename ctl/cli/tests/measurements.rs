@@ -4,15 +4,38 @@
 mod common;
 
 use common::{Outcome, SECOND, START, Scratch, frames, number, of_kind, packets, parse, pcap, records, replay, run, text, total};
+use flowgauge_core::hash::crc32;
+use flowgauge_core::{Entropy, Grid, SharedSketch, Sharing, SketchKind, Tabulation};
 use flowgauge_dataplane::capture::build::Packet;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const EVERYTHING: &str = "--measure cardinality,entropy,frequency,membership,heavy";
 
-/// Three seconds of 1,000 packets each: source 10.0.0.k sends in proportion to 1/k.
+/// The sources of 1,000 packets: 10.0.0.k sends in proportion to 1/k.
+fn sources() -> Vec<u32> {
+    (1..=100_u32).flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k)).cycle().take(1000).collect()
+}
+
+/// Three seconds of these.
 fn skewed(scratch: &Scratch) -> String {
-    let window: Vec<u32> = (1..=100_u32).flat_map(|k| (0..200 / k).map(move |_| 0x0a00_0000 + k)).cycle().take(1000).collect();
-    scratch.write("skewed.pcap", pcap(&packets(window.repeat(3), 1_000_000)))
+    scratch.write("skewed.pcap", pcap(&packets(sources().repeat(3), 1_000_000)))
+}
+
+/// The entropy that a worker makes of these, one after the other, with the default sketch.
+fn counted() -> f64 {
+    let (sketch, mut entropy, tabulation) = (SharedSketch::new(), Entropy::default(), Box::new(Tabulation::from_seed(1)));
+    for source in sources() {
+        let crc = crc32(&source.to_be_bytes());
+        entropy.update(&sketch, Sharing::Alone, SketchKind::CountSketch, Grid::COUNTERS, crc, &tabulation);
+    }
+    1000.0_f64.log2() - entropy.sum as f64 / 1024.0 / 1000.0
+}
+
+fn exact() -> f64 {
+    let mut counts = BTreeMap::<u32, f64>::new();
+    sources().into_iter().for_each(|source| *counts.entry(source).or_default() += 1.0);
+    1000.0_f64.log2() - counts.values().map(|count| count * count.log2()).sum::<f64>() / 1000.0
 }
 
 fn within(value: &Value, estimate: &str) {
@@ -34,8 +57,9 @@ fn every_measurement_is_in_the_json_with_bounds() {
         let entropy = &window["entropy"]["src"];
         within(entropy, "bits");
         let (bits, truth) = (entropy["bits"].as_f64().unwrap(), entropy["truth"].as_f64().unwrap());
-        // Of windows this small the derivative in the place of differences takes two per cent.
-        assert!((bits / truth - 1.0).abs() < 0.03, "{entropy}");
+        // Nothing here is left to chance. In windows this small the derivative in the place of differences takes two per cent.
+        assert!((bits - counted()).abs() < 1e-9, "{entropy}, not {}", counted());
+        assert!((truth - exact()).abs() < 1e-9, "{entropy}, not {}", exact());
         assert!((0.0..=1.0).contains(&entropy["normalised"].as_f64().unwrap()));
         assert_eq!((number(entropy, "rows"), number(entropy, "columns"), text(entropy, "sketch")), (4, 1024, "count-sketch"));
 
@@ -48,7 +72,8 @@ fn every_measurement_is_in_the_json_with_bounds() {
 
         let seen = |index: usize| &window["membership"]["flows"][index]["seen"];
         assert_eq!((seen(0), seen(1)), (&Value::Bool(true), &Value::Bool(false)));
-        assert!(window["membership"]["false_positive"].as_f64().unwrap() < 1e-6);
+        // Each of the hundred has set a bit of each row at most.
+        assert!(window["membership"]["false_positive"].as_f64().unwrap() <= (100.0_f64 / 65_536.0).powi(4));
 
         let heavy = &window["heavy"];
         assert_eq!((text(heavy, "algorithm"), text(heavy, "unit"), number(heavy, "total")), ("space-saving", "packets", 1000));
@@ -104,7 +129,7 @@ fn tables_and_csv_show_them() {
     for line in lines {
         assert_eq!(line.len(), header.len());
         assert_eq!((line[column("entropy_key")], line[column("heaviest")]), ("src", "10.0.0.1"));
-        assert!(line[column("entropy")].parse::<f64>().unwrap() > 4.0);
+        assert!((line[column("entropy")].parse::<f64>().unwrap() - counted()).abs() < 1e-9);
     }
 }
 
@@ -146,8 +171,8 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
     assert_eq!(raised, [50]);
     let warning = outcome.stderr.lines().find(|line| line.contains("window 50")).unwrap();
     assert!(warning.contains("entropy of src") && warning.contains("top talkers: 192.0.2.1 (400 packets)"), "{warning}");
-    let after = of_kind(&records, "window")[51];
-    assert!(after["alarm"]["usual"]["src"]["mean"].as_f64().unwrap() < 6.0, "an attack does not become usual: {after}");
+    let usual = [50, 51].map(|window: usize| of_kind(&records, "window")[window]["alarm"]["usual"].clone());
+    assert!(usual[0].is_object() && usual[0] == usual[1], "an attack does not become usual: {usual:?}");
 }
 
 /// Windows that raised the alarm, and all windows.
@@ -197,13 +222,22 @@ fn windows_of_few_packets_are_not_judged_and_it_is_said_why() {
 
 #[test]
 fn several_workers_give_the_answer_of_one() {
+    const PACKETS: f64 = 20_000.0;
     let scratch = Scratch::new("workers");
-    let file = skewed(&scratch);
+    // More than a worker reads at once.
+    let file = scratch.write("long.pcap", pcap(&packets(sources().repeat(60), 1_000_000)));
     let bits = |workers: u32| {
-        let records = records(&file, &format!("--measure entropy --key src --window 1s --read-every never --workers {workers}"));
+        let records = records(&file, &format!("--measure entropy --key src --window 20s --read-every never --workers {workers}"));
         of_kind(&records, "window").into_iter().map(|window| window["entropy"]["src"]["bits"].as_f64().unwrap()).collect::<Vec<_>>()
     };
-    for (one, four) in bits(1).into_iter().zip(bits(4)) {
-        assert!((four / one - 1.0).abs() < 0.005, "{four} by four workers, {one} by one");
+    // A worker that is interrupted between two counters of a packet, while others count the flow on, adds what belongs to another of the flow's
+    // packets: the sum is off by less than what the last packet adds. In 360 windows of 120 runs, half of them on one CPU, that came
+    // up to once a window (--nocapture prints it). Ten times are allowed.
+    let once = (PACKETS.log2() + 1.44) / PACKETS;
+    let (one, four) = (bits(1), bits(4));
+    assert_eq!((one.len(), four.len()), (3, 3));
+    for (one, four) in one.into_iter().zip(four) {
+        println!("{:+.2} times", (four - one) / once);
+        assert!((four - one).abs() <= 10.0 * once, "{four} by four workers, {one} by one");
     }
 }

@@ -487,15 +487,16 @@ impl Pins {
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        if self.leave {
-            return;
+        if !self.leave {
+            if let Err(error) = self.clear() {
+                tracing::warn!("cannot remove pins in {}: {error}", self.directory.display());
+            }
+            // Fails where others are in use, and leaves those.
+            let _ = fs::remove_dir(&self.directory);
+            let _ = self.directory.parent().map(fs::remove_dir);
         }
-        if let Err(error) = self.clear() {
-            tracing::warn!("cannot remove pins in {}: {error}", self.directory.display());
-        }
-        // Fails where others are in use, and leaves those.
-        let _ = fs::remove_dir(&self.directory);
-        let _ = self.directory.parent().map(fs::remove_dir);
+        // Closing is not enough: a child that another thread starts in the moment has the lock as well until it runs its program.
+        let _ = self.lock.unlock();
     }
 }
 
@@ -742,5 +743,24 @@ mod tests {
         kept.unpublished = 0;
         kept.flip(30);
         assert_eq!((kept.active, kept.open_windows()), (0, vec![20, 30]));
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_owner_whoever_has_a_copy_of_it() {
+        let directory = std::env::temp_dir().join(format!("flowgauge-lock-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let locked = || -> Result<Pins, TryLockError> {
+            let mut pins = Pins::lock(directory.clone())?;
+            pins.leave = true;
+            Ok(pins)
+        };
+        let first = locked().unwrap();
+        assert!(matches!(locked(), Err(TryLockError::WouldBlock)));
+        // As a child has one until it runs its program.
+        let copy = first.lock.try_clone().unwrap();
+        drop(first);
+        assert!(locked().is_ok());
+        drop(copy);
+        fs::remove_dir(directory).unwrap();
     }
 }

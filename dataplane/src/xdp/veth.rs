@@ -35,7 +35,7 @@ fn prepare() -> Result<(), String> {
     pair(SENDER, RECEIVER).map_err(|error| format!("veth devices and the program ip ({error})"))
 }
 
-/// Makes another pair of devices with addresses in this thread's network namespace, as the first.
+/// Makes another pair of devices with addresses in this thread's network namespace, as the first. Both have a carrier.
 ///
 /// # Errors
 /// What `ip` says.
@@ -47,8 +47,26 @@ pub fn pair(sender: (&str, &str), receiver: (&str, &str)) -> Result<(), String> 
         ip(&format!("link set dev {device} addrgenmode none"))?;
         ip(&format!("link set dev {device} up"))?;
     }
+    [rx, tx].into_iter().try_for_each(carrier)?;
     ip(&format!("addr add {from}/24 dev {tx}"))?;
     ip(&format!("neigh add {to} lladdr {RECEIVER_MAC} dev {tx} nud permanent"))
+}
+
+/// How often a device is looked at until its carrier is there: each look takes a millisecond and more.
+const LOOKS: u32 = 10_000;
+
+/// Waits until the kernel has noticed that both ends of a device are up, which it does some time later, when it is not busy with other
+/// devices. Until then it may throw away what is sent there, and it says that the device is down.
+///
+/// # Errors
+/// What `ip` says, or that no carrier came.
+pub fn carrier(device: &str) -> Result<(), String> {
+    for _ in 0..LOOKS {
+        if run(&format!("-o link show dev {device}"))?.contains(" state UP ") {
+            return Ok(());
+        }
+    }
+    Err(format!("{device} gets no carrier"))
 }
 
 /// Ethernet address that packets are sent to. It is not the receiver's, which therefore drops them once they are counted.
@@ -59,6 +77,11 @@ const RECEIVER_MAC: &str = "02:00:00:00:00:02";
 /// # Errors
 /// What it says.
 pub fn ip(arguments: &str) -> Result<(), String> {
+    run(arguments).map(drop)
+}
+
+fn run(arguments: &str) -> Result<String, String> {
     let output = Command::new("ip").args(arguments.split_ascii_whitespace()).output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

@@ -51,6 +51,10 @@ impl Backend for OnVeth {
         self.queues == 1
     }
 
+    fn at_once(&self) -> usize {
+        self.queues as usize
+    }
+
     // Every combination is a pair of devices, which the kernel takes its time to remove.
     fn breadth(&self) -> Breadth {
         Breadth::Values

@@ -51,6 +51,11 @@ pub trait Backend: Sync {
         true
     }
 
+    /// Cores that count frames of one feed at the same time.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// Rotations under traffic that must lose nothing.
     fn rotations(&self) -> u64 {
         10_000

@@ -70,6 +70,10 @@ impl Backend for OnRing {
         self.queues == 1
     }
 
+    fn at_once(&self) -> usize {
+        self.queues as usize
+    }
+
     fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
         not_for_this_backend("trace time, which a device has not");
         None

@@ -21,6 +21,7 @@ impl Backend for Workers {
         frames
     }
 
+    // Nobody knows which worker takes what is fed, but one takes all of it.
     fn in_order(&self) -> bool {
         self.0 == 1
     }

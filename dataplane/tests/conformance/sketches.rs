@@ -2,9 +2,11 @@
 
 use crate::model::{Verdict, crc32, keyed, multilinear, split_mix, verdict};
 use flowgauge_core::sketch::Mode;
-use flowgauge_core::{ENTROPIES, HashMode, Settings, SketchKind};
+use flowgauge_core::{ENTROPIES, Grid, HashMode, Settings, SketchKind};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 /// The 16 bits of each of twelve rows for a key. With a CRC: what SplitMix64 gives behind the 1024 words of registers, four tables of 256 words for
 /// every four rows.
@@ -56,6 +58,47 @@ impl Sketches {
         sketches
     }
 
+    /// Between what the sums of entropies are if so many cores count these frames at the same time, in whatever order.
+    ///
+    /// A packet goes from row to row, and learns in each its place among the packets of its flow, and what others have left in its counter. When
+    /// the k-th packet of a flow passes a row, those of the first k of an earlier row that are not among the first k of this one are under
+    /// way between both, each on another core. So of the smallest of a packet's places in all rows no more than
+    /// `k + (rows - 1) (cores - 1)` are at most k, and of the largest no fewer than `k - (rows - 1) (cores - 1)`. What others have left is at
+    /// least all of their packets of the other sign, and at most all of the same.
+    pub fn sums(settings: &Settings, seed: u64, frames: &[OwnedFrame], cores: usize) -> [RangeInclusive<u64>; ENTROPIES] {
+        settings.entropy.each_ref().map(|entropy| {
+            let Some(kind) = entropy.mode.sketch() else { return 0..=0 };
+            let (rows, shape) = (entropy.shape.rows(), entropy.shape);
+            let mut flows: HashMap<Vec<u16>, i64> = HashMap::new();
+            for frame in frames {
+                if let Verdict::V4(key) | Verdict::V6(key) = verdict(frame, entropy.key) {
+                    *flows.entry(row_hashes(settings.cardinality.hash, seed, &key)).or_default() += 1;
+                }
+            }
+            let mut cells: HashMap<(usize, usize, i64), i64> = HashMap::new();
+            for (hashes, packets) in &flows {
+                for (row, hash) in hashes.iter().enumerate().take(rows) {
+                    *cells.entry((row, column(shape, *hash), sign(kind, *hash))).or_default() += packets;
+                }
+            }
+            let shift = ((rows - 1) * (cores - 1)) as i64;
+            let term = |count: i64| if count > 1 { logarithm(count) + 1474 } else { 0 };
+            let (mut low, mut high) = (0, 0);
+            for (hashes, packets) in &flows {
+                let left = |opposite: i64| -> Vec<i64> {
+                    let cell = |(row, hash): (usize, &u16)| (row, column(shape, *hash), sign(kind, *hash) * opposite);
+                    let cells = hashes.iter().enumerate().take(rows).map(|place| cells.get(&cell(place)).copied().unwrap_or(0));
+                    cells.collect()
+                };
+                let less = answer(kind, left(-1).into_iter().map(|others| -others).collect());
+                let more = answer(kind, left(1).into_iter().map(|all| all - packets).collect());
+                low += (1..=*packets).map(|place| term((place - shift).max(1) + less)).sum::<u64>();
+                high += (1..=*packets).map(|place| term((place + shift).min(*packets) + more)).sum::<u64>();
+            }
+            low..=high
+        })
+    }
+
     /// As if both were counted together, but for the sums, which depend on who saw which packet.
     pub fn merge(&mut self, other: &Sketches) {
         let add = |mine: &mut Vec<i64>, theirs: &[i64]| mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
@@ -94,18 +137,28 @@ impl Sketches {
 
 /// Counts a key once; gives how often it was counted, by the sketch.
 fn count(cells: &mut [i64], settings: &flowgauge_core::sketch::Settings, hashes: &[u16]) -> i64 {
-    let (rows, columns) = (settings.shape.rows(), settings.shape.columns());
-    let kind = settings.mode.sketch().unwrap();
-    let mut counts: Vec<i64> = (0..rows)
-        .map(|row| {
-            let column = usize::from(hashes[row]) * columns / 65_536;
-            let cell = &mut cells[row * columns + column];
-            let sign = if kind == SketchKind::CountSketch && hashes[row] % 2 == 1 { -1 } else { 1 };
-            *cell += sign;
-            *cell * sign
-        })
-        .collect();
+    let (shape, kind) = (settings.shape, settings.mode.sketch().unwrap());
+    let counts = (0..shape.rows()).map(|row| {
+        let cell = &mut cells[row * shape.columns() + column(shape, hashes[row])];
+        let sign = sign(kind, hashes[row]);
+        *cell += sign;
+        *cell * sign
+    });
+    answer(kind, counts.collect())
+}
+
+fn column(shape: Grid, hash: u16) -> usize {
+    usize::from(hash) * shape.columns() / 65_536
+}
+
+fn sign(kind: SketchKind, hash: u16) -> i64 {
+    if kind == SketchKind::CountSketch && hash % 2 == 1 { -1 } else { 1 }
+}
+
+/// What the rows say together.
+fn answer(kind: SketchKind, mut counts: Vec<i64>) -> i64 {
     counts.sort_unstable();
+    let rows = counts.len();
     match kind {
         SketchKind::CountMin => counts[0],
         SketchKind::CountSketch if rows % 2 == 1 => counts[rows / 2],

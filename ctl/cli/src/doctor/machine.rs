@@ -77,7 +77,8 @@ pub(super) fn listed(list: &str) -> Option<usize> {
 /// Bytes as people write them.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
-        0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
+        0..0x2800 => format!("{:.1} KiB", bytes as f64 / f64::from(1 << 10)),
+        0x2800..0x10_0000 => format!("{:.0} KiB", bytes as f64 / f64::from(1 << 10)),
         0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
     }

@@ -40,8 +40,8 @@ fn held(snapshot: &Snapshot, settings: &Settings) -> Sketches {
     }
 }
 
-/// Asserts that a snapshot holds what the packets of each core make together. Of packets that come to several cores in no fixed order, sums
-/// depend on the order, and only on it.
+/// Asserts that a snapshot holds what the packets of each core make together. Of packets that several cores count at the same time, sums depend
+/// on the order, and only on it.
 #[track_caller]
 fn assert_holds(backend: &dyn Backend, snapshot: &Snapshot, settings: &Settings, frames: &[OwnedFrame], what: &str) {
     let mut expected = Sketches::nothing(settings);
@@ -49,9 +49,13 @@ fn assert_holds(backend: &dyn Backend, snapshot: &Snapshot, settings: &Settings,
         expected.merge(&Sketches::of(settings, SEED, sharing));
     }
     let mut held = held(snapshot, settings);
-    if !backend.in_order() {
-        for (sum, right) in held.sums.iter_mut().zip(expected.sums) {
-            assert!(sum.abs_diff(right) <= right / 50, "a sum of {sum} and not about {right}: {what}");
+    if backend.at_once() > 1 {
+        let bounds = Sketches::sums(settings, SEED, frames, backend.at_once());
+        for ((sum, right), bounds) in held.sums.iter_mut().zip(expected.sums).zip(bounds) {
+            assert!(
+                bounds.contains(&*sum) && bounds.contains(&right),
+                "a sum of {sum}, {right} by one core, not in {bounds:?}: {what}"
+            );
             *sum = right;
         }
     }

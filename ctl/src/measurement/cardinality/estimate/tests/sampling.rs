@@ -1,6 +1,7 @@
 //! Sketches of random flows, from seeds.
 
-use flowgauge_testing::chance::{binomial, of_mean};
+use super::super::interval::Z95;
+use flowgauge_testing::chance::{DEVIATIONS, binomial, of_mean};
 
 /// Steele, Lea and Flood's SplitMix64: fast enough to add flows one by one.
 pub(super) struct Source(u64);
@@ -80,8 +81,12 @@ pub(super) struct Summary {
     pub(super) held: u64,
     /// Of so many.
     pub(super) trials: u64,
-    /// Mean half width of the intervals, relative to the truth.
+    /// Standard deviation of the logarithm of the estimates.
+    pub(super) spread: f64,
+    /// Mean half width of the intervals, relative to the estimates.
     pub(super) half_width: f64,
+    /// One flow, relative to the truth.
+    pub(super) one: f64,
 }
 
 impl Summary {
@@ -90,20 +95,36 @@ impl Summary {
         self.held >= *binomial(self.trials, 0.95).start()
     }
 
+    /// Whether intervals are no wider than the errors call for. They are even on the logarithmic scale, of 1.96 deviations either way, and by what
+    /// counting in whole flows adds, at most one flow, wider. One that is cleared of a bias may have to be wider to hold the estimate. The
+    /// deviation of so many trials is too small by chance by as much as [`scatter`] says.
+    pub(super) fn is_narrow(&self) -> bool {
+        let half = (Z95 * self.spread * (1.0 + scatter(self.trials))).sinh();
+        self.half_width <= half.max(0.5 * (half + self.bias.abs())) + self.one
+    }
+
     /// The largest mean error of an estimator without bias: what chance makes of so many trials.
     pub(super) fn chance(&self) -> f64 {
         of_mean(self.rmse, self.trials)
     }
 }
 
+/// How far chance moves a standard deviation, or a root mean square error, of so many trials, relative to it.
+pub(super) fn scatter(trials: u64) -> f64 {
+    DEVIATIONS / (2.0 * trials as f64).sqrt()
+}
+
 /// Summarises `(value, low, high)` of repeated trials.
 pub(super) fn summarise(truth: f64, trials: &[(f64, f64, f64)]) -> Summary {
     let mean = |f: &dyn Fn(&(f64, f64, f64)) -> f64| trials.iter().map(f).sum::<f64>() / trials.len() as f64;
+    let logarithm = mean(&|t| (t.0 / truth).ln());
     Summary {
         bias: mean(&|t| t.0 / truth - 1.0),
         rmse: mean(&|t| (t.0 / truth - 1.0).powi(2)).sqrt(),
         held: trials.iter().filter(|t| t.1 <= truth && truth <= t.2).count() as u64,
         trials: trials.len() as u64,
-        half_width: mean(&|t| 0.5 * (t.2 - t.1) / truth),
+        spread: mean(&|t| ((t.0 / truth).ln() - logarithm).powi(2)).sqrt(),
+        half_width: mean(&|t| 0.5 * (t.2 - t.1) / t.0),
+        one: 1.0 / truth,
     }
 }
