@@ -1,5 +1,10 @@
 //! What can go wrong between the controller and a dataplane.
 
+mod failure;
+
+pub use failure::Failure;
+pub(crate) use failure::code_name;
+
 use crate::capture::Damage;
 use std::io;
 use std::path::PathBuf;
@@ -23,6 +28,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is there instead.
+        #[source]
         damage: Damage,
     },
     /// A second [`install`](crate::Dataplane::install).
@@ -89,7 +95,7 @@ pub enum Error {
         /// What was attempted, why it failed, and what to do.
         problem: String,
     },
-    /// Something between this process and a switch. Transient if the [failure](crate::tofino::Failure::is_transient) is.
+    /// Something between this process and a switch. Transient if the [failure](Failure::is_transient) is.
     #[error("cannot {operation}: switch {target}: {failure}")]
     Switch {
         /// What was attempted.
@@ -97,7 +103,8 @@ pub enum Error {
         /// Its address.
         target: String,
         /// What went wrong.
-        failure: crate::tofino::Failure,
+        #[source]
+        failure: Failure,
     },
     /// A file or stream that cannot be read or written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]

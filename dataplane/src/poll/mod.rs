@@ -20,6 +20,8 @@ pub use batch::{Batch, Filling};
 pub use gate::{Advance, Gate, Pace};
 pub use passes::Passes;
 
+pub use crate::poll_mode::PollMode;
+
 use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
@@ -32,7 +34,6 @@ use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation
 use handoff::{Reader, Writer, handoff};
 use meter::{Account, Metered};
 use port::{Port, Ports, Source, Waker};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -55,34 +56,6 @@ pub struct Options {
     pub poll_mode: PollMode,
     /// The CPUs that workers are pinned to, in turn; none for wherever they may run.
     pub cpus: Vec<usize>,
-}
-
-/// What a worker without packets does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PollMode {
-    /// Looks again for some microseconds, then waits.
-    #[default]
-    Adaptive,
-    /// Looks again at once, and takes a whole CPU.
-    Busy,
-    /// Waits at once.
-    Interrupt,
-}
-
-impl PollMode {
-    /// All modes.
-    pub const ALL: [PollMode; 3] = [PollMode::Adaptive, PollMode::Busy, PollMode::Interrupt];
-
-    /// The name used in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            PollMode::Adaptive => "adaptive",
-            PollMode::Busy => "busy",
-            PollMode::Interrupt => "interrupt",
-        }
-    }
 }
 
 impl Default for Options {

@@ -14,7 +14,6 @@
 //! [complete](Snapshot::complete).
 
 mod array;
-mod failure;
 mod hash;
 mod measurement;
 mod names;
@@ -23,9 +22,10 @@ mod program;
 mod session;
 mod table;
 
-pub use failure::Failure;
 pub use measurement::{Build, builds, definitions};
 pub use options::{Fec, Options, Port, Speed, Tls};
+
+pub use crate::error::Failure;
 
 use crate::capabilities::Capabilities;
 use crate::error::Error;

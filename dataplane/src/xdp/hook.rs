@@ -1,6 +1,5 @@
 //! One program at one place, with the memory it counts in.
 
-use super::device::{self, Counted, DeviceCounters};
 use super::link::{Hooks, Link};
 use super::mapped::{Cores, Together};
 use super::object::{self, NoteArray, Plain};
@@ -8,11 +7,12 @@ use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
 use crate::Event;
-use crate::capabilities::Direction;
 use crate::error::Error;
+use crate::interface::Interface;
+use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::Losses;
-use crate::poll::port::Interface;
-use crate::snapshot::{Place, Snapshot};
+use crate::place::{Direction, Place};
+use crate::snapshot::Snapshot;
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use aya::maps::{Map, MapData};

@@ -6,7 +6,6 @@
 //! interfaces with the process, unless they are [kept](Keep).
 
 mod cost;
-pub(crate) mod device;
 mod elements;
 mod grace;
 mod hook;
@@ -18,22 +17,24 @@ mod object;
 mod pins;
 pub(crate) mod redirect;
 mod sender;
-mod statistics;
 pub mod veth;
 mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
-pub use device::{DeviceCounters, link_of, merged};
 pub use grace::Wait;
 pub use inject::{Injector, Offload};
 pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
 pub use sender::Sender;
 
-use crate::capabilities::{Capabilities, Direction};
+pub use crate::interface::{DeviceCounters, link_of, merged};
+
+use crate::capabilities::Capabilities;
 use crate::error::Error;
+use crate::interface::device;
 use crate::losses::Losses;
-use crate::snapshot::{Adopted, Part, Place, Snapshot};
+use crate::place::{Direction, Place};
+use crate::snapshot::{Adopted, Part, Snapshot};
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;

@@ -16,13 +16,12 @@
 //! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
 //! between publishing it and step 3; none is ever lost.
 
-use super::device;
 use super::link::{self, Link};
 use super::object::{NoteArray, Plain};
-use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::hash_key::HashKey;
-use crate::snapshot::Place;
+use crate::interface::device;
+use crate::place::{Direction, Place};
 use aya::maps::{Map, MapData};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::kernel::Layout;

@@ -1,10 +1,11 @@
 //! Handing an interface's packets to AF_XDP sockets.
 
+use super::Mode;
 use super::hook::{self, attaching, loading, refused, xdp};
 use super::object::{self, load_redirect};
-use super::{Mode, device};
 use crate::error::Error;
-use crate::snapshot::Place;
+use crate::interface::device;
+use crate::place::Place;
 use aya::maps::{Map, MapError, PerCpuArray, XskMap};
 use aya::programs::ProgramError;
 use aya::programs::xdp::XdpLink;

@@ -4,21 +4,20 @@
 //! socket has frames of its own, which a packet stays in until it is counted.
 
 mod description;
-mod interface;
 mod sender;
 mod socket;
 
 pub use description::{AfXdp, Copies};
-pub(crate) use interface::Interface;
 pub use sender::FrameSender;
 
 use super::{Frame, Port, Ports, Received, Source, Waker};
 use crate::error::Error;
+use crate::interface::Interface;
+use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
-use crate::xdp::device::Counted;
+use crate::xdp::Mode;
 use crate::xdp::redirect::{self, QUEUES, Redirect};
-use crate::xdp::{DeviceCounters, Mode, device};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use flowgauge_core::Link;
 use nix::ifaddrs::getifaddrs;

@@ -1,11 +1,10 @@
 //! Sending packets from an interface through an AF_XDP socket.
 
-use super::interface::Interface;
 use super::socket::{Config, Socket, Task};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
-use crate::poll::port::Outlet;
-use crate::xdp::{DeviceCounters, device};
+use crate::interface::{DeviceCounters, Interface, device};
+use crate::send::Outlet;
 
 /// Packets that the kernel sends for one call.
 const BATCH: u32 = 32;
