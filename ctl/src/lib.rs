@@ -13,10 +13,12 @@ pub mod clock;
 pub mod controller;
 pub mod counter;
 pub mod flow;
+mod kind;
 pub mod measurement;
 pub mod output;
 pub mod record;
 pub mod schedule;
+mod text;
 mod unopened;
 
 pub use clock::{Clock, Woken};
