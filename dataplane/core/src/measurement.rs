@@ -251,7 +251,7 @@ macro_rules! list {
         }
 
         /// Everything that a core counts between two rotations.
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         #[repr(C)]
         pub struct Bank {
             /// Packets and bytes.
@@ -278,7 +278,7 @@ macro_rules! list {
         }
 
         /// What is a core's own and lasts beyond rotations.
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         #[repr(C)]
         pub struct Lasting {
             $($(#[doc = $doc])+ pub $name: <$Kind as Measurement>::Lasting,)+
@@ -330,7 +330,7 @@ macro_rules! list {
 
         /// What cores, places and windows have counted together, in counters of 64 bits.
         #[cfg(not(target_arch = "bpf"))]
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         pub struct WideBank {
             /// Packets and bytes.
             pub counters: Counters,
