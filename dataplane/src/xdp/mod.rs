@@ -1,9 +1,19 @@
-//! The XDP backend: the kernel counts, with the code of `dataplane/core`.
+//! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
-//! A program at every place that is counted, XDP for what arrives at an interface and TCX for what leaves it (`ebpf/`), counts in
-//! an array with one [element](flowgauge_core::kernel) a CPU, which this process maps. A rotation stores the other bank's number in
-//! every element and waits for the packets in flight; from then on the old bank belongs to user space. Programs leave their
-//! interfaces with the process, unless they are [kept](Keep).
+//! # The way of a packet
+//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets that leave. It finds the
+//! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank. Then the packet goes on its way.
+//! The programs are in `ebpf/`; this crate holds the built objects.
+//!
+//! # The way of a window
+//! This process maps the array into its memory. A rotation stores the other bank's number in every element and waits until no
+//! program runs any more that has read the old number. Then it adds up the old banks, and clears them once the window is
+//! published. Programs leave their interfaces with the process, unless they are [kept](Keep).
+//!
+//! # Where to look
+//! `hook`: one program at one place; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
+//! rotation; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
+//! interface, for tests. `redirect` hands packets to AF_XDP sockets; [`Sender`] and [`LiveSender`] send from the kernel.
 
 mod cost;
 mod elements;
