@@ -86,6 +86,8 @@ pub enum Error {
         interface: String,
         /// What was attempted, why it failed, and what to do.
         problem: String,
+        /// The system's reason, if it gave one.
+        source: Option<io::Error>,
     },
     /// Pins in the BPF file system that cannot be made, used or removed.
     #[error("{directory}: {problem}", directory = directory.display())]
@@ -94,6 +96,8 @@ pub enum Error {
         directory: PathBuf,
         /// What was attempted, why it failed, and what to do.
         problem: String,
+        /// The system's reason, if it gave one.
+        source: Option<io::Error>,
     },
     /// Something between this process and a switch. Transient if the [failure](Failure::is_transient) is.
     #[error("cannot {operation}: switch {target}: {failure}")]
@@ -139,6 +143,8 @@ pub enum Error {
         source_name: String,
         /// What is wrong, and what to do.
         problem: String,
+        /// The system's reason, if it gave one.
+        source: Option<io::Error>,
     },
     /// A failure that [`FaultInjector`](crate::middleware::FaultInjector) made up. Transient.
     #[error("cannot {operation}: fault injected ({fault})")]

@@ -285,7 +285,7 @@ impl Dataplane for Xdp {
         let grace = Grace::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
             let problem = format!("cannot wait for packets in flight: the kernel takes neither {ways}: {error}");
-            Error::Kernel { interface: self.capabilities.interface.clone(), problem }
+            Error::Kernel { interface: self.capabilities.interface.clone(), problem, source: Some(error) }
         })?;
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
@@ -339,6 +339,7 @@ impl Dataplane for Xdp {
         running.grace.wait().map_err(|error| Error::Kernel {
             interface,
             problem: format!("cannot wait for packets in flight ({}): {error}", running.grace.wait_of().name()),
+            source: Some(error),
         })?;
         running.phase = Phase::Closed;
         let Running { hooks, tables, .. } = running;

@@ -51,7 +51,8 @@ const QUIET: u32 = 10;
 /// process make them, or has no frames for them; if there is another program or another program's socket.
 pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdpPort>, Error> {
     let name = &description.interface;
-    let refused = |problem: String| Error::Kernel { interface: name.clone(), problem };
+    let failed = |problem, source| Error::Kernel { interface: name.clone(), problem, source };
+    let refused = |problem: String| failed(problem, None);
     let opened = device::index(name).zip(DeviceCounters::read(name)).zip(Interface::new(name).ok());
     let Some(((index, counters), interface)) = opened else {
         return Err(refused("there is no such interface; `ip link` lists them".to_owned()));
@@ -109,7 +110,8 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         doors,
     });
     let ports = arrivals.into_iter().map(|arrivals| AfXdpPort::new(arrivals, Arc::clone(&shared)));
-    let ports = ports.collect::<io::Result<_>>().map_err(|error| refused(format!("cannot wait for packets: {error}")))?;
+    let ports =
+        ports.collect::<io::Result<_>>().map_err(|error| failed(format!("cannot wait for packets: {error}"), Some(error)))?;
     Ok(Ports { ports, source: shared, gate, interface: name.clone() })
 }
 
@@ -162,6 +164,7 @@ fn prepared(description: &AfXdp, queue: u32, config: &Config, socket: io::Result
     socket.map_err(|error| Error::Kernel {
         interface: description.interface.clone(),
         problem: format!("cannot open a socket of queue {queue}: {}", advice(&error, config)),
+        source: Some(error),
     })
 }
 
