@@ -167,6 +167,16 @@ fn number(value: f64) -> String {
     }
 }
 
+/// What was found next to one kind of others.
+#[cfg(target_os = "linux")]
+#[derive(Default)]
+pub(crate) struct Part {
+    pub(crate) grid: Option<Grid>,
+    pub(crate) figures: Vec<Figure>,
+    /// What the machine lacks for more.
+    pub(crate) missing: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

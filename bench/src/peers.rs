@@ -1,8 +1,8 @@
 //! The same work by other crates and programs: `flowgauge bench peers`.
 
 use crate::error::ReproduceError;
-use crate::figure::{Figure, Limit};
-use crate::findings::{Findings, Grid, Row};
+use crate::figure::Limit;
+use crate::findings::{Findings, Grid, Part, Row};
 use crate::machine::Machine;
 use crate::scale::Capture;
 use crate::testpmd;
@@ -135,15 +135,6 @@ fn by_crates(quick: bool) -> Part {
         rows: rows.collect(),
     };
     Part { grid: Some(grid), figures, missing: Vec::new() }
-}
-
-/// What was found next to one kind of others.
-#[derive(Default)]
-pub(crate) struct Part {
-    pub(crate) grid: Option<Grid>,
-    pub(crate) figures: Vec<Figure>,
-    /// What the machine lacks for more.
-    pub(crate) missing: Vec<String>,
 }
 
 /// A program that reads a capture and counts by address; `{}` stands for the file.

@@ -5,10 +5,9 @@
 
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
-use crate::findings::{Grid, Row};
+use crate::findings::{Grid, Part, Row};
 #[cfg(feature = "dpdk")]
 use crate::machine;
-use crate::peers::Part;
 use crate::statistics::median;
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{AfXdp, Port, Ports, af_xdp};

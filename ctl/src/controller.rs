@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, Woken, nanoseconds};
 use crate::measurement::alarm::{Alarm, Watch};
-use crate::measurement::{Damaged, Options, Reading, Reports, Rows, has_windows};
+use crate::measurement::{Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::unopened;
@@ -77,7 +77,7 @@ pub struct Plan {
     /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes have no use for it.
     pub hash_key: Option<HashKey>,
     /// How registers become numbers, and what to tell of them.
-    pub options: Options,
+    pub options: Estimation,
 }
 
 /// What a run did.
@@ -412,7 +412,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 ..self.counted(part, snapshot)
             };
             if let (None, Some(watch)) = (part, &mut self.watch) {
-                record.reports.alarm = watch.look(&record);
+                let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
+                record.reports.alarm = watch.look(window, packets, &record.reports);
                 self.summary.alarms += u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
             }
             let total = match part {

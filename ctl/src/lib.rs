@@ -1,22 +1,33 @@
-//! The flowgauge controller: what happens when, what the registers mean, and where the results go.
+//! The flowgauge controller: when to read a dataplane, what its registers mean, and where the results go.
 //!
-//! - [`clock`]: live time, or a capture's own;
-//! - [`schedule`]: Poisson reads and drift-free rotations;
-//! - [`counter`]: distinct flows in a program of one's own;
-//! - [`controller`]: runs a dataplane by a schedule on a clock;
-//! - [`measurement`]: one folder a measurement: from registers to numbers with intervals, and what is told of them;
-//! - [`flow`]: flow keys as text;
-//! - [`record`]: one window, sample or total;
-//! - [`output`]: records as a table, CSV or JSON lines.
+//! # The way of a window
+//! 1. The [`schedule`] says what is due next: a read inside the window, at a random (Poisson) time, or the end of the window.
+//! 2. The [`controller`] waits for it on a [`clock`], and samples or rotates the dataplane. A call that failed for the moment is
+//!    repeated; the window stays open until it works.
+//! 3. Each [`measurement`] that is on makes a report of the bank: an estimate with its 95 % interval.
+//! 4. Counters, losses and reports are a [`record`], which goes to every [`Sink`](controller::Sink): [`output`] has a table, CSV
+//!    and JSON lines.
+//!
+//! # Where to look
+//! [`controller`] is the loop; [`measurement`] has a folder for each measurement, with its estimator; [`flow`] writes flow keys as
+//! text. [`Counter`] counts distinct flows in a program of your own, without a dataplane:
+//!
+//! ```
+//! let mut counter = flowgauge_ctl::Counter::new(flowgauge_ctl::KeyKind::Src);
+//! counter.add(&[0; 60]);
+//! println!("{:.0} flows", counter.estimate().value);
+//! ```
 
 pub mod clock;
 pub mod controller;
 pub mod counter;
 pub mod flow;
+mod kind;
 pub mod measurement;
 pub mod output;
 pub mod record;
 pub mod schedule;
+mod text;
 mod unopened;
 
 pub use clock::{Clock, Woken};

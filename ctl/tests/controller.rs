@@ -7,7 +7,7 @@ use flowgauge_core::sketch::{self, FULL, SLACK};
 use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::measurement::Options;
+use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::measurement::frequency::estimate::Frequency;
@@ -216,7 +216,7 @@ fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
 
 fn plan(intervals: Intervals) -> Plan {
     let cardinality = Cardinality { estimator: Estimator::Ertl, slot_ns: MILLISECOND };
-    Plan { intervals, seed: 3, hash_key: None, options: Options { cardinality, ..Options::default() } }
+    Plan { intervals, seed: 3, hash_key: None, options: Estimation { cardinality, ..Estimation::default() } }
 }
 
 /// Runs a scripted dataplane, without measurements, on the clock it was made with.

@@ -1,36 +1,11 @@
 //! What a dataplane can do.
 
 use crate::error::Error;
-use crate::snapshot::Place;
+use crate::place::Place;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality};
-use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
-
-/// Which way packets cross the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Into the machine or switch.
-    Ingress,
-    /// Out of it.
-    Egress,
-}
-
-impl Direction {
-    /// Both directions.
-    pub const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
-
-    /// The name used in options and outputs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Direction::Ingress => "ingress",
-            Direction::Egress => "egress",
-        }
-    }
-}
 
 /// What a dataplane can do; the controller asks before it configures.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,10 @@
 //! What can go wrong between the controller and a dataplane.
 
+mod failure;
+
+pub use failure::Failure;
+pub(crate) use failure::code_name;
+
 use crate::capture::Damage;
 use std::io;
 use std::path::PathBuf;
@@ -23,6 +28,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is there instead.
+        #[source]
         damage: Damage,
     },
     /// A second [`install`](crate::Dataplane::install).
@@ -80,6 +86,8 @@ pub enum Error {
         interface: String,
         /// What was attempted, why it failed, and what to do.
         problem: String,
+        /// The system's reason, if it gave one.
+        source: Option<io::Error>,
     },
     /// Pins in the BPF file system that cannot be made, used or removed.
     #[error("{directory}: {problem}", directory = directory.display())]
@@ -88,8 +96,10 @@ pub enum Error {
         directory: PathBuf,
         /// What was attempted, why it failed, and what to do.
         problem: String,
+        /// The system's reason, if it gave one.
+        source: Option<io::Error>,
     },
-    /// Something between this process and a switch. Transient if the [failure](crate::tofino::Failure::is_transient) is.
+    /// Something between this process and a switch. Transient if the [failure](Failure::is_transient) is.
     #[error("cannot {operation}: switch {target}: {failure}")]
     Switch {
         /// What was attempted.
@@ -97,7 +107,8 @@ pub enum Error {
         /// Its address.
         target: String,
         /// What went wrong.
-        failure: crate::tofino::Failure,
+        #[source]
+        failure: Failure,
     },
     /// A file or stream that cannot be read or written.
     #[error("cannot {operation} {path}: {source}", path = path.display())]
@@ -132,6 +143,8 @@ pub enum Error {
         source_name: String,
         /// What is wrong, and what to do.
         problem: String,
+        /// The system's reason, if it gave one.
+        source: Option<io::Error>,
     },
     /// A failure that [`FaultInjector`](crate::middleware::FaultInjector) made up. Transient.
     #[error("cannot {operation}: fault injected ({fault})")]

@@ -43,6 +43,7 @@ impl HashKey {
             problem: format!(
                 "no random numbers for the key of the hash: {error}; give one with --hash-key, or use --hash tabulated"
             ),
+            source: error.raw_os_error().map(io::Error::from_raw_os_error),
         })?;
         Ok(HashKey(bytes))
     }
@@ -72,8 +73,9 @@ impl HashKey {
     /// # Errors
     /// [`Error::HashKey`] if it cannot be read, if everyone can read it, or if it holds something else.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let failed = |problem: String| Error::HashKey { source_name: path.display().to_string(), problem };
-        let unreadable = |error: io::Error| failed(format!("cannot read the key of the hash: {error}"));
+        let refused = |problem, source| Error::HashKey { source_name: path.display().to_string(), problem, source };
+        let failed = |problem: String| refused(problem, None);
+        let unreadable = |error: io::Error| refused(format!("cannot read the key of the hash: {error}"), Some(error));
         let file = File::open(path).map_err(unreadable)?;
         check_access(&file, path).map_err(failed)?;
         let mut bytes = Vec::new();
@@ -176,6 +178,13 @@ mod tests {
         for wrong in [&b""[..], b"secret", &[7; 15], &[7; 33], b"0123456789abcdef0123456789abcdeg!"] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_says_why() {
+        let error = HashKey::read(Path::new("no/such/key")).unwrap_err();
+        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.unwrap().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -1,25 +1,37 @@
 //! Dataplanes: where packets are counted, behind one trait.
 //!
-//! A [`Dataplane`] counts packets into banks and hands out [`Snapshot`]s of them. The controller neither knows nor cares
-//! whether that happens in poll-mode workers, in the kernel or on a switch; what a backend can and cannot do it says in its
-//! [`Capabilities`]. The trait is semantic rather than per register, so that each backend does it the fastest way it knows.
+//! A [`Dataplane`] counts packets in two banks. One bank is active and counts; the other is closed, read and cleared. The
+//! controller (crate `flowgauge-ctl`) calls the trait and knows no backend: what a backend can do is in its [`Capabilities`].
 //!
-//! Modules:
-//! - [`poll`]: poll-mode workers in this process, fed by ports (capture files, generated traffic);
-//! - [`xdp`]: a program in an interface's receive path (Linux);
+//! # The way of a window
+//! 1. [`install`](Dataplane::install) hands over the [`Tables`] that hashes take, and starts counting.
+//! 2. [`sample`](Dataplane::sample) reads the active bank while it counts.
+//! 3. [`rotate`](Dataplane::rotate) makes the other bank active, waits until no packet is counted in the old one, and returns
+//!    it as a [`Snapshot`]. A snapshot is the sum over all cores and places, and it looks the same whatever the backend.
+//! 4. [`published`](Dataplane::published) says that the window is printed; until then a backend may keep the bank.
+//!
+//! # Where to look
+//! - [`poll`]: worker threads of this process; their [ports](poll::port) are captures, generators, AF_XDP and DPDK;
+//! - [`xdp`]: programs in the kernel, at an interface (Linux);
 //! - [`tofino`]: a switch that runs `p4/flowgauge.p4`;
-//! - [`middleware`]: dataplanes that wrap a dataplane, to inject faults or to record;
-//! - [`capture`]: capture file formats; [`traffic`]: synthetic traffic.
+//! - [`middleware`]: dataplanes around a dataplane, which record its answers or inject faults;
+//! - [`capture`]: capture file formats; [`traffic`]: generated packets; [`send`]: what packets leave through;
+//! - crate `flowgauge-core`: what one packet does to a bank; workers and the kernel run the same code.
 //!
-//! Every backend passes the suite in `tests/conformance`.
+//! `examples/backend.rs` is a backend outside this crate. Every backend passes the suite in `tests/conformance`.
 
 pub mod capabilities;
 pub mod capture;
 pub mod error;
 pub mod hash_key;
+#[cfg(target_os = "linux")]
+mod interface;
 pub mod losses;
 pub mod middleware;
+mod place;
 pub mod poll;
+mod poll_mode;
+pub mod send;
 pub mod snapshot;
 pub mod status;
 pub mod tables;
@@ -29,13 +41,14 @@ pub mod traffic;
 pub mod xdp;
 mod zeroed;
 
-pub use capabilities::{Capabilities, Direction};
+pub use capabilities::Capabilities;
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
 pub use hash_key::HashKey;
 pub use losses::{LossCause, Losses};
+pub use place::{Direction, Place};
 pub use poll::Poll;
-pub use snapshot::{Adopted, Part, Place, Snapshot, Truth};
+pub use snapshot::{Adopted, Part, Snapshot, Truth};
 pub use status::Status;
 pub use tables::Tables;
 pub use tofino::Tofino;

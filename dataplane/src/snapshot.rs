@@ -1,9 +1,8 @@
 //! What a dataplane hands to the controller.
 
-use crate::capabilities::Direction;
 use crate::losses::Losses;
+use crate::place::Place;
 use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A bank, merged over all cores and places, as it was at one instant.
@@ -64,28 +63,6 @@ pub struct Part {
     pub snapshot: Snapshot,
     /// Packets lost there since the start.
     pub losses: Losses,
-}
-
-/// Where packets are counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
-    /// An interface, a file, a traffic profile.
-    pub interface: String,
-    /// Which way packets cross it.
-    pub direction: Direction,
-}
-
-impl Place {
-    /// What arrives at an interface.
-    pub fn ingress(interface: impl Into<String>) -> Self {
-        Place { interface: interface.into(), direction: Direction::Ingress }
-    }
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.interface, self.direction.name())
-    }
 }
 
 /// What an earlier process left counting, taken over by [`install`](crate::Dataplane::install).

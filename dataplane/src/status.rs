@@ -1,7 +1,7 @@
 //! What a dataplane tells of itself: for an operator, beside its counts.
 
-use crate::poll::PollMode;
-use crate::snapshot::Place;
+use crate::place::Place;
+use crate::poll_mode::PollMode;
 use serde::{Deserialize, Serialize};
 
 /// How a dataplane is doing. What a backend has not is empty.

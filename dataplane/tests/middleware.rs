@@ -9,6 +9,7 @@ use std::io::{self, Write};
 /// Numbers its answers, so that it shows which one was delivered.
 struct Numbered {
     capabilities: Capabilities,
+    settings: Settings,
     samples: u64,
     rotations: u64,
     /// Rotations that time out before each one that works.
@@ -20,7 +21,9 @@ impl Numbered {
     fn new(slow: u64) -> Self {
         let (_, ports) = flowgauge_dataplane::poll::port::frames(1);
         let capabilities = Poll::new(ports, Default::default()).capabilities().clone();
-        Numbered { capabilities, samples: 0, rotations: 0, slow, left: slow }
+        let mut settings = Settings::default();
+        settings.cardinality.precision = Precision::MIN;
+        Numbered { capabilities, settings, samples: 0, rotations: 0, slow, left: slow }
     }
 }
 
@@ -37,7 +40,7 @@ impl Dataplane for Numbered {
     }
 
     fn settings(&self) -> &Settings {
-        &Settings::DEFAULT
+        &self.settings
     }
 
     fn install(&mut self, _: &Tables) -> Result<Option<Adopted>, Error> {
@@ -149,7 +152,7 @@ impl Write for Full {
 #[test]
 fn a_log_that_is_full_does_not_stop_the_measurement() {
     let full = Full { written: Vec::new(), room: 10_000, refused: 0 };
-    let mut dataplane = Recorder::new(Numbered::new(0), full, Settings::default());
+    let mut dataplane = Recorder::new(Numbered::new(0), full);
     for number in 1..=100 {
         assert_eq!(outcome(dataplane.rotate()), Some(number));
     }
@@ -160,9 +163,7 @@ fn a_log_that_is_full_does_not_stop_the_measurement() {
 
 #[test]
 fn a_record_has_errors_losses_and_events() {
-    let mut settings = Settings::default();
-    settings.cardinality.precision = Precision::MIN;
-    let mut dataplane = Recorder::new(Numbered::new(1), Vec::new(), settings);
+    let mut dataplane = Recorder::new(Numbered::new(1), Vec::new());
     assert!(dataplane.rotate().is_err());
     dataplane.rotate().unwrap();
     dataplane.losses().unwrap();

@@ -2,7 +2,6 @@
 
 use crate::error::Failure;
 use crate::nearest::nearest;
-use crate::run::Run;
 use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -10,9 +9,14 @@ use std::error::Error as _;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
-/// Fills in what the command line does not give from a configuration file, if it names one. The names of all options that were given.
-pub(crate) fn fill<T: FromArgMatches>(options: &mut T, file: Option<&Path>, given: &ArgMatches) -> Result<Vec<String>, Failure> {
-    let mut all = file.map_or_else(|| Ok(Vec::new()), read)?;
+/// Fills in what the command line does not give from a configuration file, if it names one, with the long options of `Known` as keys. The
+/// names of all options that were given.
+pub(crate) fn fill<Known: Args>(
+    options: &mut impl FromArgMatches,
+    file: Option<&Path>,
+    given: &ArgMatches,
+) -> Result<Vec<String>, Failure> {
+    let mut all = file.map_or_else(|| Ok(Vec::new()), read::<Known>)?;
     all.push(given.clone());
     if file.is_some() {
         // Later ones replace those before.
@@ -25,24 +29,23 @@ pub(crate) fn fill<T: FromArgMatches>(options: &mut T, file: Option<&Path>, give
 }
 
 /// What a configuration file gives, key by key.
-fn read(path: &Path) -> Result<Vec<ArgMatches>, Failure> {
+fn read<Known: Args>(path: &Path) -> Result<Vec<ArgMatches>, Failure> {
     let name = path.display();
     let text =
         std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
-    parse(&text).map_err(|(position, problem)| {
+    parse::<Known>(&text).map_err(|(position, problem)| {
         let line = text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1;
         Failure::Usage(format!("configuration {name}, line {line}: {problem}"))
     })
 }
 
 /// What each key of a text gives, or where the first problem is, and which.
-fn parse(text: &str) -> Result<Vec<ArgMatches>, (usize, String)> {
+fn parse<Known: Args>(text: &str) -> Result<Vec<ArgMatches>, (usize, String)> {
     let syntax = |error: toml::de::Error| (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "));
     let table = DeTable::parse(text).map_err(syntax)?.into_inner();
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
-    // `replay` has no use for what only `run` has; both can have the same file.
-    let command = Run::augment_args(Command::new("configuration").no_binary_name(true));
+    let command = Known::augment_args(Command::new("configuration").no_binary_name(true));
     let given = entries.into_iter().map(|(key, value)| {
         let options = || command.get_arguments().filter(|option| option.get_id() != "config");
         let option = options().find(|option| option.get_long() == Some(key.get_ref().as_ref()));
@@ -111,10 +114,11 @@ fn told(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Run;
 
     #[test]
     fn an_unknown_key_gets_the_nearest_name() {
-        let told = |text: &str| parse(text).unwrap_err().1;
+        let told = |text: &str| parse::<Run>(text).unwrap_err().1;
         assert_eq!(told("windw = '1m'"), "there is no option 'windw'; did you mean 'window'?");
         assert_eq!(told("read_every = '1s'"), "there is no option 'read_every'; did you mean 'read-every'?");
         assert_eq!(told("xpd-mode = 'skb'"), "there is no option 'xpd-mode'; did you mean 'xdp-mode'?");
@@ -125,7 +129,7 @@ mod tests {
     /// Of several problems the first in the file is told.
     #[test]
     fn values_are_refused_where_they_stand() {
-        let told = |text: &str| parse(text).unwrap_err();
+        let told = |text: &str| parse::<Run>(text).unwrap_err();
         assert_eq!(
             told("window = '1m'\nby = 'flows'\nwindw = 1"),
             (19, "'flows' will not do: use one of packets, bytes".to_owned())

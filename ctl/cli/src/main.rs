@@ -8,7 +8,6 @@ mod error;
 mod generate;
 mod help;
 mod measure;
-mod measurement;
 mod nearest;
 mod options;
 mod pages;

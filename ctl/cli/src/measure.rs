@@ -63,10 +63,7 @@ fn conduct<C: Clock>(
     watch: Option<&Watch>,
 ) -> Result<(), Failure> {
     let dataplane: Box<dyn Dataplane> = match &options.record {
-        Some(path) => {
-            let settings = *dataplane.settings();
-            Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?), settings))
-        }
+        Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?))),
         None => Box::new(dataplane),
     };
     let mut sinks = Tee::default();

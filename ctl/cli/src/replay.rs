@@ -4,6 +4,7 @@ use crate::config;
 use crate::error::Failure;
 use crate::measure::measure;
 use crate::options::Options;
+use crate::run::Run;
 use clap::{ArgMatches, Args};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::Pace;
@@ -37,7 +38,8 @@ pub(crate) struct Replay {
 impl Replay {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
         let file = self.options.config.clone();
-        self.options.given = config::fill(&mut self.options, file.as_deref(), given)?;
+        // Keys are those of `run`, so that both can have the same file; what only `run` has is of no use here.
+        self.options.given = config::fill::<Run>(&mut self.options, file.as_deref(), given)?;
         self.options.check()?;
         let options = self.options.with_hash(false, || None)?;
         let workers = options.workers.unwrap_or(1);

@@ -118,7 +118,7 @@ impl Run {
             return Err(Failure::Usage(problem.to_owned()));
         }
         let file = self.options.config.clone();
-        self.options.given = config::fill(&mut self, file.as_deref(), given)?;
+        self.options.given = config::fill::<Run>(&mut self, file.as_deref(), given)?;
         let Run { kernel, backend, port, eal, switch, mut options } = self;
         options.check()?;
         let workers = options.workers.unwrap_or(1);

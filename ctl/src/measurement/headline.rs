@@ -1,6 +1,6 @@
 //! The number that stands for a record.
 
-use crate::output::{grouped, scaled};
+use crate::text::{grouped, scaled};
 use flowgauge_core::KeyKind;
 
 /// A number of flows with its 95 % interval, in columns of its own.

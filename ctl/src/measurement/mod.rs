@@ -16,8 +16,8 @@ pub use cardinality::has_windows;
 pub use headline::Headline;
 pub use sketched::{Rows, Sketched};
 
-use crate::output::Below;
-use crate::record::Kind;
+use crate::kind::Kind;
+use crate::text::Below;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
 use flowgauge_dataplane::{Snapshot, Truth};
 use serde::ser::SerializeMap;
@@ -33,7 +33,7 @@ macro_rules! measurements {
 
         /// How registers become numbers, and what to tell of them.
         #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct Options {
+        pub struct Estimation {
             /// Flows that are asked for; those that are no keys of a measurement's kind are left out there.
             pub queries: Vec<FlowKey>,
             $(#[doc = $about] pub $module: $module::Options,)*
@@ -93,7 +93,7 @@ pub(crate) struct Reading<'a> {
     /// The record that it is for.
     pub(crate) kind: Kind,
     pub(crate) settings: &'a Settings,
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a Estimation,
     pub(crate) rows: &'a Rows,
     /// What the window's packets were counted in, or all packets of a total.
     pub(crate) bank: &'a WideBank,

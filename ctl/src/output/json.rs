@@ -2,6 +2,7 @@
 
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
+use crate::text::optional;
 use flowgauge_core::Counters;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -69,9 +70,4 @@ impl Serialize for Record {
         self.reports.write(&mut line)?;
         line.end()
     }
-}
-
-/// Writes a field that there is a value for.
-pub(crate) fn optional<M: SerializeMap>(line: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
-    value.map_or(Ok(()), |value| line.serialize_entry(name, &value))
 }

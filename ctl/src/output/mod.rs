@@ -1,20 +1,17 @@
 //! Records as text: a table to look at, CSV to calculate with, JSON lines to process.
 
-mod below;
 mod csv;
 mod idle;
 mod json;
 mod layout;
 mod table;
-mod text;
 
-pub(crate) use below::Below;
 pub use csv::Csv;
 pub use idle::Idle;
 pub use json::Json;
-pub(crate) use json::optional;
 pub use table::{Look, Table, Times};
-pub use text::{counted, escaped, escaped_json, grouped, scaled};
+
+pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
 use crate::record::Record;

@@ -1,11 +1,10 @@
 //! A table for people: one line a record, as it comes, and below it what has no column.
 
-use super::Below;
 use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
-use super::text::{counted, escaped, fitted, grouped, lasted, scaled, shortened, wrapped};
 use crate::controller::Sink;
 use crate::measurement::{Headline, Rank};
 use crate::record::{Kind, Record};
+use crate::text::{Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, wrapped};
 use anstyle::AnsiColor;
 use jiff::Timestamp;
 use jiff::civil::Date;

@@ -194,7 +194,7 @@ impl Measurement for Entropy {
 
 /// What cores, places and windows have added up together.
 #[cfg(not(target_arch = "bpf"))]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sum {
     /// Sums, entropy by entropy.

@@ -297,7 +297,7 @@ macro_rules! list {
         }
 
         /// Everything that a core counts between two rotations.
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         #[repr(C)]
         pub struct Bank {
             /// Packets and bytes.
@@ -324,7 +324,7 @@ macro_rules! list {
         }
 
         /// What is a core's own and lasts beyond rotations.
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         #[repr(C)]
         pub struct Lasting {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Lasting,)+
@@ -376,7 +376,7 @@ macro_rules! list {
 
         /// What cores, places and windows have counted together, in counters of 64 bits.
         #[cfg(not(target_arch = "bpf"))]
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, PartialEq, Eq)]
         pub struct WideBank {
             /// Packets and bytes.
             pub counters: Counters,

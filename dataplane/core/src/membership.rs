@@ -36,7 +36,7 @@ impl Default for Settings {
 }
 
 /// The bits, row by row; of a word the lowest first.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Membership {
     words: [u64; WORDS],

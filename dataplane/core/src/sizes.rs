@@ -73,7 +73,7 @@ impl Empty for Bucket {
 }
 
 /// A core's counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
     buckets: [Bucket; ROOM],
@@ -110,7 +110,7 @@ impl Empty for Sizes {
 
 /// What cores, places and windows have counted together.
 #[cfg(not(target_arch = "bpf"))]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct WideSizes {
     /// Packets by bucket.
     pub packets: [u64; BUCKETS],

@@ -148,7 +148,7 @@ impl Default for Settings {
 }
 
 /// Counters, row by row; the first [`Grid::cells`] are in use.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sketch {
     cells: [i32; MAX_CELLS],
@@ -233,7 +233,7 @@ impl Sketch {
 /// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They cannot wrap: it would take 2^32 full
 /// counters.
 #[cfg(not(target_arch = "bpf"))]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct WideSketch {
     cells: [i64; MAX_CELLS],

@@ -127,7 +127,7 @@ pub struct Shared {
 }
 
 /// The state of one core: plain integers, valid and empty when zeroed, no pointers.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct State {
     /// What rotates.

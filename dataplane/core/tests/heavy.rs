@@ -444,7 +444,7 @@ fn large_counts_are_replaced_as_seldom_as_they_should_be() {
             let tries = 4_000_u32;
             let admitted = (0..tries)
                 .filter(|packet| {
-                    let mut table = full;
+                    let mut table = full.clone();
                     table.set_totals(*packet, 0);
                     self::count(&mut table, &settings, &[(1_000_000 + packet, bytes)]);
                     table != full && table.entries(&settings).any(|entry| entry.key == key(1_000_000 + packet))

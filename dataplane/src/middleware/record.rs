@@ -13,15 +13,14 @@ use std::io::Write;
 pub struct Recorder<D, W> {
     inner: D,
     log: W,
-    settings: Settings,
     failed: bool,
 }
 
 impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
-    /// Wraps a dataplane that measures so; the log goes to `log`.
+    /// Wraps a dataplane; what it is asked and answers goes to `log`.
     #[must_use]
-    pub fn new(inner: D, log: W, settings: Settings) -> Self {
-        Recorder { inner, log, settings, failed: false }
+    pub fn new(inner: D, log: W) -> Self {
+        Recorder { inner, log, failed: false }
     }
 
     /// The wrapped dataplane and the log.
@@ -42,7 +41,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
 
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let counters = &snapshot.bank.counters;
-        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = &self.settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, .. } = self.inner.settings();
         let registers = hex(snapshot.bank.cardinality.levels(cardinality.precision), 2);
         let staggered = snapshot.lasting.as_ref().map(|lasting| hex(lasting.cardinality.words(cardinality.precision), 8));
         let entropies = entropy.iter().zip(&snapshot.bank.entropy.sums).zip(&snapshot.bank.entropy.sketches);
@@ -62,7 +61,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
             json!({ "packets": snapshot.bank.heavy.packets(), "total": snapshot.bank.heavy.total(), "slots": slots.collect::<Vec<_>>() })
         });
         let mut numbers = serde_json::Map::new();
-        snapshot.bank.tell(&self.settings, &mut |measurement, what, values| {
+        snapshot.bank.tell(self.inner.settings(), &mut |measurement, what, values| {
             if let Some(of_measurement) = numbers.entry(measurement).or_insert_with(|| json!({})).as_object_mut() {
                 of_measurement.insert(what.to_owned(), hex(values, 16).into());
             }

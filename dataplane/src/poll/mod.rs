@@ -1,8 +1,20 @@
-//! The poll-mode backend: workers in this process that run every packet to completion.
+//! The poll-mode backend: worker threads in this process count packets.
 //!
-//! Each worker owns a port and a [`State`](flowgauge_core::State), looks for requests of the controller between two batches
-//! and otherwise never waits for anyone. Rotation is exact because a packet is counted in the bank that is active when its
-//! batch is, and because the controller reads a bank only after every worker has confirmed that it left it.
+//! # The way of a packet
+//! 1. A worker asks its [`Port`] for a batch of frames. It also asks between two batches whether the controller wants anything.
+//!    It never waits for another thread while there are packets.
+//! 2. The frame is parsed and counted in the active bank of the worker's own [`State`](flowgauge_core::State). Sketches that
+//!    need much memory are [shared](flowgauge_core::Shared) by all workers.
+//! 3. Distinct flows alone take a short way: many packets at once where the CPU has the instructions ([`Batch`]). Everything else
+//!    goes through [`Passes`], one measurement after the other.
+//!
+//! # The way of a window
+//! The controller asks every worker to flip its banks and waits for all answers. A batch is counted in one bank, so no packet is
+//! lost or counted twice. Then the controller owns the old banks: it adds them up, clears them, and returns the sum.
+//!
+//! # Where to look
+//! `worker`: the loop; `handoff`: how banks change hands; `gate`: how far a capture may be read, so that a replay gives the same
+//! windows every time; [`port`]: sources of packets; `meter`: how workers spend their time; `truth`: exact counts.
 
 mod batch;
 mod cpu;
@@ -20,6 +32,8 @@ pub use batch::{Batch, Filling};
 pub use gate::{Advance, Gate, Pace};
 pub use passes::Passes;
 
+pub use crate::poll_mode::PollMode;
+
 use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
@@ -32,7 +46,6 @@ use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation
 use handoff::{Reader, Writer, handoff};
 use meter::{Account, Metered};
 use port::{Port, Ports, Source, Waker};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -55,34 +68,6 @@ pub struct Options {
     pub poll_mode: PollMode,
     /// The CPUs that workers are pinned to, in turn; none for wherever they may run.
     pub cpus: Vec<usize>,
-}
-
-/// What a worker without packets does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PollMode {
-    /// Looks again for some microseconds, then waits.
-    #[default]
-    Adaptive,
-    /// Looks again at once, and takes a whole CPU.
-    Busy,
-    /// Waits at once.
-    Interrupt,
-}
-
-impl PollMode {
-    /// All modes.
-    pub const ALL: [PollMode; 3] = [PollMode::Adaptive, PollMode::Busy, PollMode::Interrupt];
-
-    /// The name used in options.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            PollMode::Adaptive => "adaptive",
-            PollMode::Busy => "busy",
-            PollMode::Interrupt => "interrupt",
-        }
-    }
 }
 
 impl Default for Options {

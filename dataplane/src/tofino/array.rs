@@ -1,8 +1,8 @@
 //! Register arrays: what measurements count in, as it is read.
 
-use super::failure::Failure;
 use super::program::{Program, number};
 use super::{measurement, names};
+use crate::error::Failure;
 use crate::zeroed::Zeroed;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};

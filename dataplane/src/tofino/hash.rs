@@ -1,8 +1,8 @@
 //! Hashes of flow keys, which measurements share: CRCs, and the tables of words by which these are tabulated.
 
-use super::failure::Failure;
 use super::names;
 use super::table::{Filling, MatchTable};
+use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};

@@ -1,9 +1,13 @@
-//! The Tofino backend: a switch counts, running `p4/flowgauge.p4`, and is asked over BFRuntime.
+//! The Tofino backend: a switch that runs `p4/flowgauge.p4` counts packets, and this process asks it over BFRuntime (gRPC).
 //!
-//! # Exact windows
-//! Which bank counts is the default action of one table, so that one write closes a window in all pipes. Packets that read the
-//! old number have left the ingress pipeline after [`Options::transit`]; from then on the closed bank is read and cleared at
-//! leisure. That its counters stand still while it is read is checked, and so is, before every window's end, that the switch
+//! # The way of a packet
+//! The packet stays on the switch. Its ingress pipeline parses it, hashes its key, and counts it in the registers of the active
+//! bank. The match tables that this takes come from [`Tables`].
+//!
+//! # The way of a window
+//! The default action of one table says which bank counts, so that one write closes a window in all pipes. Packets that read the
+//! old number have left the ingress pipeline after [`Options::transit`]. From then on the closed bank is read, and cleared. Two
+//! things are checked: that the bank's counters stand still while it is read, and, before every window's end, that the switch
 //! counts in the bank it should.
 //!
 //! # When the switch or the way to it fails
@@ -12,9 +16,13 @@
 //! installed. If they are the same, nothing was lost. If not, the switch was started anew and with it all it had counted: the
 //! tables are installed again, counting goes on in the same window, and its [`Snapshot`] is not
 //! [complete](Snapshot::complete).
+//!
+//! # Where to look
+//! `session`: one connection, and calls with a deadline; `program`: what the switch's program can do, by its schema; `table`,
+//! `array`, `hash`: match tables, registers and hashes that measurements are made of; `measurement`: a file a measurement;
+//! `names`: names in the P4 source. `p4/model` executes the source, so that tests need no switch.
 
 mod array;
-mod failure;
 mod hash;
 mod measurement;
 mod names;
@@ -23,9 +31,10 @@ mod program;
 mod session;
 mod table;
 
-pub use failure::Failure;
 pub use measurement::{Build, builds, definitions};
 pub use options::{Fec, Options, Port, Speed, Tls};
+
+pub use crate::error::Failure;
 
 use crate::capabilities::Capabilities;
 use crate::error::Error;

@@ -1,11 +1,11 @@
 //! The program on a switch, by its schema: what it can do, and the numbers of what is read and written.
 
 use super::array::{self, Array};
-use super::failure::Failure;
 use super::measurement::{self, ROWS};
 use super::table::{Content, Filling, MatchTable};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
+use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};

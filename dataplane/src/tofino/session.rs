@@ -3,9 +3,9 @@
 //! A session never comes back to life. If the connection breaks or the switch ends the subscription, every call fails from then
 //! on, so that no answer of a switch that was started anew is taken for one of the switch that was asked before.
 
-use super::failure::{Failure, code_name};
 use super::options::{Options, Tls};
 use super::program::{Program, entity};
+use crate::error::{Failure, code_name};
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::{self, stream_message_request, stream_message_response};
 use flowgauge_bfruntime::schema::{Schema, Table};

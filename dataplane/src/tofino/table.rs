@@ -1,8 +1,8 @@
 //! Match tables: what the program must have, and what they must hold.
 
 use super::array;
-use super::failure::Failure;
 use super::program::{Program, action_data};
+use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};

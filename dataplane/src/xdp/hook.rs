@@ -1,6 +1,5 @@
 //! One program at one place, with the memory it counts in.
 
-use super::device::{self, Counted, DeviceCounters};
 use super::link::{Hooks, Link};
 use super::mapped::{Cores, Together};
 use super::object::{self, NoteArray, Plain};
@@ -8,11 +7,12 @@ use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
 use crate::Event;
-use crate::capabilities::Direction;
 use crate::error::Error;
+use crate::interface::Interface;
+use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::Losses;
-use crate::poll::port::Interface;
-use crate::snapshot::{Place, Snapshot};
+use crate::place::{Direction, Place};
+use crate::snapshot::Snapshot;
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use aya::maps::{Map, MapData};
@@ -272,7 +272,10 @@ impl Refusal {
         let mode = (options.hooks(place.direction) == Hooks::Xdp).then_some(options.mode);
         let problem = match &self {
             Refusal::Loading(error) => loading(error),
-            Refusal::Attaching(error) => native_limits(error, place, mode).unwrap_or_else(|| attaching(error, mode, GENERIC)),
+            Refusal::Attaching(error) => match native_limits(error, place, mode) {
+                Some(problem) => Problem(problem, reason(error)),
+                None => attaching(error, mode, GENERIC),
+            },
         };
         refused(place, problem)
     }
@@ -378,11 +381,26 @@ impl From<Mode> for XdpMode {
     }
 }
 
-pub(super) fn refused(place: &Place, problem: String) -> Error {
-    Error::Kernel { interface: place.interface.clone(), problem }
+/// What to tell of a refusal, and the system's reason.
+pub(super) struct Problem(String, Option<io::Error>);
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Problem(problem, None)
+    }
 }
 
-pub(super) fn loading<E: Loading>(error: &E) -> String {
+pub(super) fn refused(place: &Place, problem: impl Into<Problem>) -> Error {
+    let Problem(problem, source) = problem.into();
+    Error::Kernel { interface: place.interface.clone(), problem, source }
+}
+
+/// Of programs that cannot be loaded.
+pub(super) fn loading<E: Loading>(error: &E) -> Problem {
+    Problem(why_not_loaded(error), reason(error))
+}
+
+pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     let (text, cause) = (error.to_string(), io_error(error));
     // The verifier's refusal has the same number as a lack of rights.
     if text.contains("processed") && text.contains("insns") {
@@ -408,7 +426,12 @@ impl Loading for EbpfError {}
 impl Loading for ProgramError {}
 
 /// `mode`: that of an XDP program, none of a TCX program. `generic`: the options for modes that every interface has.
-pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Option<Mode>, generic: &str) -> String {
+/// Of a program that cannot be attached.
+pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Option<Mode>, generic: &str) -> Problem {
+    Problem(why_not_attached(error, mode, generic), reason(error))
+}
+
+fn why_not_attached<E: std::error::Error + 'static>(error: &E, mode: Option<Mode>, generic: &str) -> String {
     let cause = io_error(error);
     match (cause, mode) {
         (Some(libc::EBUSY | libc::EEXIST), Some(_)) => {
@@ -439,6 +462,11 @@ pub(super) fn io_error(error: &(dyn std::error::Error + 'static)) -> Option<i32>
     std::iter::successors(Some(error), |error| error.source())
         .filter_map(|error| error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error))
         .last()
+}
+
+/// The same as an error of its own, to be the source of another.
+pub(super) fn reason(error: &(dyn std::error::Error + 'static)) -> Option<io::Error> {
+    io_error(error).map(io::Error::from_raw_os_error)
 }
 
 impl Hook {

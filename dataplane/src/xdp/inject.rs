@@ -2,7 +2,7 @@
 
 use super::hook::{refused, tcx, xdp};
 use crate::error::Error;
-use crate::snapshot::Place;
+use crate::place::Place;
 use aya::Ebpf;
 use aya::programs::{TestRun, TestRunOptions};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,12 +1,21 @@
-//! The XDP backend: the kernel counts, with the code of `dataplane/core`.
+//! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
-//! A program at every place that is counted, XDP for what arrives at an interface and TCX for what leaves it (`ebpf/`), counts in
-//! an array with one [element](flowgauge_core::kernel) a CPU, which this process maps. A rotation stores the other bank's number in
-//! every element and waits for the packets in flight; from then on the old bank belongs to user space. Programs leave their
-//! interfaces with the process, unless they are [kept](Keep).
+//! # The way of a packet
+//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets that leave. It finds the
+//! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank. Then the packet goes on its way.
+//! The programs are in `ebpf/`; this crate holds the built objects.
+//!
+//! # The way of a window
+//! This process maps the array into its memory. A rotation stores the other bank's number in every element and waits until no
+//! program runs any more that has read the old number. Then it adds up the old banks, and clears them once the window is
+//! published. Programs leave their interfaces with the process, unless they are [kept](Keep).
+//!
+//! # Where to look
+//! `hook`: one program at one place; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
+//! rotation; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
+//! interface, for tests. `redirect` hands packets to AF_XDP sockets; [`Sender`] and [`LiveSender`] send from the kernel.
 
 mod cost;
-pub(crate) mod device;
 mod elements;
 mod grace;
 mod hook;
@@ -18,22 +27,24 @@ mod object;
 mod pins;
 pub(crate) mod redirect;
 mod sender;
-mod statistics;
 pub mod veth;
 mod watch;
 
 pub use cost::{Cost, costs, costs_are_measured};
-pub use device::{DeviceCounters, link_of, merged};
 pub use grace::Wait;
 pub use inject::{Injector, Offload};
 pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
 pub use sender::Sender;
 
-use crate::capabilities::{Capabilities, Direction};
+pub use crate::interface::{DeviceCounters, link_of, merged};
+
+use crate::capabilities::Capabilities;
 use crate::error::Error;
+use crate::interface::device;
 use crate::losses::Losses;
-use crate::snapshot::{Adopted, Part, Place, Snapshot};
+use crate::place::{Direction, Place};
+use crate::snapshot::{Adopted, Part, Snapshot};
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
@@ -274,7 +285,7 @@ impl Dataplane for Xdp {
         let grace = Grace::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
             let problem = format!("cannot wait for packets in flight: the kernel takes neither {ways}: {error}");
-            Error::Kernel { interface: self.capabilities.interface.clone(), problem }
+            Error::Kernel { interface: self.capabilities.interface.clone(), problem, source: Some(error) }
         })?;
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
@@ -331,6 +342,7 @@ impl Dataplane for Xdp {
         running.grace.wait().map_err(|error| Error::Kernel {
             interface,
             problem: format!("cannot wait for packets in flight ({}): {error}", running.grace.wait_of().name()),
+            source: Some(error),
         })?;
         running.phase = Phase::Closed;
         let Running { hooks, tables, .. } = running;

@@ -11,17 +11,17 @@ use flowgauge_core::kernel::Config;
 use flowgauge_core::{HashMode, Shared, Tabulation};
 use std::path::PathBuf;
 
-/// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what.
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge.o"));
+/// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the objects, so that its package has them.
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge.o"));
 
 /// The same programs for keyed hashes.
-static KEYED_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/flowgauge-keyed.o"));
+static KEYED_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge-keyed.o"));
 
 /// The same for AF_XDP sockets: kernels without them could not make its map.
-static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/redirect.o"));
+static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/redirect.o"));
 
 /// The same for senders, whose maps counting has no use for.
-static SEND_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/send.o"));
+static SEND_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/send.o"));
 
 /// Values that the kernel may copy byte by byte.
 #[derive(Clone, Copy)]

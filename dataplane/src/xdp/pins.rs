@@ -16,13 +16,13 @@
 //! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
 //! between publishing it and step 3; none is ever lost.
 
-use super::device;
+use super::hook::reason;
 use super::link::{self, Link};
 use super::object::{NoteArray, Plain};
-use crate::capabilities::Direction;
 use crate::error::Error;
 use crate::hash_key::HashKey;
-use crate::snapshot::Place;
+use crate::interface::device;
+use crate::place::{Direction, Place};
 use aya::maps::{Map, MapData};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::kernel::Layout;
@@ -287,7 +287,7 @@ pub fn supported(directory: &Path) -> Result<(), Error> {
     } else {
         Some(format!("{} is not on a BPF file system; `{MOUNT}` mounts one", existing.display()))
     };
-    problem.map_or(Ok(()), |problem| Err(Error::Pins { directory: directory.to_owned(), problem }))
+    problem.map_or(Ok(()), |problem| Err(Error::Pins { directory: directory.to_owned(), problem, source: None }))
 }
 
 /// Mounts a BPF file system that is root's alone: by default everybody may write to one.
@@ -347,13 +347,12 @@ impl Pins {
     pub(super) fn claim(root: &Path, place: &Place, index: u32) -> Result<Self, Error> {
         supported(root)?;
         let directory = root.join(Spot::here(place.direction, index).name());
-        let failed = |what: &str, error: &io::Error| Error::Pins { directory: directory.clone(), problem: refused(what, error) };
-        fs::create_dir_all(&directory).map_err(|error| failed("make this directory", &error))?;
+        fs::create_dir_all(&directory).map_err(|error| refused(&directory, "make this directory", error))?;
         // Once more, since others may have been quicker to make it.
         supported(&directory)?;
         Self::lock(directory.clone()).map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Pins { directory: directory.clone(), problem: at_work(place) },
-            TryLockError::Error(error) => failed("lock this directory", &error),
+            TryLockError::WouldBlock => Error::Pins { directory: directory.clone(), problem: at_work(place), source: None },
+            TryLockError::Error(error) => refused(&directory, "lock this directory", error),
         })
     }
 
@@ -402,8 +401,9 @@ impl Pins {
         Ok(())
     }
 
-    pub(super) fn failed(&self, what: &str, error: &dyn std::error::Error) -> Error {
-        Error::Pins { directory: self.directory.clone(), problem: format!("cannot {what}: {}", chain(error)) }
+    pub(super) fn failed(&self, what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
+        let problem = format!("cannot {what}: {}", chain(error));
+        Error::Pins { directory: self.directory.clone(), problem, source: reason(error) }
     }
 
     /// Comes into the place of pins of the same memory, which are removed.
@@ -472,7 +472,7 @@ impl Pins {
         let Plain(note) = notes.get(&0, 0).map_err(|error| self.failed("read the note", &error))?;
         if let Some(difference) = note.difference(wanted) {
             let problem = format!("cannot adopt what counts {place}: {difference}; `flowgauge detach` ends it");
-            return Err(Error::Pins { directory: self.directory.clone(), problem });
+            return Err(Error::Pins { directory: self.directory.clone(), problem, source: None });
         }
         for array in self.arrays() {
             if !array.exists() {
@@ -543,7 +543,7 @@ impl Spot {
 
 /// The places that have a directory below `root`.
 fn spots(root: &Path) -> Result<Vec<(PathBuf, Spot)>, Error> {
-    let failed = |error: io::Error| Error::Pins { directory: root.to_owned(), problem: refused("list this directory", &error) };
+    let failed = |error: io::Error| refused(root, "list this directory", error);
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
@@ -622,12 +622,10 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
                 if !named(&place) {
                     continue;
                 }
-                return Err(Error::Pins { directory, problem: at_work(&place) });
+                return Err(Error::Pins { directory, problem: at_work(&place), source: None });
             }
             Err(TryLockError::WouldBlock) => continue,
-            Err(TryLockError::Error(error)) => {
-                return Err(Error::Pins { directory, problem: refused("lock this directory", &error) });
-            }
+            Err(TryLockError::Error(error)) => return Err(refused(&directory, "lock this directory", error)),
         };
         pins.leave = true;
         let place = pins.place(&spot);
@@ -636,7 +634,7 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
             continue;
         }
         let counting = pins.is_counting();
-        pins.clear().map_err(|error| Error::Pins { directory, problem: refused("remove pins", &error) })?;
+        pins.clear().map_err(|error| refused(&directory, "remove pins", error))?;
         pins.leave = false;
         if counting {
             ended.push(place.to_string());
@@ -650,12 +648,13 @@ fn at_work(place: &Place) -> String {
     format!("another flowgauge is counting {place}; stop that one first")
 }
 
-fn refused(what: &str, error: &io::Error) -> String {
+fn refused(directory: &Path, what: &str, error: io::Error) -> Error {
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => "; it takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
         _ => "",
     };
-    format!("cannot {what}: {error}{advice}")
+    let problem = format!("cannot {what}: {error}{advice}");
+    Error::Pins { directory: directory.to_owned(), problem, source: Some(error) }
 }
 
 /// An error with its causes, which aya leaves to whoever prints it.

@@ -1,10 +1,11 @@
 //! Handing an interface's packets to AF_XDP sockets.
 
-use super::hook::{self, attaching, loading, refused, xdp};
+use super::Mode;
+use super::hook::{self, attaching, loading, refused, why_not_loaded, xdp};
 use super::object::{self, load_redirect};
-use super::{Mode, device};
 use crate::error::Error;
-use crate::snapshot::Place;
+use crate::interface::device;
+use crate::place::Place;
 use aya::maps::{Map, MapError, PerCpuArray, XskMap};
 use aya::programs::ProgramError;
 use aya::programs::xdp::XdpLink;
@@ -68,7 +69,8 @@ impl Redirect {
             let link = program.attach_to_link(link)?;
             program.take_link(link)
         });
-        let failed = |error: ProgramError| refused(&self.place, format!("cannot attach the program again: {}", loading(&error)));
+        let failed =
+            |error: ProgramError| refused(&self.place, format!("cannot attach the program again: {}", why_not_loaded(&error)));
         self.link = Some(renewed.map_err(failed)?);
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! A sender that the kernel runs: packets are made and sent without leaving it (live frames of BPF_PROG_TEST_RUN).
 
+use super::hook;
 use super::hook::{loading, refused, xdp};
 use super::object::{SEND, load_sender};
-use super::{device, hook};
 use crate::error::Error;
-use crate::snapshot::Place;
+use crate::interface::device;
+use crate::place::Place;
 use aya::Ebpf;
 use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
 

@@ -2,14 +2,13 @@
 //!
 //! What is found is put right where that is possible, and told. A window in which packets may have passed uncounted is marked.
 
-use super::device;
 use super::hook::{Hook, attach, loading, put, refused, xdp};
 use super::link::{self, Attachment, Hooks, Link};
 use super::{Mode, Options};
 use crate::Event;
-use crate::capabilities::Direction;
 use crate::error::Error;
-use crate::poll::port::Interface;
+use crate::interface::{Interface, device};
+use crate::place::Direction;
 use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 

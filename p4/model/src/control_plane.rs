@@ -2,9 +2,9 @@
 
 use crate::Model;
 use crate::execute::{Pipe, hash_of, to_bytes};
+use crate::identifier::{identifier, prefixes};
 use crate::matching::{Row, prefix};
 use crate::program::{self, CounterKind, HashInput, MatchKind, mask};
-use crate::schema::{identifier, prefixes};
 use std::ops::Range;
 
 /// A field of action data, a register element or a digest.

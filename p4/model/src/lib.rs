@@ -35,6 +35,7 @@ mod compile;
 mod control_plane;
 mod crc;
 mod execute;
+mod identifier;
 mod matching;
 mod preprocess;
 mod program;
@@ -51,8 +52,8 @@ pub use control_plane::{
     ParameterInfo, Pipes, RegisterInfo, TableInfo,
 };
 pub use execute::{Digest, Fault, Output};
+pub use identifier::identifier;
 pub use program::{CounterKind, MatchKind};
-pub use schema::identifier;
 pub use source::{Place, SourceError};
 pub use switch::{Entrance, Switch};
 

@@ -36,11 +36,11 @@ impl Files for Disk {
     }
 }
 
-/// flowgauge's own source, as it was when this crate was built.
+/// flowgauge's own source, as it was when this crate was built; `p4/model/p4` has links to it, so that the crate's package has it.
 pub(crate) struct Flowgauge;
 
 macro_rules! own {
-    ($($name:literal),*) => { &[$(($name, include_str!(concat!("../../", $name)))),*] };
+    ($($name:literal),*) => { &[$(($name, include_str!(concat!("../p4/", $name)))),*] };
 }
 
 const OWN: &[(&str, &str)] = own!(

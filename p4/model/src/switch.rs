@@ -114,11 +114,6 @@ impl Switch {
         Entrance { state }
     }
 
-    /// The model, for whoever is neither packet nor client.
-    pub fn with_model<T>(&self, look: impl FnOnce(&mut Model) -> T) -> T {
-        look(&mut self.state().model)
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

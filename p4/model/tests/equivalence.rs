@@ -23,7 +23,7 @@ use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::{Tables, traffic};
 use frames::{opened_by_a_switch, within_reach_of_a_switch as within_reach};
 use proptest::prelude::*;
-use switch::{ROWS, Switch, Window, boxed, shape};
+use switch::{ROWS, Switch, Window, large, shape};
 
 const SEED: u64 = 7;
 
@@ -60,13 +60,12 @@ fn membership(key: KeyKind, row_bits: u32) -> Settings {
 fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Window {
     let tables = Tables::new(settings, SEED);
     let context = Context::new(*settings, &tables.tabulation, Sharing::Alone);
-    static EMPTY: State = State::new();
-    let (mut state, shared) = (boxed(&EMPTY), Box::new(Shared::new()));
+    let (mut state, shared) = large(|| (Box::new(State::new()), Box::new(Shared::new())));
     for frame in frames {
-        state[0].active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
+        state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
     }
     let mut window = Window::new();
-    read(settings, &state[0], &shared, &mut window);
+    read(settings, &state, &shared, &mut window);
     // A switch does not know of what EtherType frames are that it does not open.
     window.bank[0].unopened = Unopened::default();
     window
@@ -324,14 +323,14 @@ fn counters_near_their_ends_stay_where_they_are() {
         for value in values {
             let mut switch = Switch::new(&settings, SEED);
             (0..ROWS).for_each(|row| switch.fill_row(row, value));
-            static EMPTY: State = State::new();
-            let (mut state, shared, other) = (boxed(&EMPTY), Box::new(Shared::new()), Box::new(Shared::new()));
+            let (mut state, shared) = large(|| (Box::new(State::new()), Box::new(Shared::new())));
+            let other = large(|| Box::new(Shared::new()));
             for index in 0..settings.entropy[0].shape.cells() {
                 [&shared, &other].iter().for_each(|shared| shared.banks[0].entropy[0].set(index, value));
             }
             for frame in frames.iter().chain(&frames) {
                 switch.inject(&frame.bytes);
-                state[0].active(&shared, 0).record(
+                state.active(&shared, 0).record(
                     &context,
                     Link::Ethernet,
                     &frame.bytes[..],
@@ -339,7 +338,7 @@ fn counters_near_their_ends_stay_where_they_are() {
                 );
             }
             let mut expected = Window::new();
-            read(&settings, &state[0], &shared, &mut expected);
+            read(&settings, &state, &shared, &mut expected);
             // The other pipe had nothing to count.
             expected.bank[0].merge_shared(&other.banks[0], &settings);
             assert_same(&settings, &switch.window(0), &expected, &format!("{kind:?} from {value}"));

@@ -2,9 +2,8 @@
 
 pub mod judge;
 
-use super::{Cell, Damaged, Measurement, Place, Rank, Reading};
-use crate::output::{Below, counted, optional};
-use crate::record::Record;
+use super::{Cell, Damaged, Measurement, Place, Rank, Reading, Reports};
+use crate::text::{Below, counted, optional};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
 use judge::{Judge, Usual, Verdict};
@@ -59,11 +58,10 @@ impl Watch {
     }
 
     /// Looks for an attack in a window, and tells the operator of one.
-    pub(crate) fn look(&mut self, record: &Record) -> Option<Alarm> {
-        let entropies = &record.reports.entropy.as_ref()?.0;
+    pub(crate) fn look(&mut self, window: u64, packets: u64, reports: &Reports) -> Option<Alarm> {
+        let entropies = &reports.entropy.as_ref()?.0;
         let of = |key| entropies.iter().find(|entropy| entropy.sketch.key == key).map(|entropy| entropy.estimate.bits);
         let (sources, destinations) = (of(KeyKind::Src)?, of(KeyKind::Dst)?);
-        let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
         let (usual, least) = (self.judge.usual(), self.judge.options().least);
         let alarm = Alarm { verdict: self.judge.judge(packets, sources, destinations), usual, least };
         self.warn_of_small_windows(packets, &alarm);
@@ -73,14 +71,10 @@ impl Watch {
                     usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
                 format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
             });
-            let talkers: Vec<String> = record.reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
+            let talkers: Vec<String> = reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
             let talkers = if talkers.is_empty() { String::new() } else { format!("; top talkers: {}", talkers.join(", ")) };
             let entropies: Vec<String> = entropies.collect();
-            tracing::warn!(
-                "window {}: this looks like a denial of service by many: {}{talkers}",
-                record.window,
-                entropies.join(", ")
-            );
+            tracing::warn!("window {window}: this looks like a denial of service by many: {}{talkers}", entropies.join(", "));
         }
         Some(alarm)
     }

@@ -3,8 +3,8 @@
 pub mod estimate;
 
 use super::{Cell, Damaged, Headline, Measurement, Place, Reading, sketched};
-use crate::output::{Below, counted, grouped, optional};
-use crate::record::Kind;
+use crate::kind::Kind;
+use crate::text::{Below, counted, grouped, optional};
 use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{HashIdentity, HashMode, KeyKind, Settings};

@@ -4,7 +4,7 @@ pub mod estimate;
 
 use super::sketched::FULL;
 use super::{Cell, Damaged, Measurement, Place, Reading, Sketched};
-use crate::output::{Below, optional};
+use crate::text::{Below, optional};
 use flowgauge_core::{ENTROPIES, KeyKind};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

@@ -5,7 +5,7 @@ pub mod estimate;
 use super::sketched::FULL;
 use super::{Damaged, Measurement, Rank, Reading, Sketched};
 use crate::flow::KeyText;
-use crate::output::{Below, counted, grouped, optional};
+use crate::text::{Below, counted, grouped, optional};
 use flowgauge_core::FlowKey;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

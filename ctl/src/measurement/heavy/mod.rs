@@ -4,7 +4,7 @@ pub mod estimate;
 
 use super::{Cell, Damaged, Measurement, Place, Rank, Reading};
 use crate::flow::KeyText;
-use crate::output::{Below, counted, grouped};
+use crate::text::{Below, counted, grouped};
 use estimate::{Flow, Top};
 use flowgauge_core::KeyKind;
 use flowgauge_core::heavy::{Algorithm, Settings, Unit};

@@ -4,7 +4,7 @@ pub mod estimate;
 
 use super::{Damaged, Measurement, Rank, Reading, sketched};
 use crate::flow::KeyText;
-use crate::output::Below;
+use crate::text::Below;
 use flowgauge_core::Grid;
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind};

@@ -4,7 +4,7 @@ pub mod estimate;
 
 use super::sketched::FULL;
 use super::{Cell, Damaged, Measurement, Place, Reading};
-use crate::output::{Below, counted, grouped, optional};
+use crate::text::{Below, counted, grouped, optional};
 use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};

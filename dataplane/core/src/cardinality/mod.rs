@@ -134,7 +134,7 @@ impl Settings {
 }
 
 /// One bank of registers; the first `m` are in use.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cardinality {
     registers: [u8; MAX_REGISTERS],

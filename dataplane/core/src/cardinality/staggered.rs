@@ -12,7 +12,7 @@ use super::{MAX_REGISTERS, Precision};
 const LEVEL_BITS: u32 = 8;
 
 /// Registers with their rounds; the first `m` are in use.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Staggered {
     /// Round in the upper bits, at most 24 of them, level in the lower 8.

@@ -8,7 +8,7 @@ use super::few_slots::hash;
 use super::{Algorithm, Entry, Item, Settings, Table};
 
 /// Where the slots are; valid when zeroed.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Ranking<const N: usize> {
     /// Slots as a binary heap, the smallest first.

@@ -174,7 +174,7 @@ pub struct Entry {
 pub type Heavy = Table<MAX_SLOTS>;
 
 /// A table of `N` slots at most, a power of two in 16..=16384.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Table<const N: usize> {
     /// Weight of all packets.

@@ -11,8 +11,6 @@ mod merge;
 mod pcap;
 
 #[cfg(target_os = "linux")]
-pub(crate) use af_xdp::Interface;
-#[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
@@ -21,7 +19,8 @@ pub use memory::memory;
 pub use merge::{Capture, captures};
 pub use pcap::{CHUNK, PcapPort, pcap, pcap_reader};
 
-use crate::error::Error;
+pub use crate::send::Outlet;
+
 use crate::losses::Losses;
 use flowgauge_core::Link;
 use std::sync::Arc;
@@ -97,37 +96,6 @@ pub trait Source: Send + Sync {
     fn progress(&self) -> Option<(u64, u64)> {
         None
     }
-}
-
-/// What packets leave through, as they are.
-pub trait Outlet {
-    /// What it is called in outputs.
-    fn interface(&self) -> &str;
-
-    /// Bytes of the largest packet, without frame check sequence.
-    fn largest(&self) -> usize;
-
-    /// Sends a packet of up to [`largest`](Self::largest) bytes; it is on its way when [`flush`](Self::flush) returns, or when some
-    /// more were sent.
-    ///
-    /// # Errors
-    /// It is too large, or the interface is down or gone.
-    fn send(&mut self, packet: &[u8]) -> Result<(), Error>;
-
-    /// Returns once every packet is on its way.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    fn flush(&mut self) -> Result<(), Error>;
-
-    /// Returns once every packet was sent or dropped.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
-    fn finish(&mut self) -> Result<(), Error>;
-
-    /// Packets that the interface was to send since this was made, by anyone, and dropped.
-    fn dropped(&self) -> u64;
 }
 
 /// The ports of one source, one a worker, with what the backend needs to run them.

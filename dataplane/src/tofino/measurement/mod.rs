@@ -13,8 +13,9 @@ mod sizes;
 
 use super::array::{self, Array, Cells};
 use super::table::{Filling, MatchTable};
-use super::{failure::Failure, hash, names};
+use super::{hash, names};
 use crate::capabilities::Capabilities;
+use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};

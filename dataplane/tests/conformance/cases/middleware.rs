@@ -115,7 +115,7 @@ pub fn recorder_writes_what_it_saw(backend: &dyn Backend) {
     let setup = Setup { truth: true, ..Setup::default() };
     let Some(rig) = backend.open(&setup) else { return };
     let feeder = rig.feeder;
-    let mut dataplane = Recorder::new(rig.dataplane, Vec::new(), setup.settings);
+    let mut dataplane = Recorder::new(rig.dataplane, Vec::new());
     let mut expected = Vec::new();
     let mut note = |call: &str, outcome: Value| expected.push(serde_json::json!({ "call": call, "outcome": outcome }));
     let early = dataplane.sample().err().unwrap();
@@ -156,7 +156,7 @@ pub fn wrappers_compose(backend: &dyn Backend) {
     };
     let Some(rig) = backend.open(&setup) else { return };
     let feed = |frames: Vec<_>| rig.feeder.feed(frames.into());
-    let mut recorder = Recorder::new(FaultInjector::new(rig.dataplane, FAULTS, 3), Vec::new(), setup.settings);
+    let mut recorder = Recorder::new(FaultInjector::new(rig.dataplane, FAULTS, 3), Vec::new());
     run(&mut recorder, &feed);
     let (injector, log) = recorder.into_parts();
     let outcomes = lines(&log);
@@ -166,7 +166,7 @@ pub fn wrappers_compose(backend: &dyn Backend) {
 
     let Some(rig) = backend.open(&setup) else { return };
     let feed = |frames: Vec<_>| rig.feeder.feed(frames.into());
-    let recorder: Box<dyn Dataplane> = Box::new(Recorder::new(rig.dataplane, std::io::sink(), setup.settings));
+    let recorder: Box<dyn Dataplane> = Box::new(Recorder::new(rig.dataplane, std::io::sink()));
     let mut dataplane: Box<dyn Dataplane> = Box::new(FaultInjector::new(recorder, FAULTS, 4));
     run(&mut dataplane, &feed);
 }

@@ -26,19 +26,18 @@ pub struct Switch {
 /// What was counted in one bank, which has one element.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Window {
-    pub bank: Box<[WideBank]>,
+    pub bank: Vec<WideBank>,
 }
 
 impl Window {
     pub fn new() -> Self {
-        static EMPTY: WideBank = WideBank::new();
-        Window { bank: boxed(&EMPTY) }
+        Window { bank: large(|| vec![WideBank::new()]) }
     }
 }
 
-/// A copy on the heap that never is on a stack, for which it may be too large.
-pub fn boxed<T: Copy>(value: &T) -> Box<[T]> {
-    Box::from(std::slice::from_ref(value))
+/// Makes what may be too large for the stack of a test.
+pub fn large<T: Send + 'static>(make: fn() -> T) -> T {
+    std::thread::Builder::new().stack_size(64 << 20).spawn(make).unwrap().join().unwrap()
 }
 
 fn call(action: &str, data: &[(&str, &[u8])]) -> ActionCall {

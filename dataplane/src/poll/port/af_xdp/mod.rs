@@ -4,21 +4,20 @@
 //! socket has frames of its own, which a packet stays in until it is counted.
 
 mod description;
-mod interface;
 mod sender;
 mod socket;
 
 pub use description::{AfXdp, Copies};
-pub(crate) use interface::Interface;
 pub use sender::FrameSender;
 
 use super::{Frame, Port, Ports, Received, Source, Waker};
 use crate::error::Error;
+use crate::interface::Interface;
+use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
-use crate::xdp::device::Counted;
+use crate::xdp::Mode;
 use crate::xdp::redirect::{self, QUEUES, Redirect};
-use crate::xdp::{DeviceCounters, Mode, device};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use flowgauge_core::Link;
 use nix::ifaddrs::getifaddrs;
@@ -52,7 +51,8 @@ const QUIET: u32 = 10;
 /// process make them, or has no frames for them; if there is another program or another program's socket.
 pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdpPort>, Error> {
     let name = &description.interface;
-    let refused = |problem: String| Error::Kernel { interface: name.clone(), problem };
+    let failed = |problem, source| Error::Kernel { interface: name.clone(), problem, source };
+    let refused = |problem: String| failed(problem, None);
     let opened = device::index(name).zip(DeviceCounters::read(name)).zip(Interface::new(name).ok());
     let Some(((index, counters), interface)) = opened else {
         return Err(refused("there is no such interface; `ip link` lists them".to_owned()));
@@ -110,7 +110,8 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
         doors,
     });
     let ports = arrivals.into_iter().map(|arrivals| AfXdpPort::new(arrivals, Arc::clone(&shared)));
-    let ports = ports.collect::<io::Result<_>>().map_err(|error| refused(format!("cannot wait for packets: {error}")))?;
+    let ports =
+        ports.collect::<io::Result<_>>().map_err(|error| failed(format!("cannot wait for packets: {error}"), Some(error)))?;
     Ok(Ports { ports, source: shared, gate, interface: name.clone() })
 }
 
@@ -163,6 +164,7 @@ fn prepared(description: &AfXdp, queue: u32, config: &Config, socket: io::Result
     socket.map_err(|error| Error::Kernel {
         interface: description.interface.clone(),
         problem: format!("cannot open a socket of queue {queue}: {}", advice(&error, config)),
+        source: Some(error),
     })
 }
 

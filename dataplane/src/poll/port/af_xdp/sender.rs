@@ -1,11 +1,10 @@
 //! Sending packets from an interface through an AF_XDP socket.
 
-use super::interface::Interface;
 use super::socket::{Config, Socket, Task};
 use super::{HEADROOM, LINK_HEADER, advice, opened};
 use crate::error::Error;
-use crate::poll::port::Outlet;
-use crate::xdp::{DeviceCounters, device};
+use crate::interface::{DeviceCounters, Interface, device};
+use crate::send::Outlet;
 
 /// Packets that the kernel sends for one call.
 const BATCH: u32 = 32;
@@ -35,16 +34,16 @@ impl FrameSender {
     /// # Errors
     /// As [`new`](Self::new), and if there is no such queue.
     pub fn on_queue(interface: &str, queue: u32) -> Result<Self, Error> {
-        let refused = |problem: String| Error::Kernel { interface: interface.to_owned(), problem };
+        let failed = |problem, source| Error::Kernel { interface: interface.to_owned(), problem, source };
         let there = device::index(interface).zip(DeviceCounters::read(interface)).zip(Interface::new(interface).ok());
         let ((index, before), device) =
-            there.ok_or_else(|| refused("there is no such interface; `ip link` lists them".to_owned()))?;
-        let mtu = device.mtu().map_err(|error| refused(format!("cannot read its MTU: {error}")))?;
+            there.ok_or_else(|| failed("there is no such interface; `ip link` lists them".to_owned(), None))?;
+        let mtu = device.mtu().map_err(|error| failed(format!("cannot read its MTU: {error}"), Some(error)))?;
         let largest = (mtu + LINK_HEADER).min(4096 - HEADROOM);
         let frame_size = if largest + HEADROOM <= 2048 { 2048 } else { 4096 };
         let config = Config { frames: FRAMES, frame_size, zero_copy: None, pieces: false, task: Task::Send };
         let socket = opened(index, queue, &config)
-            .map_err(|error| refused(format!("cannot open a socket to send: {}", advice(&error, &config))))?;
+            .map_err(|error| failed(format!("cannot open a socket to send: {}", advice(&error, &config)), Some(error)))?;
         Ok(FrameSender { interface: interface.to_owned(), socket, largest: largest as usize, before, queued: 0 })
     }
 
@@ -52,7 +51,7 @@ impl FrameSender {
         self.queued = 0;
         self.socket.push().map_err(|error| {
             let problem = format!("cannot send: {error}; is it up (`ip link set … up`)?");
-            Error::Kernel { interface: self.interface.clone(), problem }
+            Error::Kernel { interface: self.interface.clone(), problem, source: Some(error) }
         })
     }
 }
@@ -69,7 +68,7 @@ impl Outlet for FrameSender {
     fn send(&mut self, packet: &[u8]) -> Result<(), Error> {
         if packet.len() > self.largest {
             let problem = format!("cannot send a packet of {} bytes: its MTU allows {}", packet.len(), self.largest);
-            return Err(Error::Kernel { interface: self.interface.clone(), problem });
+            return Err(Error::Kernel { interface: self.interface.clone(), problem, source: None });
         }
         while !self.socket.queue(packet) {
             self.push()?;

@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
-#[path = "../../../dataplane/tests/conformance/frames.rs"]
+#[path = "../../../../dataplane/tests/conformance/frames.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the conformance suite")]
 mod frames;
 

@@ -1,8 +1,8 @@
 //! What the kernel knows of an interface.
 
+use super::Interface;
 use super::statistics::{self, Statistics};
 use crate::losses::{LossCause, Losses};
-use crate::poll::port::Interface;
 use flowgauge_core::Link;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
@@ -122,7 +122,7 @@ impl DeviceCounters {
     }
 }
 
-/// Why what XDP programs in the kernel's network stack ([`Mode::Skb`](super::Mode::Skb)) see on an interface is not what the wire has; `None`
+/// Why what XDP programs in the kernel's network stack ([`Mode::Skb`](crate::xdp::Mode::Skb)) see on an interface is not what the wire has; `None`
 /// if it is.
 #[must_use]
 pub fn merged(interface: &str) -> Option<String> {

@@ -6,7 +6,7 @@ use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
 use flowgauge_core::heavy::{self, Algorithm, MAX_SLOTS, Unit};
-use flowgauge_ctl::measurement;
+use flowgauge_ctl::measurement::Estimation;
 use flowgauge_dataplane::MeasurementKind;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -53,7 +53,7 @@ impl Measurement for Own {
         };
     }
 
-    fn estimation(&self, _: &Options, estimation: &mut measurement::Options) {
+    fn estimation(&self, _: &Options, estimation: &mut Estimation) {
         estimation.heavy.top = self.top.unwrap_or(estimation.heavy.top);
     }
 }

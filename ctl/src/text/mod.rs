@@ -1,5 +1,11 @@
-//! Numbers and names as people read them.
+//! Text that measurements and outputs are made of: numbers and names as people read them, lines, JSON fields.
 
+mod below;
+
+pub(crate) use below::Below;
+
+use serde::Serialize;
+use serde::ser::SerializeMap;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -51,7 +57,7 @@ pub fn scaled(value: f64) -> String {
 
 /// A number with all its digits if they fit in `width`, or with three.
 #[must_use]
-pub(super) fn fitted(number: u64, width: usize) -> String {
+pub(crate) fn fitted(number: u64, width: usize) -> String {
     let text = grouped(number);
     if text.len() <= width { text } else { scaled(number as f64) }
 }
@@ -103,7 +109,7 @@ pub fn escaped_json(json: &str) -> String {
 }
 
 /// Phrases with commas between, broken into lines of at most `width` characters where there is room; all but the first are indented.
-pub(super) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String]) -> String {
+pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String]) -> String {
     let mut text = " ".repeat(first);
     let mut column = first;
     for (index, phrase) in phrases.iter().enumerate() {
@@ -131,7 +137,7 @@ pub(super) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String
 }
 
 /// A time in nanoseconds, in the units that matter.
-pub(super) fn lasted(nanoseconds: u64) -> String {
+pub(crate) fn lasted(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     let fraction = nanoseconds as f64 / 1e9;
     match seconds {
@@ -144,7 +150,7 @@ pub(super) fn lasted(nanoseconds: u64) -> String {
 }
 
 /// `text` in at most `width` characters, with an ellipsis in the place of its middle.
-pub(super) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= width {
         return Cow::Borrowed(text);
@@ -153,6 +159,11 @@ pub(super) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     let end = kept / 2;
     let start: String = text.chars().take(kept - end).collect();
     Cow::Owned(start + "…" + &text.chars().skip(length - end).collect::<String>())
+}
+
+/// Writes a field that there is a value for.
+pub(crate) fn optional<M: SerializeMap>(line: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
+    value.map_or(Ok(()), |value| line.serialize_entry(name, &value))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What an interface is like: its queues, its driver, and whether it is up.
+//! Questions to an interface's driver: its queues, its counters, and whether it is up.
 #![allow(unsafe_code, reason = "these questions are calls of ioctl, which takes pointers; this module makes them")]
 
 use rustix::net::{AddressFamily, SocketType, socket};

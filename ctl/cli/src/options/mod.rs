@@ -1,18 +1,20 @@
 //! Options that `run` and `replay` share, on the command line and in the configuration file.
 
+mod measurement;
+
 use crate::error::Failure;
-use crate::measurement::chosen::{Keyed, Measurements, keyed, measure, names};
-use crate::measurement::{ALL, Own};
 use crate::value::{self, Cpus, Lateness, ReadEvery};
 use clap::{Args, Command, ValueEnum};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
 use flowgauge_ctl::controller::Plan;
-use flowgauge_ctl::measurement::{self, alarm};
+use flowgauge_ctl::measurement::{Estimation, alarm};
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::{HashKey, MeasurementKind};
+use measurement::chosen::{Keyed, Measurements, keyed, measure, names};
+use measurement::{ALL, Own};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -296,7 +298,7 @@ impl Options {
     /// What the controller is to do; whether somebody watches it live decides about reads.
     pub(crate) fn plan(&self, watched: bool) -> Plan {
         let alarm = self.watches().then(alarm::judge::Options::default);
-        let mut options = measurement::Options { queries: self.query.clone(), alarm, ..measurement::Options::default() };
+        let mut options = Estimation { queries: self.query.clone(), alarm, ..Estimation::default() };
         self.own.estimation(self, &mut options);
         Plan {
             intervals: Intervals { window: Some(self.window()), read_every: self.read_every(watched), duration: self.duration },

@@ -6,7 +6,7 @@ use crate::value;
 use clap::Args;
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::{Precision, Settings};
-use flowgauge_ctl::measurement;
+use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_dataplane::MeasurementKind;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Measurement for Own {
         settings.cardinality.mode = if options.staggered.is_some() { Mode::Staggered } else { Mode::Windowed };
     }
 
-    fn estimation(&self, options: &Options, estimation: &mut measurement::Options) {
+    fn estimation(&self, options: &Options, estimation: &mut Estimation) {
         let usual = if options.staggered.is_some() { Estimator::Mle } else { Estimator::Ertl };
         estimation.cardinality.estimator = self.estimator.unwrap_or(usual);
         estimation.cardinality.slot_ns = options.slot_ns();

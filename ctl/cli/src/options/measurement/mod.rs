@@ -14,7 +14,7 @@ pub(crate) mod sketch;
 use crate::options::Options;
 use clap::Args;
 use flowgauge_core::{Settings, SketchKind};
-use flowgauge_ctl::measurement;
+use flowgauge_ctl::measurement::Estimation;
 use flowgauge_dataplane::MeasurementKind;
 
 macro_rules! measurements {
@@ -44,7 +44,7 @@ macro_rules! measurements {
             }
 
             /// What the controller is to make of it.
-            pub(crate) fn estimation(&self, options: &Options, estimation: &mut measurement::Options) {
+            pub(crate) fn estimation(&self, options: &Options, estimation: &mut Estimation) {
                 $(self.$module.estimation(options, estimation);)*
             }
 
@@ -97,7 +97,7 @@ pub(crate) trait Measurement: Args {
     fn settings(&self, options: &Options, settings: &mut Settings);
 
     /// What the controller is to make of it.
-    fn estimation(&self, options: &Options, estimation: &mut measurement::Options) {
+    fn estimation(&self, options: &Options, estimation: &mut Estimation) {
         let _ = (options, estimation);
     }
 

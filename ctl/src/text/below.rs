@@ -1,6 +1,6 @@
 //! Lines below a row of the table.
 
-use super::text::wrapped;
+use super::wrapped;
 use anstyle::Style;
 
 /// Writes lines that are indented, and broken where they do not fit.
@@ -12,7 +12,7 @@ pub(crate) struct Below<'a> {
 }
 
 impl<'a> Below<'a> {
-    pub(super) fn new(text: &'a mut String, indent: usize, width: usize, colours: bool) -> Self {
+    pub(crate) fn new(text: &'a mut String, indent: usize, width: usize, colours: bool) -> Self {
         Below { text, indent, width, colours }
     }
 

@@ -66,24 +66,24 @@ impl Failure {
     }
 
     /// Whether what was asked for is another's, or there already.
-    pub(super) fn is_taken(&self) -> bool {
+    pub(crate) fn is_taken(&self) -> bool {
         matches!(self, Failure::Refused { code, .. } if *code == code_name(tonic::Code::AlreadyExists))
     }
 
-    pub(super) fn answer(problem: impl Into<String>) -> Self {
+    pub(crate) fn answer(problem: impl Into<String>) -> Self {
         Failure::Answer { problem: problem.into() }
     }
 
-    pub(super) fn program(problem: impl ToString) -> Self {
+    pub(crate) fn program(problem: impl ToString) -> Self {
         Failure::Program { problem: problem.to_string() }
     }
 
-    pub(super) fn options(problem: impl ToString) -> Self {
+    pub(crate) fn options(problem: impl ToString) -> Self {
         Failure::Options { problem: problem.to_string() }
     }
 
     /// A status that an RPC ended with.
-    pub(super) fn from_status(status: &tonic::Status, problem: String) -> Self {
+    pub(crate) fn from_status(status: &tonic::Status, problem: String) -> Self {
         use tonic::Code;
         let code = status.code();
         let name = code_name(code);
@@ -103,7 +103,7 @@ impl Failure {
 }
 
 /// The name of a status in documentation of gRPC.
-pub(super) fn code_name(code: tonic::Code) -> &'static str {
+pub(crate) fn code_name(code: tonic::Code) -> &'static str {
     use tonic::Code;
     match code {
         Code::Ok => "OK",

@@ -1,0 +1,27 @@
+//! What a record is of, which measurements and outputs ask alike.
+
+/// Which kind of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A closed window.
+    Window,
+    /// A read inside a window.
+    Sample,
+    /// Windows of a trace in which nothing came: one record for all of them.
+    Silence,
+    /// Everything since the start: counters added up, registers united.
+    Total,
+}
+
+impl Kind {
+    /// The name used in outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Window => "window",
+            Kind::Sample => "sample",
+            Kind::Silence => "silence",
+            Kind::Total => "total",
+        }
+    }
+}

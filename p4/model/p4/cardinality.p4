@@ -1,0 +1,1 @@
+../../cardinality.p4

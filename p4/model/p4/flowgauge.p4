@@ -1,0 +1,1 @@
+../../flowgauge.p4

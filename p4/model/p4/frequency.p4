@@ -1,0 +1,1 @@
+../../frequency.p4

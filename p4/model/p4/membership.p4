@@ -1,0 +1,1 @@
+../../membership.p4
