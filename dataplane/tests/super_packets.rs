@@ -4,6 +4,8 @@
 
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::measurement::{Empty, Measurement};
+use flowgauge_core::sizes::{self, Sizes, WideSizes};
 use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch};
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
@@ -17,6 +19,7 @@ fn settings(unit: Unit) -> Settings {
         entropy: [sketch(SketchKind::CountSketch), sketch(SketchKind::CountMin)],
         frequency: sketch(SketchKind::CountSketch),
         heavy: heavy::Settings { algorithm: Algorithm::Precision, unit, ..Default::default() },
+        sizes: sizes::Settings::ON,
         ..Settings::default()
     }
 }
@@ -47,7 +50,6 @@ fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
     } else {
         frame.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
         frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-        // The kernel looks at the total length of nothing that is injected; zero is what large super-packets have.
     }
     let mut transport = if protocol == TCP { vec![0; 32] } else { vec![0; 8] };
     if protocol == TCP {
@@ -57,10 +59,20 @@ fn headers(tags: usize, v6: bool, protocol: u8) -> Vec<u8> {
     frame
 }
 
-/// A frame with so much payload.
-fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
+/// A frame with so much payload, which has no length in its header, as large super-packets have none.
+fn without_length(headers: &[u8], payload: usize) -> Vec<u8> {
     let mut frame = headers.to_vec();
     frame.resize(headers.len() + payload, 0);
+    frame
+}
+
+/// The same with its length.
+fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
+    let mut frame = without_length(headers, payload);
+    let tags = frame[12..].chunks(4).take_while(|tag| tag.starts_with(&[0x81, 0x00])).count();
+    let (_, network) = frame.split_at_mut(14 + 4 * tags);
+    let (at, length) = if network[0] >> 4 == 4 { (2, network.len()) } else { (4, network.len() - 40) };
+    network[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
     frame
 }
 
@@ -88,6 +100,9 @@ fn compare(snapshot: &Snapshot, bank: &Bank, shared: &Shared, settings: &Setting
     }
     assert!(snapshot.bank.frequency == *frequency && snapshot.bank.heavy == bank.heavy);
     assert!(snapshot.bank.cardinality == bank.cardinality);
+    let mut sizes = Box::new(WideSizes::EMPTY);
+    <Sizes as Measurement>::merge(&mut sizes, &bank.sizes, &settings.sizes);
+    assert!(snapshot.bank.sizes == *sizes);
     for ((shared, held), settings) in shared.banks[0].entropy.iter().zip(&snapshot.bank.entropy.sketches).zip(&settings.entropy) {
         let mut sketch = Box::new(WideSketch::new());
         if let Some(kind) = settings.mode.sketch() {
@@ -110,7 +125,7 @@ fn a_super_packet_counts_as_its_segments_on_both_hooks() {
             for (tags, v6, protocol) in [(0, false, TCP), (0, true, TCP), (1, false, UDP), (2, true, UDP)] {
                 let headers = headers(tags, v6, protocol);
                 let payload = full * (segments as usize - 1) + last;
-                let whole = with_payload(&headers, payload);
+                let whole = if segments > 1 { without_length(&headers, payload) } else { with_payload(&headers, payload) };
                 let lengths = (1..segments).map(|_| full).chain([last]);
                 let segmented: Vec<Vec<u8>> = lengths.map(|length| with_payload(&headers, length)).collect();
                 // What the kernel would note; without the number of segments, as of a packet of a virtual machine, too.
