@@ -24,23 +24,23 @@ struct flowgauge_bucket_t {
 }
 
 control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
-    bit<32> length;
+    bit<16> length;
     bit<10> index;
     bit<32> excess;
 
     action of_ipv4() {
-        length = (bit<32>) hdr.ipv4.total_length;
+        length = hdr.ipv4.total_length;
     }
 
     action of_ipv6() {
-        length = (bit<32>) hdr.ipv6.payload_length + 40;
+        length = hdr.ipv6.payload_length |+| 40;
     }
 
     action of_none() {
         length = 0;
     }
 
-    // Of a jumbogram only an option knows the length (RFC 2675).
+    // Of a jumbogram only an option knows the length (RFC 2675). What is longer than 16 bits tell counts as the longest.
     table header_length {
         key = {
             hdr.ipv4.isValid() : ternary @name("ipv4");
@@ -60,9 +60,10 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
         size = 4;
     }
 
-    action set_bucket(bit<10> bucket, bit<32> least) {
+    // The bits in which the lengths of a bucket differ say by how much one is longer than the least.
+    action set_bucket(bit<10> bucket, bit<16> beyond) {
         index = bucket;
-        excess = length - least;
+        excess = (bit<32>) (length & beyond);
     }
 
     // A switch cannot shift by what it looks up, so the controller installs a prefix for every bucket.

@@ -12,9 +12,9 @@ use crate::observation::Observation;
 use crate::observation::Observed;
 
 /// Buckets in use.
-pub const BUCKETS: usize = 705;
-/// The longest packet that a header can name: of IPv6, 40 bytes and 65,535 more.
-pub const MAX_LENGTH: u32 = 40 + 65_535;
+pub const BUCKETS: usize = 704;
+/// The longest length that is told apart, which is that of IPv4. What is longer (IPv6, by at most 40 bytes) counts as this.
+pub const MAX_LENGTH: u32 = 65_535;
 
 /// A power of two, so that a mask keeps what is out of bounds in them.
 const ROOM: usize = 1024;

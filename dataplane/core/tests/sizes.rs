@@ -28,7 +28,7 @@ fn sum(own: &Sizes) -> Box<WideSizes> {
 #[test]
 fn packets_and_bytes_follow_from_buckets() {
     let mut sizes = Box::new(Sizes::EMPTY);
-    let lengths = [20, 40, 127, 128, 129, 576, 1499, 1500, 1500, 9000, 65_535, 65_575];
+    let lengths = [20, 40, 127, 128, 129, 576, 1499, 1500, 1500, 9000, 65_535];
     lengths.into_iter().for_each(|length| sizes.update(length, 1));
     let sum = sum(&sizes);
     let bytes = |index: usize| sum.packets[index] * u64::from(least(index)) + sum.excess[index];
@@ -37,6 +37,14 @@ fn packets_and_bytes_follow_from_buckets() {
     for length in lengths {
         assert!(sum.packets[bucket(length)] > 0, "{length}");
     }
+}
+
+#[test]
+fn what_is_longer_than_the_longest_counts_as_that() {
+    let (mut longer, mut longest) = (Box::new(Sizes::EMPTY), Box::new(Sizes::EMPTY));
+    [65_536, 65_575, u32::MAX].into_iter().for_each(|length| longer.update(length, 1));
+    longest.update(65_535, 3);
+    assert!(longer == longest);
 }
 
 #[test]

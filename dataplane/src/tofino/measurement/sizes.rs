@@ -15,6 +15,7 @@ const PER_BANK: usize = BUCKETS.next_power_of_two();
 /// Longest-prefix table from a length to its bucket.
 const TABLE: &str = "sizes.buckets";
 const LENGTH: &str = "length";
+const LENGTH_BITS: u32 = 16;
 const SET_BUCKET: &str = "set_bucket";
 const BUCKET_BITS: u32 = PER_BANK.trailing_zeros();
 
@@ -35,13 +36,13 @@ impl OnSwitch for Sizes {
     }
 
     fn layout(&self, _: &Settings) -> Layout {
-        let parameters = vec![("bucket", BUCKET_BITS), ("least", 32)];
+        let parameters = vec![("bucket", BUCKET_BITS), ("beyond", LENGTH_BITS)];
         Layout {
             description: format!("{BUCKETS} buckets"),
             definitions: Vec::new(),
             arrays: vec![Array::new(COUNTS.to_owned(), PER_BANK, &COUNTERS)],
             rows: None,
-            tables: vec![MatchTable::new(TABLE.to_owned(), vec![(LENGTH, 32)], SET_BUCKET, parameters, filling)],
+            tables: vec![MatchTable::new(TABLE.to_owned(), vec![(LENGTH, LENGTH_BITS)], SET_BUCKET, parameters, filling)],
         }
     }
 
@@ -54,11 +55,11 @@ impl OnSwitch for Sizes {
 }
 
 fn filling(_: &Tables) -> Filling {
-    let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS), least(bucket).to_be_bytes().to_vec()];
+    let beyond = |bucket: usize| greatest(bucket) - least(bucket);
+    let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS), names::bytes(beyond(bucket), LENGTH_BITS)];
     let entry = |bucket: usize| {
-        let width = greatest(bucket) - least(bucket) + 1;
-        let prefix_length = 32 - width.trailing_zeros();
-        (vec![(LENGTH, Match::Lpm { value: least(bucket).to_be_bytes().to_vec(), prefix_length })], data(bucket))
+        let prefix_length = LENGTH_BITS - beyond(bucket).count_ones();
+        (vec![(LENGTH, Match::Lpm { value: names::bytes(least(bucket), LENGTH_BITS), prefix_length })], data(bucket))
     };
     Filling { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
 }
