@@ -11,6 +11,7 @@ mod frames;
 
 use flowgauge_core::Grid;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
+use flowgauge_core::measurement::OnOff;
 use flowgauge_core::membership;
 use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardinality};
@@ -219,6 +220,8 @@ fn builds() -> Vec<Settings> {
         heavy_too(Src, all([Src, SrcDst, Src, Src], CountSketch, CountMin, 1024)),
         heavy_too(FiveTuple, all([FiveTuple, SrcDst, SrcDst, FiveTuple], CountMin, CountSketch, 1024)),
     ]);
+    let sizes_too = |others: Settings| Settings { sizes: OnOff::ON, ..others };
+    builds.extend([sizes_too(OFF), sizes_too(heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024)))]);
     builds
 }
 
