@@ -158,7 +158,7 @@ impl<P: Port> Worker<P> {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
         let truth = self.truth.as_deref();
-        let looks_at_clock = self.gate.pace() != Pace::Trace && (settings.wants_time() || truth.is_some());
+        let looks_at_clock = self.gate.pace() != Pace::Trace && settings.wants_time();
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
