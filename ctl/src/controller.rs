@@ -9,6 +9,7 @@ use crate::unopened;
 use flowgauge_core::{Counters, HashIdentity, Settings, WideBank};
 use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A read that starts later than this after its time is counted as late. Waking up takes a live clock about a tenth of it.
@@ -160,7 +161,7 @@ struct Total {
 
 /// All windows together, entropies and their sketches excepted.
 struct Together {
-    bank: Box<WideBank>,
+    bank: Arc<WideBank>,
     hash: HashIdentity,
     truth: Option<Truth>,
 }
@@ -674,10 +675,10 @@ impl Total {
         let Snapshot { hash, truth, .. } = *snapshot;
         match &mut self.together {
             Some(together) => {
-                together.bank.unite(&snapshot.bank, settings);
+                Arc::make_mut(&mut together.bank).unite(&snapshot.bank, settings);
                 (together.hash, together.truth) = (hash, truth);
             }
-            None => self.together = Some(Together { bank: snapshot.bank.clone(), hash, truth }),
+            None => self.together = Some(Together { bank: Arc::clone(&snapshot.bank), hash, truth }),
         }
     }
 }

@@ -918,7 +918,7 @@ struct Filled {
 impl Filled {
     fn fill(&self, mut snapshot: Snapshot) -> Snapshot {
         let kind = self.settings.frequency.mode.sketch().unwrap();
-        snapshot.bank.frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
+        Arc::make_mut(&mut snapshot.bank).frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
         snapshot
     }
 }

@@ -33,6 +33,7 @@ pub mod poll;
 mod poll_mode;
 pub mod send;
 pub mod snapshot;
+mod spares;
 pub mod status;
 pub mod tables;
 pub mod tofino;

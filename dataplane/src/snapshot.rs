@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Snapshot {
     /// Counters, registers and sketches.
-    pub bank: Box<WideBank>,
+    pub bank: Arc<WideBank>,
     /// What lasts beyond rotations, in samples of measurements that use it; staggered registers are read in the slot of the time of the
     /// sample.
     pub lasting: Option<Box<Lasting>>,
@@ -37,7 +37,8 @@ pub struct Snapshot {
 impl Snapshot {
     /// A bank as it was at one instant, with nothing beside it.
     #[must_use]
-    pub fn of(bank: Box<WideBank>, hash: HashIdentity) -> Self {
+    pub fn of(bank: impl Into<Arc<WideBank>>, hash: HashIdentity) -> Self {
+        let bank = bank.into();
         let packets = bank.counters.packets();
         Snapshot {
             bank,

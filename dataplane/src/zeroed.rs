@@ -3,6 +3,7 @@
 
 use flowgauge_core::{Bank, Exact, Lasting, Shared, State, WideBank};
 use std::cell::UnsafeCell;
+use std::sync::Arc;
 
 /// Types whose values are valid, and empty, when all their bytes are zero.
 ///
@@ -13,6 +14,12 @@ pub(crate) unsafe trait Zeroed: Sized {
     fn boxed() -> Box<Self> {
         // SAFETY: zeros are a value, as implementors promise.
         unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    /// The same, shared.
+    fn counted() -> Arc<Self> {
+        // SAFETY: as above.
+        unsafe { Arc::new_zeroed().assume_init() }
     }
 }
 

@@ -117,84 +117,54 @@ fn core() -> Option<NonNull<Core>> {
 ///
 /// Of a measurement's part there is no more than its settings use, and references to it are to more than that. The kernel's verifier
 /// refuses programs that look at what is behind an element's end.
-///
-/// If `REREAD`, the bank's number is read from the core again each time: the stack has no room for pointers into all that is measured.
-struct Place<const REREAD: bool> {
+struct Place {
     core: NonNull<Core>,
     bank: usize,
+    /// Where the bank begins.
     start: NonNull<u8>,
 }
 
-impl<const REREAD: bool> Place<REREAD> {
+impl Place {
     #[inline(always)]
     fn of(core: NonNull<Core>) -> Self {
         // SAFETY: user space stores whole words at any time.
-        let bank = unsafe { (&raw const (*core.as_ptr()).bank).read_volatile() };
-        if REREAD {
-            // SAFETY: the program's own.
-            unsafe { (&raw mut (*core.as_ptr()).current).write_volatile(bank) };
-        }
-        let bank = bank as usize & (BANKS - 1);
-        Place { core, bank, start: Self::start_of(core, bank) }
-    }
-
-    #[inline(always)]
-    fn bank(&self) -> usize {
-        if REREAD {
-            // SAFETY: the program's own.
-            unsafe { (&raw const (*self.core.as_ptr()).current).read_volatile() as usize & (BANKS - 1) }
-        } else {
-            self.bank
-        }
-    }
-
-    /// Where the bank begins.
-    #[inline(always)]
-    fn start(&self) -> NonNull<u8> {
-        if REREAD { Self::start_of(self.core, self.bank()) } else { self.start }
-    }
-
-    #[inline(always)]
-    fn start_of(core: NonNull<Core>, bank: usize) -> NonNull<u8> {
+        let mut bank = unsafe { (&raw const (*core.as_ptr()).bank).read_volatile() as usize };
+        // SAFETY: arithmetic. The compiler would branch by what it knows to be zero or one, and the verifier follow both ways.
+        unsafe { asm!("{0} &= {1}", inout(reg) bank, const BANKS - 1, options(pure, nomem, nostack, preserves_flags)) };
         let offset = Layout::bank(bank, config!(layout.bank));
         // SAFETY: within the element, as the loader made it.
-        unsafe { core.cast::<u8>().add(offset) }
+        let start = unsafe { core.cast::<u8>().add(offset) };
+        Place { core, bank, start }
     }
 }
 
-impl<const REREAD: bool> Memory for Place<REREAD> {
+impl Memory for Place {
     #[inline(always)]
     fn counters(&mut self) -> &mut Counters {
         // SAFETY: what a bank begins with.
-        unsafe { self.start().cast().as_mut() }
+        unsafe { self.start.cast().as_mut() }
     }
 
     #[inline(always)]
     fn unopened(&mut self) -> &mut Unopened {
         // SAFETY: as above, behind the counters.
-        unsafe { self.start().add(size_of::<Counters>()).cast().as_mut() }
+        unsafe { self.start.add(size_of::<Counters>()).cast().as_mut() }
     }
 
     #[inline(always)]
-    fn parts<M: Listed>(&mut self) -> Option<Parts<'_, M>> {
+    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>> {
         let own = if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
         // SAFETY: where the loader put it, aligned to words; see above.
-        let own = unsafe { self.start().add(own).cast().as_mut() };
-        let lasting = if size_of::<M::Lasting>() == 0 {
-            NonNull::dangling()
-        } else {
-            let lasting = config!(layout.lasting[M::INDEX]) as usize;
-            // SAFETY: as above.
-            unsafe { self.core.cast::<u8>().add(lasting).cast() }
-        };
-        // SAFETY: as above, or without length.
-        let lasting = unsafe { &mut *lasting.as_ptr() };
+        let own = unsafe { self.start.add(own).cast().as_mut() };
+        let lasting = if M::used(settings).lasting == 0 { 0 } else { config!(layout.lasting[M::INDEX]) as usize };
+        // SAFETY: as above; not looked at if nothing of it is used.
+        let lasting = unsafe { self.core.cast::<u8>().add(lasting).cast().as_mut() };
         let (shared, shared_lasting) = if size_of::<M::Shared>() + size_of::<M::SharedLasting>() == 0 {
             // SAFETY: without length.
             unsafe { (NonNull::dangling().as_ref(), NonNull::dangling().as_ref()) }
         } else {
             let shared = SHARED.get(0)?;
-            (M::shared(&shared.banks[self.bank()]), M::shared_lasting(&shared.lasting))
+            (M::shared(&shared.banks[self.bank & (BANKS - 1)]), M::shared_lasting(&shared.lasting))
         };
         Some(Parts { own, lasting, shared, shared_lasting })
     }
@@ -217,12 +187,13 @@ fn by_way_of<T, const WORDS: usize>(room: &mut [u64; WORDS], value: T) -> &T {
 
 /// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
 #[inline(always)]
-fn count<const EVERYTHING: bool>(core: NonNull<Core>, link: Link, frame: &Window, arrival: &Arrival<impl Packets>) {
-    let mut place = Place::<EVERYTHING>::of(core);
+fn count<const EVERYTHING: bool>(core: NonNull<Core>, settings: Settings, link: Link, frame: &Window, arrival: &Arrival<impl Packets>) {
+    let mut place = Place::of(core);
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let context = Context::new(settings::<EVERYTHING>(), tabulation, Sharing::Shared).with_slots(config!(slot_ns));
+    let context = Context::new(settings, tabulation, Sharing::Shared);
     let Some(packet) = place.observe::<KEYED, _, _>(&context, link, frame, arrival) else { return };
+    let context = context.with_slots(if settings.wants_time() { config!(slot_ns) } else { 1 });
     if EVERYTHING {
         place.measure(&context, by_way_of(room_for_packet(core), packet));
     } else {
@@ -230,12 +201,13 @@ fn count<const EVERYTHING: bool>(core: NonNull<Core>, link: Link, frame: &Window
     }
 }
 
-/// How a packet comes, as far as the loader and a clock say.
+/// How a packet comes, as far as the loader and a clock say, and anybody asks.
 #[inline(always)]
-fn arrival<const EVERYTHING: bool, P>(wire_length: u32, packets: P) -> Arrival<P> {
+fn arrival<P>(settings: &Settings, wire_length: u32, packets: P) -> Arrival<P> {
     // Reading the clock costs as much as all the rest.
-    let timestamp = if settings::<EVERYTHING>().wants_time() { now() } else { 0 };
-    Arrival { wire_length, packets, timestamp, interface: config!(interface) as u16, leaves: config!(leaves) != 0 }
+    let timestamp = if settings.wants_time() { now() } else { 0 };
+    let (interface, leaves) = if settings.wants_place() { (config!(interface) as u16, config!(leaves) != 0) } else { (0, false) };
+    Arrival { wire_length, packets, timestamp, interface, leaves }
 }
 
 /// The program's own room in an element.
@@ -327,7 +299,8 @@ fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
 fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
     if let Some(core) = core() {
-        count::<EVERYTHING>(core, link, &frame, &arrival::<EVERYTHING, _>(wire_length, One));
+        let settings = settings::<EVERYTHING>();
+        count::<EVERYTHING>(core, settings, link, &frame, &arrival(&settings, wire_length, One));
     }
     config!(verdict)
 }
@@ -371,8 +344,9 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
     }
     if let Some(core) = core() {
         let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
-        let arrival = by_way_of(room_for_arrival(core), arrival::<EVERYTHING, _>(wire_length, packets));
-        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), arrival);
+        let settings = settings::<EVERYTHING>();
+        let arrival = by_way_of(room_for_arrival(core), arrival(&settings, wire_length, packets));
+        count::<EVERYTHING>(core, settings, link, &linear(ctx.skb.skb), arrival);
     }
     tcx_action_base::TCX_NEXT
 }

@@ -60,7 +60,8 @@ pub struct Arrival<P = One> {
     pub packets: P,
     /// When it came, in nanoseconds since the Unix epoch. Ignored unless a measurement [asks](crate::Settings::wants_time) for it.
     pub timestamp: u64,
-    /// At which interface, as its number in the run.
+    /// At which interface, as its number in the run. Ignored, as whether it leaves, unless a measurement
+    /// [asks](crate::Settings::wants_place) for it.
     pub interface: u16,
     /// Whether it leaves there; it arrives if not.
     pub leaves: bool,

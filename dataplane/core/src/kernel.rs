@@ -63,8 +63,8 @@ impl Config {
 pub struct Core {
     /// Index of the bank to count in.
     pub bank: u32,
-    /// The program's own: the bank that it counts a packet in.
-    pub current: u32,
+    /// No padding.
+    pub reserved: u32,
     /// The program's own: how a packet came.
     pub arrival: [u64; 4],
     /// The program's own: what it knows of a packet.
@@ -101,11 +101,11 @@ impl Layout {
     /// Where the first measurement has its part of a bank, whatever the settings.
     pub const FIRST: usize = size_of::<Head>();
 
-    /// Where a bank begins in a CPU's element.
+    /// Where a bank begins in a CPU's element, of two.
     #[inline(always)]
     #[must_use]
     pub const fn bank(bank: usize, length: u32) -> usize {
-        size_of::<Core>().wrapping_add((bank & (BANKS - 1)).wrapping_mul(length as usize))
+        size_of::<Core>().wrapping_add(bank.wrapping_mul(length as usize))
     }
 
     /// Bytes that arrays take for so many CPUs: with these settings, or at most.

@@ -59,6 +59,12 @@ pub trait Measurement: Sized {
         false
     }
 
+    /// Whether it has to know where packets come or leave.
+    #[inline(always)]
+    fn wants_place(_: &Self::Settings) -> bool {
+        false
+    }
+
     /// How much it uses of each kind of memory; nothing if it is off.
     fn used(settings: &Self::Settings) -> Used;
 
@@ -194,7 +200,7 @@ pub trait Memory {
     fn unopened(&mut self) -> &mut Unopened;
 
     /// What a measurement counts in; `None` if there is nothing.
-    fn parts<M: Listed>(&mut self) -> Option<Parts<'_, M>>;
+    fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
 
     /// Counts packets that belong to no flow, but for their bytes.
     #[inline(always)]
@@ -279,6 +285,13 @@ macro_rules! list {
             #[must_use]
             pub fn wants_time(&self) -> bool {
                 $(<crate::$name::$Kind as Measurement>::wants_time(&self.$name) ||)+ false
+            }
+
+            /// Whether a measurement that is on has to know where packets come or leave.
+            #[inline(always)]
+            #[must_use]
+            pub fn wants_place(&self) -> bool {
+                $(<crate::$name::$Kind as Measurement>::wants_place(&self.$name) ||)+ false
             }
 
             /// Settings out of their [words](Self::words); the kernel's verifier sees through each of them.
@@ -497,7 +510,7 @@ macro_rules! list {
             packets: &(impl Observed<P> + ?Sized),
         ) {
             $(if <crate::$name::$Kind as Measurement>::is_on(&settings.$name)
-                && let Some(parts) = memory.parts::<crate::$name::$Kind>()
+                && let Some(parts) = memory.parts::<crate::$name::$Kind>(&settings.$name)
             {
                 <crate::$name::$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
             })+

@@ -82,7 +82,9 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
         let bit = |key| u8::from(settings.uses(key)).wrapping_shl(key as u32);
-        let keys = bit(KeyKind::Src) | bit(KeyKind::Dst) | bit(KeyKind::SrcDst) | bit(KeyKind::FiveTuple);
+        let all = || bit(KeyKind::Src) | bit(KeyKind::Dst) | bit(KeyKind::SrcDst) | bit(KeyKind::FiveTuple);
+        // The kernel's programs do not ask: they would keep the answers on the stack from here on.
+        let keys = if cfg!(target_arch = "bpf") { 0 } else { all() };
         Context { settings, tabulation, sharing, slot_ns: 1, keys }
     }
 
@@ -173,7 +175,7 @@ impl Memory for Active<'_> {
     }
 
     #[inline(always)]
-    fn parts<M: Listed>(&mut self) -> Option<Parts<'_, M>> {
+    fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
         Some(Parts {
             own: M::own(self.bank),
             lasting: M::lasting(self.lasting),

@@ -38,6 +38,7 @@ use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::snapshot::{Adopted, Snapshot, Truth};
+use crate::spares::Spares;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
@@ -94,6 +95,8 @@ pub struct Poll {
     truth: Option<Arc<ExactFlows>>,
     stop: Arc<AtomicBool>,
     readers: Vec<Reader>,
+    /// What workers are added up in.
+    sums: Spares,
     /// What the workers do with their time.
     accounts: Vec<Account>,
     /// What all workers count in.
@@ -140,6 +143,7 @@ impl Poll {
             truth,
             stop,
             readers,
+            sums: Spares::default(),
             accounts,
             together,
             bodies,
@@ -205,7 +209,7 @@ impl Poll {
     fn snapshot(
         &self,
         hash: HashIdentity,
-        bank: Box<WideBank>,
+        bank: Arc<WideBank>,
         index: usize,
         lasting: Option<Box<Lasting>>,
         window: Option<u64>,
@@ -213,9 +217,7 @@ impl Poll {
         let total = self.truth.as_ref().map_or(0, |truth| truth.total());
         let entropy = self.truth.as_ref().map(|truth| truth.entropy(index)).unwrap_or_default();
         let truth = window.map(|window| Truth { window, total, entropy });
-        let mut snapshot = Snapshot { lasting, truth, ..Snapshot::of(bank, hash) };
-        snapshot.bank.merge_shared(&self.together.banks[index % BANKS], &self.options.settings);
-        snapshot
+        Snapshot { lasting, truth, ..Snapshot::of(bank, hash) }
     }
 }
 
@@ -280,21 +282,23 @@ impl Dataplane for Poll {
         self.readers.iter_mut().for_each(Reader::request_sample);
         self.wait("sample")?;
         let settings = &self.options.settings;
-        let mut bank = WideBank::boxed();
+        let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
         let mut lasting = settings.lasts().then(Lasting::boxed);
         let mut truth = None;
         let now = unix_time();
-        for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
-            let sample = reader.sample();
-            account.sampled(sample.bank.counters.packets(), reader, now);
-            bank.unite(&sample.bank, settings);
-            if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
-                merged.merge(theirs, settings);
+        let bank = self.sums.fill(settings, |bank| {
+            for (reader, account) in self.readers.iter().zip(&mut self.accounts) {
+                let sample = reader.sample();
+                account.sampled(sample.bank.counters.packets(), reader, now);
+                bank.unite(&sample.bank, settings);
+                if let (Some(merged), Some(theirs)) = (&mut lasting, &sample.lasting) {
+                    merged.merge(theirs, settings);
+                }
+                // Workers share the exact sets, so whoever answered last knows most.
+                truth = truth.max(sample.truth);
             }
-            // Workers share the exact sets, so whoever answered last knows most.
-            truth = truth.max(sample.truth);
-        }
-        let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
+            bank.merge_shared(&self.together.banks[active % BANKS], settings);
+        });
         Ok(self.snapshot(hash, bank, active, lasting, truth))
     }
 
@@ -306,20 +310,27 @@ impl Dataplane for Poll {
         }
         self.wait("rotate")?;
         let settings = &self.options.settings;
-        let mut bank = WideBank::boxed();
+        let closed = self.readers.first().map_or(0, Reader::closed_index);
         let now = unix_time();
-        for (index, (reader, account)) in self.readers.iter_mut().zip(&mut self.accounts).enumerate() {
-            let Some(closed) = reader.closed() else {
-                let (operation, target) = ("rotate", self.capabilities.interface.clone());
-                return Err(Error::Timeout { operation, target, worker: index, waited: self.options.deadline });
-            };
-            let packets = closed.counters.packets();
-            bank.merge(closed, settings);
-            closed.clear(settings);
-            account.rotated(packets, reader, now);
+        let mut missing = None;
+        let bank = self.sums.fill(settings, |bank| {
+            for (index, (reader, account)) in self.readers.iter_mut().zip(&mut self.accounts).enumerate() {
+                let Some(closed) = reader.closed() else {
+                    missing = missing.or(Some(index));
+                    continue;
+                };
+                let packets = closed.counters.packets();
+                bank.merge(closed, settings);
+                closed.clear(settings);
+                account.rotated(packets, reader, now);
+            }
+            bank.merge_shared(&self.together.banks[closed % BANKS], settings);
+        });
+        if let Some(worker) = missing {
+            let (operation, target) = ("rotate", self.capabilities.interface.clone());
+            return Err(Error::Timeout { operation, target, worker, waited: self.options.deadline });
         }
         self.rotating = false;
-        let closed = self.readers.first().map_or(0, Reader::closed_index);
         let window = self.truth.as_ref().map(|truth| truth.count(closed, None));
         let mut snapshot = self.snapshot(hash, bank, closed, None, window);
         if let (Some(exact), Some(truth)) = (&self.truth, &mut snapshot.truth) {

@@ -13,8 +13,8 @@ use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::Losses;
 use crate::place::{Direction, Place};
 use crate::snapshot::Snapshot;
+use crate::spares::Spares;
 use crate::tables::Tables;
-use crate::zeroed::Zeroed;
 use aya::maps::{Map, MapData};
 use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
@@ -24,6 +24,7 @@ use flowgauge_core::{Link as Layer, Settings, WideBank};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
@@ -546,29 +547,30 @@ impl Hook {
         self.memory.cores.counters(self.active()).map(|counters| counters.packets()).sum()
     }
 
-    fn bank(&mut self, bank: usize, settings: &Settings) -> Box<WideBank> {
-        let mut sum = WideBank::boxed();
-        self.memory.cores.merge(bank, settings, &mut sum);
-        if let Some(together) = self.memory.together.bank(bank) {
-            sum.merge_shared(together, settings);
-        }
-        sum
+    fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut Spares) -> Arc<WideBank> {
+        let Memory { cores, together } = &mut self.memory;
+        sums.fill(settings, |sum| {
+            cores.merge(bank, settings, sum);
+            if let Some(together) = together.bank(bank) {
+                sum.merge_shared(together, settings);
+            }
+        })
     }
 
     /// The active bank as it stands.
-    pub(super) fn sample(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
+    pub(super) fn sample(&mut self, settings: &Settings, tables: &Tables, sums: &mut Spares) -> Snapshot {
         let packets_before = self.packets();
-        let bank = self.bank(self.active(), settings);
+        let bank = self.bank(self.active(), settings, sums);
         let lasting = settings.lasts().then(|| self.memory.cores.lasting(settings));
         let packets_after = self.packets();
         Snapshot { lasting, packets_before, packets_after, ..Snapshot::of(bank, tables.hash) }
     }
 
     /// The bank that is not active. No CPU may be counting in it.
-    pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables) -> Snapshot {
+    pub(super) fn closed(&mut self, settings: &Settings, tables: &Tables, sums: &mut Spares) -> Snapshot {
         let idle = self.active() ^ 1;
         let complete = self.note.gaps >> idle & 1 == 0;
-        Snapshot { complete, ..Snapshot::of(self.bank(idle, settings), tables.hash) }
+        Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
     }
 
     /// Whether the program is attached, as far as the kernel tells.

@@ -45,12 +45,13 @@ use crate::interface::device;
 use crate::losses::Losses;
 use crate::place::{Direction, Place};
 use crate::snapshot::{Adopted, Part, Snapshot};
+use crate::spares::Spares;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
 use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Lasting, Link, Settings, WideBank};
+use flowgauge_core::{Lasting, Link, Settings};
 use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
@@ -196,6 +197,8 @@ struct Running {
     hooks: Vec<Hook>,
     tables: Tables,
     grace: Grace,
+    /// What places are added up in.
+    sums: Spares,
     phase: Phase,
     next_window: u64,
     /// What is to be told.
@@ -290,10 +293,9 @@ impl Dataplane for Xdp {
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
         let (mut any_adopted, mut said) = (false, Vec::new());
-        let mut interfaces: Vec<&str> = self.capabilities.places.iter().map(|place| place.interface.as_str()).collect();
-        interfaces.dedup();
-        for place in &self.capabilities.places {
-            let number = interfaces.iter().position(|interface| *interface == place.interface).map_or(0, |number| number as u32);
+        let places = &self.capabilities.places;
+        for place in places {
+            let number = places.iter().position(|first| first.interface == place.interface).map_or(0, |number| number as u32);
             let hook = if self.attach { hook::attached } else { hook::detached };
             let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables)?;
             any_adopted |= adopted;
@@ -305,7 +307,16 @@ impl Dataplane for Xdp {
         let told = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
         said.extend(told.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
-        let mut running = Running { hooks, tables: tables.clone(), grace, phase: Phase::Ready, next_window, said, ended: false };
+        let mut running = Running {
+            hooks,
+            tables: tables.clone(),
+            grace,
+            sums: Spares::default(),
+            phase: Phase::Ready,
+            next_window,
+            said,
+            ended: false,
+        };
         if !any_adopted {
             self.running = Some(running);
             return Ok(None);
@@ -321,9 +332,9 @@ impl Dataplane for Xdp {
     fn sample(&mut self) -> Result<Snapshot, Error> {
         let settings = self.options.settings;
         let running = self.running("sample")?;
-        let tables = &running.tables;
-        let snapshots = running.hooks.iter_mut().map(|hook| hook.sample(&settings, tables)).collect();
-        Ok(united(&running.hooks, snapshots, &settings, tables))
+        let Running { hooks, tables, sums, .. } = running;
+        let snapshots = hooks.iter_mut().map(|hook| hook.sample(&settings, tables, sums)).collect();
+        Ok(united(hooks, snapshots, sums, &settings, tables))
     }
 
     fn rotate(&mut self) -> Result<Snapshot, Error> {
@@ -345,9 +356,9 @@ impl Dataplane for Xdp {
             source: Some(error),
         })?;
         running.phase = Phase::Closed;
-        let Running { hooks, tables, .. } = running;
-        let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables)).collect();
-        Ok(united(hooks, snapshots, &settings, tables))
+        let Running { hooks, tables, sums, .. } = running;
+        let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
+        Ok(united(hooks, snapshots, sums, &settings, tables))
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
@@ -436,18 +447,17 @@ impl Running {
 }
 
 /// Several places as one; a single one needs no parts.
-fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, settings: &Settings, tables: &Tables) -> Snapshot {
+fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, sums: &mut Spares, settings: &Settings, tables: &Tables) -> Snapshot {
     if snapshots.len() == 1
         && let Some(only) = snapshots.pop()
     {
         return only;
     }
-    let mut bank = WideBank::boxed();
+    let bank = sums.fill(settings, |bank| snapshots.iter().for_each(|snapshot| bank.unite(&snapshot.bank, settings)));
     let mut lasting = settings.lasts().then(Lasting::boxed);
     let (mut packets_before, mut packets_after) = (0, 0);
     let complete = snapshots.iter().all(|snapshot| snapshot.complete);
     for snapshot in &snapshots {
-        bank.unite(&snapshot.bank, settings);
         if let (Some(all), Some(one)) = (&mut lasting, &snapshot.lasting) {
             all.merge(one, settings);
         }

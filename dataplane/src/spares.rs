@@ -1,0 +1,67 @@
+//! Banks of sums that are used again.
+
+use crate::zeroed::Zeroed;
+use flowgauge_core::{Settings, WideBank};
+use std::sync::Arc;
+
+/// More than anybody holds at once who reads a window, and the next.
+const MOST: usize = 8;
+
+/// Banks of sums, most of which nobody holds any more.
+///
+/// A bank has room for all measurements at their largest, most of which settings leave alone. To make all of it empty takes longer than
+/// the rest of a reading; what a dataplane has filled before only takes the parts that its settings use.
+#[derive(Default)]
+pub(crate) struct Spares(Vec<Arc<WideBank>>);
+
+impl Spares {
+    /// A bank that is empty but for what `fill` puts there, of measurements that are on.
+    pub(crate) fn fill(&mut self, settings: &Settings, fill: impl FnOnce(&mut WideBank)) -> Arc<WideBank> {
+        let left = self.0.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
+        let mut bank = match left.map(|index| self.0.swap_remove(index)) {
+            Some(mut used) => {
+                Arc::make_mut(&mut used).clear(settings);
+                used
+            }
+            None => WideBank::counted(),
+        };
+        fill(Arc::make_mut(&mut bank));
+        if self.0.len() < MOST {
+            self.0.push(Arc::clone(&bank));
+        }
+        bank
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_holds_is_left_alone_and_what_nobody_holds_is_emptied() {
+        let settings = Settings::default();
+        let mut spares = Spares::default();
+        let put = |packets| move |bank: &mut WideBank| bank.counters.ipv4 += packets;
+        let held = spares.fill(&settings, put(1));
+        let first = spares.fill(&settings, |bank| {
+            bank.counters.ipv4 += 2;
+            bank.cardinality.update(0x1234_5678, settings.cardinality.precision);
+        });
+        let place = Arc::as_ptr(&first);
+        drop(first);
+        let second = spares.fill(&settings, put(4));
+        assert_eq!((held.counters.ipv4, second.counters.ipv4), (1, 4));
+        assert_eq!(Arc::as_ptr(&second), place, "used again");
+        let mut only = WideBank::boxed();
+        only.counters.ipv4 = 4;
+        assert!(*second == *only, "nothing of what was there before");
+    }
+
+    #[test]
+    fn only_so_many_are_kept() {
+        let mut spares = Spares::default();
+        let held: Vec<_> = (0..2 * MOST).map(|_| spares.fill(&Settings::default(), |_| {})).collect();
+        drop(held);
+        assert_eq!(spares.0.len(), MOST);
+    }
+}
