@@ -51,6 +51,17 @@ impl Settings {
         used(self).any(|used| used.shared > 0 || used.shared_lasting > 0)
     }
 
+    /// A bit for every key that a measurement is by.
+    #[inline(always)]
+    fn keys(&self) -> u8 {
+        self.bit(KeyKind::Src) | self.bit(KeyKind::Dst) | self.bit(KeyKind::SrcDst) | self.bit(KeyKind::FiveTuple)
+    }
+
+    #[inline(always)]
+    fn bit(&self, key: KeyKind) -> u8 {
+        u8::from(self.uses(key)).wrapping_shl(key as u32)
+    }
+
     /// As words, for [`of_words`](Self::of_words).
     #[cfg(not(target_arch = "bpf"))]
     #[must_use]
@@ -81,10 +92,8 @@ impl<'a> Context<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
-        let bit = |key| u8::from(settings.uses(key)).wrapping_shl(key as u32);
-        let all = || bit(KeyKind::Src) | bit(KeyKind::Dst) | bit(KeyKind::SrcDst) | bit(KeyKind::FiveTuple);
         // The kernel's programs do not ask: they would keep the answers on the stack from here on.
-        let keys = if cfg!(target_arch = "bpf") { 0 } else { all() };
+        let keys = if cfg!(target_arch = "bpf") { 0 } else { settings.keys() };
         Context { settings, tabulation, sharing, slot_ns: 1, keys }
     }
 
