@@ -195,6 +195,12 @@ impl Memory for Active<'_> {
 }
 
 impl Active<'_> {
+    /// The same, for code that is to keep where it counts in registers.
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> Active<'_> {
+        Active { bank: self.bank, lasting: self.lasting, shared: self.shared, shared_lasting: self.shared_lasting }
+    }
+
     /// Counts one frame, as [`Record::record`].
     #[inline(always)]
     pub fn record<F: Frame + ?Sized>(&mut self, context: &Context<'_>, link: Link, frame: &F, arrival: Arrival<impl Packets>) {

@@ -594,8 +594,7 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
             let mut walker = Walker::new();
             let (passed, stop) = walker.pass(&file, 0, 2000);
             assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
-            let mut counted = 0;
-            Walker::new().packets_in(&file[..passed], |_, frame| counted += frame.len());
+            let counted: usize = Walker::new().packets_in(&file[..passed]).map(|(_, frame)| frame.len()).sum();
             assert_eq!(counted, 3);
         }
     }

@@ -159,6 +159,36 @@ impl Record {
     }
 }
 
+/// Packets in bytes, see [`Walker::packets_in`].
+///
+/// What replays spend their time in: with the format settled beforehand, nothing of a record goes through memory.
+#[derive(Debug)]
+pub struct PacketsIn<'a> {
+    /// Of packets that need no walker to be read.
+    layout: Option<RecordLayout>,
+    walker: Walker,
+    unread: &'a [u8],
+}
+
+impl<'a> Iterator for PacketsIn<'a> {
+    type Item = (Record, &'a [u8]);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (record, consumed) = match self.layout.and_then(|layout| layout.record(self.unread)) {
+            Some(found) => found,
+            None => {
+                let (record, consumed, unread) = self.walker.next_of(self.unread)?;
+                self.unread = unread;
+                (record, consumed)
+            }
+        };
+        let frame = record.frame(self.unread);
+        self.unread = self.unread.get(consumed..).unwrap_or_default();
+        Some((record, frame))
+    }
+}
+
 impl Default for Walker {
     fn default() -> Self {
         Self::new()
@@ -232,32 +262,24 @@ impl Walker {
         }
     }
 
-    /// Hands every packet in `bytes` with its frame to `sink`, until a record is not whole or damaged.
-    ///
-    /// The loop that replays spend their time in: with the format settled outside of it, nothing of a record goes through memory.
-    #[inline(always)]
-    pub fn packets_in(&mut self, bytes: &[u8], mut sink: impl FnMut(&Record, &[u8])) {
-        let mut unread = bytes;
-        let layout = (self.phase == Phase::Pcap).then_some(self.layout);
+    /// The next packet, the bytes it takes and what it is at the beginning of.
+    #[inline(never)]
+    fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Record, usize, &'a [u8])> {
         loop {
-            let (record, consumed) = match layout.and_then(|layout| layout.record(unread)) {
-                Some((record, consumed)) => {
-                    self.count(consumed);
-                    (record, consumed)
-                }
-                None => match self.next(unread) {
-                    Step::Packet { record, consumed } => (record, consumed),
-                    Step::Skip { consumed } => {
-                        unread = unread.get(consumed..).unwrap_or_default();
-                        continue;
-                    }
-                    Step::NeedMore { .. } | Step::Damaged(_) => return,
-                },
-            };
-            // The only call, so that the sink is inlined.
-            sink(&record, record.frame(unread));
-            unread = unread.get(consumed..).unwrap_or_default();
+            match self.next(bytes) {
+                Step::Packet { record, consumed } => return Some((record, consumed, bytes)),
+                Step::Skip { consumed } => bytes = bytes.get(consumed..).unwrap_or_default(),
+                Step::NeedMore { .. } | Step::Damaged(_) => return None,
+            }
         }
+    }
+
+    /// Every packet in `bytes` with its frame, until a record is not whole or damaged.
+    #[inline]
+    #[must_use]
+    pub fn packets_in(self, bytes: &[u8]) -> PacketsIn<'_> {
+        let layout = (self.phase == Phase::Pcap).then_some(self.layout);
+        PacketsIn { layout, walker: self, unread: bytes }
     }
 
     /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between records.

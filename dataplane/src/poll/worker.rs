@@ -145,7 +145,7 @@ impl<P: Port> Worker<P> {
             let context = Context::new(Settings::only(cardinality), tabulation, sharing);
             // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
             if frame.link == Link::Ethernet {
-                active.record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
+                active.reborrow().record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
             } else {
                 // Of the settings as they were: a reference to the constants would have them in memory, for every packet.
                 record_unlikely(&mut active, settings, tabulation, sharing, frame.bytes, frame.wire_length, frame.link);

@@ -437,7 +437,7 @@ impl Port for PcapPort {
             return Received::Ended;
         }
         let (outcome, due) = walk_chunk(shared, &mut walk, chunk);
-        let Due { released, mut reader, passed } = due;
+        let Due { released, reader, passed } = due;
         let passed = &chunk.buffer[passed];
         let idle = passed.is_empty() && released.is_empty();
         let mut busy = shared.gate.begin();
@@ -467,31 +467,39 @@ impl Port for PcapPort {
         // The latest timestamp and one more; nothing if zero: an option would take three times the instructions for each packet.
         let mut after_last = 0_u64;
         let mut unsupported = BTreeMap::new();
-        let mut count = |record: &Record, bytes: &[u8]| {
+        // One loop and one call, so that the sink becomes a part of it.
+        let mut held = released.iter().flat_map(Segment::packets);
+        let mut holds = !released.is_empty();
+        let mut packets = reader.packets_in(passed);
+        loop {
+            let (record, bytes) = if holds {
+                match held.next() {
+                    Some((record, bytes)) => (*record, bytes),
+                    None => {
+                        holds = false;
+                        continue;
+                    }
+                }
+            } else {
+                match packets.next() {
+                    Some(packet) => packet,
+                    None => break,
+                }
+            };
             after_last = after_last.max(record.timestamp.saturating_add(1));
             let (link, bytes) = match record.link {
+                Link::Ethernet => (Link::Ethernet, bytes),
                 Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
                 link => (link, bytes),
             };
             sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link });
-        };
-        if !released.is_empty() {
-            each_packet(&released, &mut count);
         }
-        reader.packets_in(passed, count);
         busy.last = after_last.checked_sub(1);
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
         Received::Frames
     }
-}
-
-/// Not inlined, so that the work on a packet is inlined in one place alone.
-#[cold]
-#[inline(never)]
-fn each_packet(segments: &[Segment], count: &mut dyn FnMut(&Record, &[u8])) {
-    segments.iter().flat_map(Segment::packets).for_each(|(record, bytes)| count(record, bytes));
 }
 
 /// What the parser can do with a frame of a link type that it does not know; `unsupported` counts frames nobody knows.
