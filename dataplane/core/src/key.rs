@@ -1,7 +1,7 @@
 //! Flow keys: which packets belong to one flow.
 
 use crate::frame::Frame;
-use crate::hash::{Crc32, HashMode, Multilinear, Tabulation};
+use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::parse::{Packet, Transport, transport};
 
 /// Which fields make a flow. Bytes are in network order, fields in the order named.
@@ -56,76 +56,78 @@ impl KeyKind {
     #[must_use]
     pub fn signature(self, hash: HashMode, tabulation: &Tabulation, packet: &Packet<'_>, transport: Transport) -> u32 {
         match hash {
-            HashMode::Crc32 | HashMode::Tabulated => self.crc32(packet, transport),
-            HashMode::Keyed => self.multilinear(tabulation.multilinear(), packet, transport),
+            HashMode::Crc32 | HashMode::Tabulated => self.lay_out(packet, transport, Crc32::new()),
+            HashMode::Keyed => self.lay_out(packet, transport, tabulation.multilinear()),
         }
     }
 
     /// The same, with a kind of signature that the compiler knows.
     #[inline(always)]
     pub(crate) fn signature_of<const KEYED: bool>(self, tabulation: &Tabulation, packet: &Packet<'_>, transport: Transport) -> u32 {
-        if KEYED { self.multilinear(tabulation.multilinear(), packet, transport) } else { self.crc32(packet, transport) }
+        let hash = if KEYED { HashMode::Keyed } else { HashMode::Crc32 };
+        self.signature(hash, tabulation, packet, transport)
     }
 
+    /// The key itself.
     #[inline(always)]
-    fn multilinear(self, words: &Multilinear, packet: &Packet<'_>, Transport { protocol, ports }: Transport) -> u32 {
-        match (self, packet) {
-            (KeyKind::Src, Packet::V4(ip)) => words.ipv4([ip.src()]),
-            (KeyKind::Dst, Packet::V4(ip)) => words.ipv4([ip.dst()]),
-            (KeyKind::SrcDst, Packet::V4(ip)) => words.ipv4([ip.src(), ip.dst()]),
-            (KeyKind::FiveTuple, Packet::V4(ip)) => words.ipv4([ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]]),
-            (KeyKind::Src, Packet::V6(ip)) => words.ipv6(ip.src()),
-            (KeyKind::Dst, Packet::V6(ip)) => words.ipv6(ip.dst()),
-            (KeyKind::SrcDst, Packet::V6(ip)) => {
-                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
-                words.ipv6([s0, s1, s2, s3, d0, d1, d2, d3])
-            }
-            (KeyKind::FiveTuple, Packet::V6(ip)) => {
-                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
-                words.ipv6([s0, s1, s2, s3, d0, d1, d2, d3, ports, [protocol, 0, 0, 0]])
+    #[must_use]
+    pub fn extract(self, packet: &Packet<'_>, transport: Transport) -> FlowKey {
+        self.lay_out(packet, transport, FlowKey::EMPTY)
+    }
+
+    /// Puts a packet's key together, and makes something of it: the one place that says which field is where. Every byte has a place that
+    /// the compiler knows, as the kernel's verifier wants it on a program's stack.
+    #[inline(always)]
+    pub fn lay_out<M: Maker>(self, packet: &Packet<'_>, Transport { protocol, ports }: Transport, maker: M) -> M::Made {
+        let [bytes, bytes_over_ipv6] = self.lengths();
+        match packet {
+            Packet::V4(ip) => match self {
+                KeyKind::Src => maker.make(LaidOut { words: [ip.src()], bytes, over_ipv6: false }),
+                KeyKind::Dst => maker.make(LaidOut { words: [ip.dst()], bytes, over_ipv6: false }),
+                KeyKind::SrcDst => maker.make(LaidOut { words: [ip.src(), ip.dst()], bytes, over_ipv6: false }),
+                KeyKind::FiveTuple => {
+                    let words = [ip.src(), ip.dst(), ports, [protocol, 0, 0, 0]];
+                    maker.make(LaidOut { words, bytes, over_ipv6: false })
+                }
+            },
+            Packet::V6(ip) => {
+                let (bytes, over_ipv6) = (bytes_over_ipv6, true);
+                match self {
+                    KeyKind::Src => maker.make(LaidOut { words: ip.src(), bytes, over_ipv6 }),
+                    KeyKind::Dst => maker.make(LaidOut { words: ip.dst(), bytes, over_ipv6 }),
+                    KeyKind::SrcDst => {
+                        let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                        maker.make(LaidOut { words: [s0, s1, s2, s3, d0, d1, d2, d3], bytes, over_ipv6 })
+                    }
+                    KeyKind::FiveTuple => {
+                        let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
+                        let words = [s0, s1, s2, s3, d0, d1, d2, d3, ports, [protocol, 0, 0, 0]];
+                        maker.make(LaidOut { words, bytes, over_ipv6 })
+                    }
+                }
             }
         }
     }
+}
 
-    /// The CRC of a packet's key.
-    #[inline(always)]
-    #[must_use]
-    pub fn crc32(self, packet: &Packet<'_>, Transport { protocol, ports }: Transport) -> u32 {
-        let crc = Crc32::new();
-        let crc = match (self, packet) {
-            (KeyKind::Src, Packet::V4(ip)) => crc.words([ip.src()]),
-            (KeyKind::Dst, Packet::V4(ip)) => crc.words([ip.dst()]),
-            (KeyKind::SrcDst, Packet::V4(ip)) => crc.words([ip.src(), ip.dst()]),
-            (KeyKind::FiveTuple, Packet::V4(ip)) => crc.words([ip.src(), ip.dst(), ports]).byte(protocol),
-            (KeyKind::Src, Packet::V6(ip)) => crc.words(ip.src()),
-            (KeyKind::Dst, Packet::V6(ip)) => crc.words(ip.dst()),
-            (KeyKind::SrcDst, Packet::V6(ip)) => crc.words(ip.src()).words(ip.dst()),
-            (KeyKind::FiveTuple, Packet::V6(ip)) => crc.words(ip.src()).words(ip.dst()).words([ports]).byte(protocol),
-        };
-        crc.finish()
-    }
+/// A key in words of four bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct LaidOut<const WORDS: usize> {
+    /// Fields in network order. The last word ends with zeros if the key is no whole number of words.
+    pub words: [[u8; 4]; WORDS],
+    /// How many bytes the key has.
+    pub bytes: usize,
+    /// Over IPv6 and not over IPv4.
+    pub over_ipv6: bool,
+}
 
-    /// The key itself. Every byte has a place that the compiler knows, as the kernel's verifier wants it on a program's stack.
-    #[inline(always)]
-    #[must_use]
-    pub fn extract(self, packet: &Packet<'_>, Transport { protocol, ports }: Transport) -> FlowKey {
-        match (self, packet) {
-            (KeyKind::Src, Packet::V4(ip)) => FlowKey::words([ip.src()]),
-            (KeyKind::Dst, Packet::V4(ip)) => FlowKey::words([ip.dst()]),
-            (KeyKind::SrcDst, Packet::V4(ip)) => FlowKey::words([ip.src(), ip.dst()]),
-            (KeyKind::FiveTuple, Packet::V4(ip)) => FlowKey::words([ip.src(), ip.dst(), ports]).byte(protocol),
-            (KeyKind::Src, Packet::V6(ip)) => FlowKey::words(ip.src()),
-            (KeyKind::Dst, Packet::V6(ip)) => FlowKey::words(ip.dst()),
-            (KeyKind::SrcDst, Packet::V6(ip)) => {
-                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
-                FlowKey::words([s0, s1, s2, s3, d0, d1, d2, d3])
-            }
-            (KeyKind::FiveTuple, Packet::V6(ip)) => {
-                let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (ip.src(), ip.dst());
-                FlowKey::words([s0, s1, s2, s3, d0, d1, d2, d3, ports]).byte(protocol)
-            }
-        }
-    }
+/// What makes something of a key: a signature, a [`FlowKey`], an entry of a batch.
+pub trait Maker {
+    /// What it makes.
+    type Made;
+
+    /// Makes it.
+    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> Self::Made;
 }
 
 /// Length of the longest key: an IPv6 five-tuple.
@@ -164,29 +166,29 @@ impl FlowKey {
         key
     }
 
-    #[inline(always)]
-    fn words<const N: usize>(words: [[u8; 4]; N]) -> Self {
-        const { assert!(4 * N < MAX_KEY_BYTES) };
-        let mut key = Self::EMPTY;
-        for (slot, word) in key.bytes.as_chunks_mut().0.iter_mut().zip(words) {
-            *slot = word;
-        }
-        key.length = const { (4 * N) as u8 };
-        key
-    }
-
-    #[inline(always)]
-    fn byte(mut self, byte: u8) -> Self {
-        if let Some(slot) = self.bytes.get_mut(usize::from(self.length)) {
-            *slot = byte;
-        }
-        self.length = self.length.wrapping_add(1);
-        self
-    }
-
     /// The key's bytes in network order.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or(&self.bytes)
+    }
+}
+
+impl Maker for FlowKey {
+    type Made = Self;
+
+    #[inline(always)]
+    fn make<const WORDS: usize>(mut self, key: LaidOut<WORDS>) -> Self {
+        const { assert!(4 * WORDS <= ROOM.next_multiple_of(4)) };
+        for (slot, word) in self.bytes.as_chunks_mut().0.iter_mut().zip(key.words) {
+            *slot = word;
+        }
+        // There is no room for all of the longest key's last word.
+        if let (Some(slot), Some([last, ..])) = (self.bytes.get_mut(key.bytes.wrapping_sub(1)), key.words.last())
+            && key.bytes % 4 == 1
+        {
+            *slot = *last;
+        }
+        self.length = key.bytes as u8;
+        self
     }
 }

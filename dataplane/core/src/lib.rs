@@ -61,7 +61,7 @@ pub use frequency::Frequency;
 pub use grid::Grid;
 pub use hash::{HashIdentity, HashMode, Tabulation};
 pub use heavy::Heavy;
-pub use key::{FlowKey, KeyKind};
+pub use key::{FlowKey, KeyKind, LaidOut, Maker};
 pub use link::Link;
 pub use measurement::{Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank, SharedLasting};
 #[cfg(not(target_arch = "bpf"))]

@@ -10,7 +10,7 @@ use super::vector::Vectors;
 use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Reject, network};
-use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Precision, Settings, Tabulation};
+use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, LaidOut, Link, Maker, Precision, Settings, Tabulation};
 
 /// Keys that one pass of the vectors takes.
 pub(super) const GROUP: usize = 64;
@@ -123,13 +123,8 @@ impl Batch {
         if self.cardinality.hash == HashMode::Keyed {
             return self.keys.words[0][at];
         }
-        let [first, second, third, [protocol, ..]] = [0, 1, 2, 3].map(|word: usize| self.keys.words[word][at].to_le_bytes());
-        let crc = match self.cardinality.key {
-            KeyKind::Src | KeyKind::Dst => Crc32::new().words([first]),
-            KeyKind::SrcDst => Crc32::new().words([first, second]),
-            KeyKind::FiveTuple => Crc32::new().words([first, second, third]).byte(protocol),
-        };
-        crc.finish()
+        let [bytes, _] = self.cardinality.key.lengths();
+        Crc32::new().of_words(&self.keys.words.each_ref().map(|word| word[at].to_le_bytes()), bytes)
     }
 }
 
@@ -202,31 +197,35 @@ impl Filling<'_> {
                 );
             }
         };
-        let [first, second, third, fourth] = &mut self.batch.keys.words;
         let at = self.length & (CAPACITY - 1);
-        match key {
-            // Products of 64 bits are quicker one by one than as vectors, and a signature takes less room than its key.
-            _ if hash == HashMode::Keyed => {
-                let transport = key.transport(bytes, &packet);
-                first[at] = key.signature(hash, self.context.tabulation, &packet, transport);
-            }
-            KeyKind::Src => first[at] = u32::from_le_bytes(ip.src()),
-            KeyKind::Dst => first[at] = u32::from_le_bytes(ip.dst()),
-            KeyKind::SrcDst => {
-                first[at] = u32::from_le_bytes(ip.src());
-                second[at] = u32::from_le_bytes(ip.dst());
-            }
-            KeyKind::FiveTuple => {
-                let transport = key.transport(bytes, &packet);
-                first[at] = u32::from_le_bytes(ip.src());
-                second[at] = u32::from_le_bytes(ip.dst());
-                third[at] = u32::from_le_bytes(transport.ports);
-                fourth[at] = u32::from(transport.protocol);
-            }
+        let (packet, transport) = (Packet::V4(ip), key.transport(bytes, &packet));
+        // Products of 64 bits are quicker one by one than as vectors, and a signature takes less room than its key.
+        if hash == HashMode::Keyed {
+            let [first, ..] = &mut self.batch.keys.words;
+            first[at] = key.signature(hash, self.context.tabulation, &packet, transport);
+        } else {
+            key.lay_out(&packet, transport, Entry { keys: &mut self.batch.keys, at });
         }
         self.length = (at + 1) & (CAPACITY - 1);
         if self.length == 0 {
             self.batch.flush(CAPACITY, self.active.bank, self.context.tabulation);
+        }
+    }
+}
+
+/// A place among the keys.
+struct Entry<'a> {
+    keys: &'a mut Keys,
+    at: usize,
+}
+
+impl Maker for Entry<'_> {
+    type Made = ();
+
+    #[inline(always)]
+    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) {
+        for (column, word) in self.keys.words.iter_mut().zip(key.words) {
+            column[self.at] = u32::from_le_bytes(word);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! CRC32 with the thesis' polynomial, by slicing: up to 16 bytes at once.
 
+use crate::key::{LaidOut, Maker};
+
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
 pub const POLYNOMIAL: u32 = 0x7909_00f3;
 
@@ -111,6 +113,37 @@ impl Crc32 {
         Crc32(crc)
     }
 
+    /// The CRC of so many bytes of words. Without loops, slices and closures, of which LLVM makes calls in the kernel's programs.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_words<const N: usize>(self, words: &[[u8; 4]; N], bytes: usize) -> u32 {
+        const { assert!(N <= 12) };
+        let whole = bytes >> 2;
+        let crc = self.upto_four(words, 0, whole).upto_four(words, 4, whole).upto_four(words, 8, whole);
+        let [first, second, third, _] = word(words, whole);
+        let crc = match bytes & 3 {
+            0 => crc,
+            1 => crc.byte(first),
+            2 => crc.byte(first).byte(second),
+            _ => crc.byte(first).byte(second).byte(third),
+        };
+        crc.finish()
+    }
+
+    /// Appends words from one place to another, no more than four.
+    #[inline(always)]
+    fn upto_four<const N: usize>(self, words: &[[u8; 4]; N], from: usize, to: usize) -> Self {
+        let (first, second) = (word(words, from), word(words, from.wrapping_add(1)));
+        let (third, fourth) = (word(words, from.wrapping_add(2)), word(words, from.wrapping_add(3)));
+        match to.saturating_sub(from) {
+            0 => self,
+            1 => self.words([first]),
+            2 => self.words([first, second]),
+            3 => self.words([first, second, third]),
+            _ => self.words([first, second, third, fourth]),
+        }
+    }
+
     /// Appends one byte.
     #[inline(always)]
     #[must_use]
@@ -127,6 +160,24 @@ impl Crc32 {
     #[must_use]
     pub fn finish(self) -> u32 {
         self.0
+    }
+}
+
+/// A word, or zeros where there is none.
+#[inline(always)]
+fn word<const N: usize>(words: &[[u8; 4]; N], index: usize) -> [u8; 4] {
+    match words.get(index) {
+        Some(word) => *word,
+        None => [0; 4],
+    }
+}
+
+impl Maker for Crc32 {
+    type Made = u32;
+
+    #[inline(always)]
+    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> u32 {
+        self.of_words(&key.words, key.bytes)
     }
 }
 

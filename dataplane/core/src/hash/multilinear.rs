@@ -9,7 +9,7 @@
 //! 2^-32, whoever chose the keys, as long as the choice does not depend on the multipliers. The constant `k` is one for IPv4 and another
 //! one for IPv6, so that this holds for a key of either family next to one of the other as well.
 
-use crate::key::FlowKey;
+use crate::key::{FlowKey, LaidOut, Maker};
 
 /// Words of 32 bits of the longest key: an IPv6 five-tuple, whose protocol takes a word.
 const KEY_WORDS: usize = 10;
@@ -43,18 +43,6 @@ impl Multilinear {
         let mut words = [self.ipv4, self.ipv6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         words.iter_mut().skip(2).zip(self.multipliers).for_each(|(word, multiplier)| *word = multiplier);
         words
-    }
-
-    /// Hashes a key over IPv4.
-    #[inline(always)]
-    pub(crate) fn ipv4<const N: usize>(&self, words: [[u8; 4]; N]) -> u32 {
-        self.hash(self.ipv4, words)
-    }
-
-    /// Hashes a key over IPv6.
-    #[inline(always)]
-    pub(crate) fn ipv6<const N: usize>(&self, words: [[u8; 4]; N]) -> u32 {
-        self.hash(self.ipv6, words)
     }
 
     #[inline(always)]
@@ -94,6 +82,15 @@ impl Multilinear {
             sum = sum.wrapping_add(next);
         }
         (sum >> 32) as u32
+    }
+}
+
+impl Maker for &Multilinear {
+    type Made = u32;
+
+    #[inline(always)]
+    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) -> u32 {
+        self.hash(if key.over_ipv6 { self.ipv6 } else { self.ipv4 }, key.words)
     }
 }
 
