@@ -464,8 +464,8 @@ impl Port for PcapPort {
                 Outcome::Ended => Received::Ended,
             };
         }
-        // The latest timestamp and one more; nothing if zero: an option would take three times the instructions for each packet.
-        let mut after_last = 0_u64;
+        // Not an option, which would take three times the instructions for each packet.
+        let (mut last, mut any) = (0, false);
         let mut unsupported = BTreeMap::new();
         // One loop and one call, so that the sink becomes a part of it.
         let mut held = released.iter().flat_map(Segment::packets);
@@ -486,7 +486,7 @@ impl Port for PcapPort {
                     None => break,
                 }
             };
-            after_last = after_last.max(record.timestamp.saturating_add(1));
+            (last, any) = (last.max(record.timestamp), true);
             let (link, bytes) = match record.link {
                 Link::Ethernet => (Link::Ethernet, bytes),
                 Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
@@ -494,7 +494,7 @@ impl Port for PcapPort {
             };
             sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link });
         }
-        busy.last = after_last.checked_sub(1);
+        busy.last = any.then_some(last);
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
