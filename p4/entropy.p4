@@ -16,11 +16,6 @@
 #define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_MIN
 #endif
 
-struct flowgauge_sum_t {
-    bit<32> low;
-    bit<32> high;
-}
-
 control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md) {
     bit<32> count0;
     bit<32> count1;

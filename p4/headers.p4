@@ -55,6 +55,49 @@ header ipv6_extension_h {
     bit<32> identification;
 }
 
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+header tcp_h {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<32> sequence;
+    bit<32> acknowledgement;
+    bit<4>  data_offset;
+    bit<4>  reserved;
+    bit<8>  flags;
+    bit<16> window;
+    bit<16> checksum;
+    bit<16> urgent;
+}
+#endif
+
+#if FLOWGAUGE_DELAY
+header udp_h {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// The first four bytes of a DNS message (RFC 1035 section 4.1.1).
+header dns_h {
+    bit<16> id;
+    bit<16> flags;
+}
+
+// An echo request or reply of ICMP or ICMPv6; the token is its identifier and sequence number.
+header echo_h {
+    bit<8>  kind;
+    bit<8>  code;
+    bit<16> checksum;
+    bit<32> token;
+}
+#endif
+
 struct flowgauge_headers_t {
     ethernet_h          ethernet;
     vlan_tag_h[4]       vlan_tag;
@@ -63,6 +106,14 @@ struct flowgauge_headers_t {
 #if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     ipv4_options_h      ipv4_options;
     ipv6_extension_h[4] ipv6_extension;
+#endif
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+    tcp_h               tcp;
+#endif
+#if FLOWGAUGE_DELAY
+    udp_h               udp;
+    dns_h               dns;
+    echo_h              echo;
 #endif
 }
 
@@ -73,6 +124,12 @@ struct flowgauge_hashes_t {
     bit<32> rows23;
 }
 
+// A number of 64 bits, in a register.
+struct flowgauge_sum_t {
+    bit<32> low;
+    bit<32> high;
+}
+
 #if FLOWGAUGE_HEAVY
 // What a packet that makes its flow a heavy hitter carries into its second pass: 8 bytes, as Tofino wants.
 header flowgauge_admission_h {
@@ -80,6 +137,42 @@ header flowgauge_admission_h {
     bit<1>  bank;
     bit<1>  stage;
     bit<32> count;
+}
+#endif
+
+#if FLOWGAUGE_DELAY
+// The request that a packet is, or that it answers.
+struct flowgauge_request_t {
+    bit<32> signature;
+    bit<32> hash;
+    bit<1>  is_one;
+    bit<1>  is_admitted;
+    bit<2>  fridge;
+}
+#endif
+
+#if FLOWGAUGE_REORDER
+// What becomes of a segment from stage to stage; all zero of packets that are none.
+struct flowgauge_followed_t {
+    // What to do with the slot of large flows and with the bucket.
+    bit<3>  large_does;
+    bit<3>  bucket_does;
+    // One of four bits each: whether the flow was the packet's, and whether it was idle.
+    bit<4>  large_had;
+    bit<4>  bucket_had;
+    // Whether the flow is known, new, or not followed.
+    bit<2>  kind;
+    bit<1>  is_anew;
+    bit<1>  is_large;
+    // What the segment is, and whether what it carries was missing.
+    bit<3>  seen;
+    bit<1>  fills;
+    // Which halves of places are the prefix's.
+    bit<1>  upper0;
+    bit<1>  lower0;
+    bit<1>  upper1;
+    bit<1>  lower1;
+    bit<1>  is_second;
 }
 #endif
 
@@ -94,6 +187,20 @@ struct flowgauge_metadata_t {
 #if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
     bit<32> ports;
     bit<8>  protocol;
+#endif
+#if FLOWGAUGE_DELAY
+    // Of TCP and UDP; zero of others.
+    bit<16> src_port;
+    bit<16> dst_port;
+    flowgauge_request_t asked;
+    flowgauge_request_t answered;
+    bit<2>  delay_kind;
+    bit<1>  is_found;
+    bit<1>  is_again;
+    bit<1>  keeps_first;
+#endif
+#if FLOWGAUGE_REORDER
+    flowgauge_followed_t followed;
 #endif
     flowgauge_hashes_t src;
     flowgauge_hashes_t dst;

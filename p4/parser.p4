@@ -14,10 +14,12 @@
 #define ETHER_TYPE_OLD_QINQ 0x9100
 
 #define PROTOCOL_HOP_BY_HOP 0
+#define PROTOCOL_ICMP 1
 #define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
 #define PROTOCOL_ROUTING 43
 #define PROTOCOL_FRAGMENT 44
+#define PROTOCOL_ICMPV6 58
 #define PROTOCOL_DESTINATION_OPTIONS 60
 #define PROTOCOL_SCTP 132
 #define PROTOCOL_MOBILITY 135
@@ -117,6 +119,72 @@
         transition fragment##next; \
     }
 
+// Delays and reordering need what is behind the network header, if that has no options and no extensions.
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#define FLOWGAUGE_KEEP_PORTS md.flowgauge.ports = packet.lookahead<bit<32>>();
+#else
+#define FLOWGAUGE_KEEP_PORTS
+#endif
+#if FLOWGAUGE_DELAY
+#define FLOWGAUGE_KEEP_TCP_PORTS md.flowgauge.src_port = hdr.tcp.src_port; md.flowgauge.dst_port = hdr.tcp.dst_port;
+#else
+#define FLOWGAUGE_KEEP_TCP_PORTS
+#endif
+#define FLOWGAUGE_TCP_STATE \
+    state tcp { \
+        FLOWGAUGE_KEEP_PORTS \
+        packet.extract(hdr.tcp); \
+        FLOWGAUGE_KEEP_TCP_PORTS \
+        transition accept; \
+    }
+#endif
+
+#if FLOWGAUGE_DELAY
+#define DNS_PORT 53
+#define ICMP_ECHO_REPLY 0
+#define ICMP_ECHO_REQUEST 8
+#define ICMPV6_ECHO_REQUEST 128
+#define ICMPV6_ECHO_REPLY 129
+#define FLOWGAUGE_CONVERSATION_STATES \
+    FLOWGAUGE_TCP_STATE \
+    state udp { \
+        FLOWGAUGE_KEEP_PORTS \
+        packet.extract(hdr.udp); \
+        md.flowgauge.src_port = hdr.udp.src_port; \
+        md.flowgauge.dst_port = hdr.udp.dst_port; \
+        transition select(hdr.udp.src_port, hdr.udp.dst_port) { \
+            (DNS_PORT, _): dns; \
+            (_, DNS_PORT): dns; \
+            default: accept; \
+        } \
+    } \
+    state dns { \
+        packet.extract(hdr.dns); \
+        transition accept; \
+    } \
+    state icmp { \
+        echo_h next = packet.lookahead<echo_h>(); \
+        transition select(next.kind, next.code) { \
+            (ICMP_ECHO_REQUEST, 0): echo; \
+            (ICMP_ECHO_REPLY, 0): echo; \
+            default: accept; \
+        } \
+    } \
+    state icmpv6 { \
+        echo_h next = packet.lookahead<echo_h>(); \
+        transition select(next.kind, next.code) { \
+            (ICMPV6_ECHO_REQUEST, 0): echo; \
+            (ICMPV6_ECHO_REPLY, 0): echo; \
+            default: accept; \
+        } \
+    } \
+    state echo { \
+        packet.extract(hdr.echo); \
+        transition accept; \
+    }
+#endif
+
 parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
     state start {
         packet.extract(hdr.ethernet);
@@ -135,7 +203,44 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     VLAN_TAG_STATE(2, vlan_tag3)
     VLAN_TAG_STATE(3, accept)
 
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+#if FLOWGAUGE_DELAY
+    FLOWGAUGE_CONVERSATION_STATES
+#else
+    FLOWGAUGE_TCP_STATE
+#endif
+
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.ihl, hdr.ipv4.protocol) {
+            (0, 5, PROTOCOL_TCP): tcp;
+#if FLOWGAUGE_DELAY
+            (0, 5, PROTOCOL_UDP): udp;
+            (0, 5, PROTOCOL_ICMP): icmp;
+            (0, 5, PROTOCOL_ICMPV6): icmpv6;
+#endif
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+            default: others_behind_ipv4;
+#else
+            default: accept;
+#endif
+        }
+    }
+#endif
+
 #if !FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+#if FLOWGAUGE_DELAY
+    state ipv6 {
+        packet.extract(hdr.ipv6);
+        transition select(hdr.ipv6.next_header) {
+            PROTOCOL_TCP: tcp;
+            PROTOCOL_UDP: udp;
+            PROTOCOL_ICMP: icmp;
+            PROTOCOL_ICMPV6: icmpv6;
+            default: accept;
+        }
+    }
+#else
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition accept;
@@ -145,9 +250,14 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
         packet.extract(hdr.ipv6);
         transition accept;
     }
+#endif
+#else
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+    state others_behind_ipv4 {
 #else
     state ipv4 {
         packet.extract(hdr.ipv4);
+#endif
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (0, PROTOCOL_TCP): ipv4_ports;
             (0, PROTOCOL_UDP): ipv4_ports;
@@ -180,7 +290,12 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     IPV4_OPTIONS_STATE(9, 160)
     IPV4_OPTIONS_STATE(10, 192)
     IPV4_OPTIONS_STATE(11, 224)
+#if FLOWGAUGE_REORDER
+    // The chip's compiler splits this state, and then looks too far ahead.
+    IPV4_LONG_OPTIONS_STATE(12, 128)
+#else
     IPV4_OPTIONS_STATE(12, 256)
+#endif
     IPV4_LONG_OPTIONS_STATE(13, 160)
     IPV4_LONG_OPTIONS_STATE(14, 192)
     IPV4_LONG_OPTIONS_STATE(15, 224)
@@ -202,8 +317,18 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     state behind_ipv6 {
         md.flowgauge.protocol = hdr.ipv6.next_header;
         transition select(hdr.ipv6.next_header) {
+#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+            PROTOCOL_TCP: tcp;
+#else
             PROTOCOL_TCP: ports;
+#endif
+#if FLOWGAUGE_DELAY
+            PROTOCOL_UDP: udp;
+            PROTOCOL_ICMP: icmp;
+            PROTOCOL_ICMPV6: icmpv6;
+#else
             PROTOCOL_UDP: ports;
+#endif
             PROTOCOL_SCTP: ports;
             PROTOCOL_UDP_LITE: ports;
             default: accept;

@@ -14,6 +14,8 @@
 #include "membership.p4"
 #include "heavy.p4"
 #include "sizes.p4"
+#include "delay.p4"
+#include "reorder.p4"
 
 control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                   in ingress_intrinsic_metadata_from_parser_t from_parser
@@ -45,6 +47,8 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 #endif
     FLOWGAUGE_SIZES_CONTROL
+    FLOWGAUGE_DELAY_CONTROL
+    FLOWGAUGE_REORDER_CONTROL
 
     action set_bank(bit<1> bank) {
         md.flowgauge.bank = bank;
@@ -83,6 +87,8 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY).apply(hdr, md, for_deparser);
 #endif
         FLOWGAUGE_SIZES_APPLY
+        FLOWGAUGE_DELAY_APPLY
+        FLOWGAUGE_REORDER_APPLY
     }
 }
 

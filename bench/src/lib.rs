@@ -4,6 +4,8 @@
 //! - [`p4log`], [`p4exp`], [`p4entropy`]: the figures of the P4Entropy paper (sections V and VI);
 //! - [`rap`]: shares of the true top flows that RAP and others hold, and the theorem of chapter 4 of the data-plane performance
 //!   dissertation;
+//! - [`fridge`]: distributions of round-trip delays, chapter 2 of the same dissertation;
+//! - [`reorder`]: prefixes that reorder packets, chapter 3 of the same dissertation;
 //! - `packet`, `scale`, `peers`: what counting costs in user space, stage by stage, as traffic grows, and next to others (Linux);
 //! - `line_rate`: the highest rate of a port without loss (Linux);
 //! - `xdp`: what counting costs in the kernel (Linux);
@@ -15,6 +17,7 @@
 mod error;
 pub mod figure;
 pub mod findings;
+pub mod fridge;
 #[cfg(target_os = "linux")]
 pub mod line_rate;
 pub mod machine;
@@ -27,6 +30,7 @@ pub mod parallel;
 #[cfg(target_os = "linux")]
 pub mod peers;
 pub mod rap;
+pub mod reorder;
 pub mod report;
 #[cfg(target_os = "linux")]
 pub mod scale;

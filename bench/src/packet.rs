@@ -5,9 +5,12 @@ use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, membership, parse};
+use flowgauge_core::{
+    Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed, membership, parse, reorder,
+};
 use flowgauge_dataplane::poll::port::Frame;
 use flowgauge_dataplane::poll::{Batch, Passes};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
@@ -38,6 +41,11 @@ const PLACES: [Place; 5] = [
     Place { name: "memory, 2 KiB apart", bytes: 256 << 20, stride: 2048 },
 ];
 
+/// Where the flags of TCP are in a frame.
+pub(crate) const FLAGS: usize = 47;
+/// PSH and ACK: with these a frame carries data, and acknowledges data.
+pub(crate) const DATA: u8 = 0x18;
+
 /// Frames of unique random sources, as in the W-HLL thesis.
 struct Frames {
     bytes: Vec<u8>,
@@ -55,6 +63,13 @@ impl Frames {
             }
         }
         Frames { bytes, stride }
+    }
+
+    /// The same, as segments of connections that began long ago.
+    fn data(place: Place) -> Self {
+        let mut frames = Frames::new(place);
+        frames.bytes.chunks_exact_mut(place.stride).filter_map(|frame| frame.get_mut(FLAGS)).for_each(|flags| *flags = DATA);
+        frames
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8; FRAME]> {
@@ -81,7 +96,7 @@ impl Frames {
 }
 
 /// A stage, with the cost of what comes before it.
-fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
+fn stages<'a>(frames: &'a Frames, data: &'a Frames) -> Vec<(String, Contestant<'a>)> {
     let touch = |frames: &Frames| {
         let address = |frame: &[u8; FRAME]| frame.get(26).copied().map_or(0, u32::from);
         black_box(frames.iter().fold(0_u32, |sum, frame| sum.wrapping_add(address(frame))));
@@ -116,7 +131,10 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
     let count_min = move || sketch(SketchKind::CountMin, Src);
     let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     // As workers run them: settings that the compiler does not know.
-    let mut more = |name: &str, settings: Settings| stages.push((name.to_owned(), counting(frames, move || black_box(settings))));
+    let mut on = |frames: &'a Frames, name: &str, settings: Settings| {
+        stages.push((name.to_owned(), counting(frames, move || black_box(settings))));
+    };
+    let mut more = |name: &str, settings: Settings| on(frames, name, settings);
     more("entropy of src-dst, count sketch 4 x 1024", Settings { entropy: of_pairs(), ..nothing() });
     more("entropies of src and dst", Settings { entropy: of_both(), ..nothing() });
     more("frequency of src, count-min 4 x 1024", Settings { frequency: count_min(), ..nothing() });
@@ -126,11 +144,21 @@ fn stages(frames: &Frames) -> Vec<(String, Contestant<'_>)> {
     for algorithm in Algorithm::ALL {
         more(&format!("heavy sources, {}, 1024 slots", algorithm.name()), Settings { heavy: heavy(algorithm), ..nothing() });
     }
+    let delay = |admit_log2| delay::Settings { kinds: Kinds::USUAL, admit_log2, ..delay::Settings::DEFAULT };
+    let reorder = |algorithm| reorder::Settings { algorithm, ..reorder::Settings::DEFAULT };
     let (entropy, frequency, heavy) = (of_pairs(), count_min(), heavy(Algorithm::DWayRap));
     more(EVERYTHING, Settings { cardinality, entropy, frequency, membership: filter, heavy, ..Settings::DEFAULT });
+    on(frames, "delay of SYNs", Settings { delay: delay(0), ..nothing() });
+    on(data, DELAY, Settings { delay: delay(0), ..nothing() });
+    on(data, "delay of data, one request in 16", Settings { delay: delay(4), ..nothing() });
+    for algorithm in reorder::Algorithm::ALL {
+        on(data, &format!("reordering, {}, 4096 buckets", algorithm.name()), Settings { reorder: reorder(algorithm), ..nothing() });
+    }
     stages
 }
 
+/// Every frame is a request that is put in the table, and may be an answer.
+const DELAY: &str = "delay of data";
 const EVERYTHING: &str = "all together, heavy by d-way-rap";
 const TOUCH: &str = "touch";
 const COUNTERS: &str = "network header and counters";
@@ -162,7 +190,7 @@ fn parsing(frames: &Frames) {
 /// Counts as a worker does, with ports that hand over [`BATCH`] frames.
 fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Contestant<'a> {
     let tabulation = Tabulation::from_seed(1);
-    let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
+    let (mut state, shared) = (State::boxed(), Shared::boxed());
     if let Some(mut batch) = Batch::new(&settings(), &tabulation) {
         return frames.contestant(move |frames| {
             for received in frames.batches() {
@@ -214,8 +242,8 @@ pub fn measure(quick: bool) -> Findings {
     let mut rows: Vec<Row> = Vec::new();
     let mut figures = Vec::new();
     for place in PLACES {
-        let frames = Frames::new(place);
-        let (names, mut contestants): (Vec<String>, Vec<Contestant<'_>>) = stages(&frames).into_iter().unzip();
+        let (frames, data) = (Frames::new(place), Frames::data(place));
+        let (names, mut contestants): (Vec<String>, Vec<Contestant<'_>>) = stages(&frames, &data).into_iter().unzip();
         let best = take_turns(if quick { 10 } else { 60 }, &mut contestants);
         rows.resize_with(names.len(), || Row { name: String::new(), values: Vec::new() });
         for ((row, name), best) in rows.iter_mut().zip(&names).zip(&best) {

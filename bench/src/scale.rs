@@ -6,7 +6,7 @@ use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision};
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed};
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::port::{Port, Ports, memory, pcap};
 use flowgauge_dataplane::poll::{self, Advance, Pace};
@@ -68,7 +68,7 @@ fn contestant(case: Case, work: Work) -> Contestant<'static> {
 
 fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut State, &[u8]) {
     let tabulation = Tabulation::from_seed(1);
-    let shared = Box::new(Shared::new());
+    let shared = Shared::boxed();
     move |state, frame| {
         let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision };
         let context = Context::new(Settings::only(cardinality), &tabulation, Sharing::Alone);
@@ -81,7 +81,7 @@ fn turn(case: Case, mut work: impl FnMut(&mut State, &[u8]) + 'static) -> Contes
     let Case { flows, packets, window, precision, frame } = case;
     let generator = Generator::new(Profile { size: frame, ..Profile::new(Sources::Unique) });
     let mut frames: Vec<Vec<u8>> = vec![generator.template().to_vec(); FRAMES];
-    let mut state = Box::new(State::new());
+    let mut state = State::boxed();
     let mut settings = Settings::default();
     settings.cardinality.precision = precision;
     Box::new(move || {

@@ -5,12 +5,14 @@
 use crate::figure::{Figure, Limit, Unit};
 use crate::findings::Findings;
 use crate::machine::Machine;
+use crate::packet::{DATA, FLAGS};
 use crate::turns::{Best, on_one_cpu, thread_time};
 use flowgauge_core::Grid;
 use flowgauge_core::cardinality::Mode;
+use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership};
+use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
 use flowgauge_dataplane::xdp::{DeviceCounters, Injector, Options, Sender, Task, Xdp};
@@ -63,11 +65,39 @@ pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
 /// How often programs are loaded anew.
 const LOADS: usize = 5;
 
-/// Programs that are run with injected frames: a name, what to count, and what is promised.
-fn programs() -> Vec<(String, Settings, Option<Limit>)> {
+/// A program that is run with injected frames.
+struct Program {
+    name: String,
+    settings: Settings,
+    /// What is promised.
+    limit: Option<Limit>,
+    /// Whether frames are segments of a connection; else they begin one.
+    takes_data: bool,
+}
+
+impl Program {
+    fn new(name: impl Into<String>, settings: Settings, limit: Option<Limit>) -> Self {
+        Program { name: name.into(), settings, limit, takes_data: false }
+    }
+
+    fn of_data(name: impl Into<String>, settings: Settings, limit: Option<Limit>) -> Self {
+        Program { takes_data: true, ..Program::new(name, settings, limit) }
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let mut frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
+        if let Some(flags) = frame.get_mut(FLAGS).filter(|_| self.takes_data) {
+            *flags = DATA;
+        }
+        frame
+    }
+}
+
+/// What is measured.
+fn programs() -> Vec<Program> {
     let settings = |mode, key, hash| Settings::only(cardinality::Settings { mode, key, hash, ..cardinality::Settings::DEFAULT });
     let nothing = settings(Mode::Off, KeyKind::Src, HashMode::Crc32);
-    let mut programs = vec![("counters alone".to_owned(), nothing, None)];
+    let mut programs = vec![Program::new("counters alone", nothing, None)];
     for key in KeyKind::ALL {
         for hash in HashMode::ALL {
             let limit = match (key, hash) {
@@ -76,11 +106,11 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
                 _ => None,
             };
             let name = format!("cardinality of {}, {}", key.name(), hash.name());
-            programs.push((name, settings(Mode::Windowed, key, hash), limit));
+            programs.push(Program::new(name, settings(Mode::Windowed, key, hash), limit));
         }
     }
-    programs.push((
-        "staggered registers of src, tabulated".to_owned(),
+    programs.push(Program::new(
+        "staggered registers of src, tabulated",
         settings(Mode::Staggered, KeyKind::Src, HashMode::Tabulated),
         None,
     ));
@@ -90,6 +120,7 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
     let of_pairs = sketch(count_sketch, KeyKind::SrcDst);
     let filter = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     let heavy = |algorithm| heavy::Settings { algorithm, ..heavy::Settings::DEFAULT };
+    let delay = |admit_log2| delay::Settings { kinds: Kinds::USUAL, admit_log2, ..delay::Settings::DEFAULT };
     let everything = Settings {
         cardinality: cardinality::Settings::DEFAULT,
         entropy: [of_pairs, sketch::Settings::DEFAULT],
@@ -106,9 +137,18 @@ fn programs() -> Vec<(String, Settings, Option<Limit>)> {
         ("heavy sources, d-way-rap, 1024 slots", Settings { heavy: heavy(Algorithm::DWayRap), ..nothing }, None),
         ("heavy sources, hashpipe, 1024 slots", Settings { heavy: heavy(Algorithm::HashPipe), ..nothing }, None),
         ("heavy sources, precision, 1024 slots", Settings { heavy: heavy(Algorithm::Precision), ..nothing }, None),
+        ("delay of a SYN", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
         ("cardinality, entropy, frequency, membership, d-way-rap", everything, None),
     ];
-    programs.extend(more.map(|(name, settings, limit)| (name.to_owned(), settings, limit)));
+    programs.extend(more.map(|(name, settings, limit)| Program::new(name, settings, limit)));
+    let reorder = |algorithm| reorder::Settings { algorithm, ..reorder::Settings::DEFAULT };
+    let of_data = [
+        ("delay of data", Settings { delay: delay(0), ..nothing }, Some(Limit::AtMost(3.0))),
+        ("delay of data, one request in 16", Settings { delay: delay(4), ..nothing }, Some(Limit::AtMost(3.0))),
+        ("reordering, sampling", Settings { reorder: reorder(reorder::Algorithm::Sampling), ..nothing }, None),
+        ("reordering, hybrid", Settings { reorder: reorder(reorder::Algorithm::Hybrid), ..nothing }, None),
+    ];
+    programs.extend(of_data.map(|(name, settings, limit)| Program::of_data(name, settings, limit)));
     programs
 }
 
@@ -127,26 +167,26 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         let injector = xdp.injector();
         Ok((xdp, injector))
     };
-    let frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
-    let time = |injector: &Injector| -> Result<f64, Error> {
+    let time = |injector: &Injector, frame: &[u8]| -> Result<f64, Error> {
         let start = thread_time();
-        injector.repeat(&frame, effort.packets)?;
+        injector.repeat(frame, effort.packets)?;
         Ok((thread_time() - start).as_nanos() as f64 / f64::from(effort.packets))
     };
     let programs = programs();
+    let frames: Vec<Vec<u8>> = programs.iter().map(Program::frame).collect();
     let (mut least, mut best) = (Best::NONE, vec![Best::NONE; programs.len()]);
     on_one_cpu(|| {
         // Where the kernel puts programs and maps matters to the caches: they are loaded anew several times.
         for load in 0..LOADS {
             let (_kept, empty) = prepared(Settings::default(), Task::Drop)?;
             let mut counting = Vec::new();
-            for (_, settings, _) in &programs {
-                counting.push(prepared(*settings, Task::CountAndDrop)?);
+            for program in &programs {
+                counting.push(prepared(program.settings, Task::CountAndDrop)?);
             }
             for _ in 0..effort.rounds.div_ceil(LOADS) {
-                for ((_, injector), best) in counting.iter().zip(&mut best) {
-                    least.add(load, time(&empty)?);
-                    best.add(load, time(injector)?);
+                for (((_, injector), frame), best) in counting.iter().zip(&frames).zip(&mut best) {
+                    least.add(load, time(&empty, frame)?);
+                    best.add(load, time(injector, frame)?);
                 }
             }
         }
@@ -155,7 +195,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
     let idle = least.figure("nothing", least, None);
     let of = |key: KeyKind, hash: HashMode| {
         let name = format!("cardinality of {}, {}", key.name(), hash.name());
-        programs.iter().zip(&best).find(|((program, ..), _)| *program == name).map(|(_, best)| *best)
+        programs.iter().zip(&best).find(|(program, _)| program.name == name).map(|(_, best)| *best)
     };
     let keyed: Vec<Figure> = KeyKind::ALL
         .into_iter()
@@ -164,7 +204,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
             Some(of(key, HashMode::Keyed)?.figure(name, of(key, HashMode::Tabulated)?, Some(Limit::AtMost(1.15))))
         })
         .collect();
-    let figures = programs.into_iter().zip(best).map(|((name, _, limit), best)| best.figure(name, least, limit));
+    let figures = programs.into_iter().zip(best).map(|(program, best)| best.figure(program.name, least, program.limit));
     Ok([idle].into_iter().chain(figures).chain(keyed).collect())
 }
 
@@ -175,8 +215,8 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
 /// [`Error::Kernel`] if the kernel refuses the programs; the outer error says what the machine lacks.
 fn live(effort: Effort) -> Result<Result<Vec<Figure>, Error>, String> {
     isolated(move || {
-        let programs = programs().into_iter().filter(|(_, settings, limit)| limit.is_some() && !settings.beyond_cardinality());
-        let programs: Vec<(String, Settings)> = programs.map(|(name, settings, _)| (name, settings)).collect();
+        let programs = programs().into_iter().filter(|program| program.limit.is_some() && !program.settings.beyond_cardinality());
+        let programs: Vec<(String, Settings)> = programs.map(|program| (program.name, program.settings)).collect();
         let mut best = vec![(Best::NONE, Best::NONE); programs.len()];
         let frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut sender = Sender::new(SENDER.0, &frame, 1 << 20)?;

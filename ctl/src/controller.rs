@@ -2,12 +2,17 @@
 
 use crate::clock::{Clock, Woken, nanoseconds};
 use crate::measurement::alarm::{Alarm, Watch};
+use crate::measurement::delay::Sample;
+use crate::measurement::delay::tune::Tuner;
 use crate::measurement::{Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::unopened;
-use flowgauge_core::{Counters, HashIdentity, Settings, WideBank};
-use flowgauge_dataplane::{Adopted, Dataplane, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth};
+use flowgauge_core::delay::{self, Admission};
+use flowgauge_core::{Counters, HashIdentity, Settings, WideBank, Zeroed};
+use flowgauge_dataplane::{
+    Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth,
+};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +31,8 @@ const BACK_OFF: Duration = Duration::from_millis(10);
 const RETRIES: u32 = 8;
 /// How often a waiting live controller looks for events.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
+/// Delays one by one that are handed on at a time.
+const DELAYS: usize = 1024;
 
 /// Where records go.
 pub trait Sink {
@@ -34,6 +41,15 @@ pub trait Sink {
     /// # Errors
     /// If it cannot be written; the run ends, since nobody would see what it measures.
     fn record(&mut self, record: &Record) -> io::Result<()>;
+
+    /// Takes delays one by one; those of a window come before its record.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
+        let _ = delays;
+        Ok(())
+    }
 
     /// The controller is at work, and this is how far it and its dataplane are. A live one says so every 100 ms, unless a call of
     /// its dataplane takes longer.
@@ -121,6 +137,8 @@ pub struct Controller<D, C> {
     plan: Plan,
     rows: Rows,
     watch: Option<Watch>,
+    /// What windows admit of the requests whose delays are measured, if that follows the traffic.
+    tuner: Option<Tuner>,
     schedule: Schedule,
     /// Start of the current window, in nanoseconds: where the one before it really ended.
     window_start: u64,
@@ -192,6 +210,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let window = plan.intervals.window.filter(|_| has_windows(dataplane.settings()));
         let intervals = Intervals { window, ..plan.intervals };
         let places = dataplane.capabilities().places.len();
+        let tuned = dataplane.settings().delay;
         if intervals.window.is_some() {
             clock.closed(start);
         }
@@ -201,6 +220,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             schedule: Schedule::new(start, intervals, plan.seed),
             rows: Rows::new(&tables),
             watch: plan.options.alarm.map(Watch::new),
+            tuner: intervals.window.and_then(|window| Tuner::new(tuned, nanoseconds(window))),
             plan,
             window_start: start,
             start: since_ns,
@@ -282,6 +302,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
             self.look_after_events()?;
+            self.look_after_delays(sink)?;
             sink.heartbeat(&self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(woken);
@@ -302,6 +323,25 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                     other => tracing::info!("{other:?}"),
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Hands on the delays that have come one by one, if somebody asks for them.
+    fn look_after_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        if self.dataplane.settings().delay.samples
+            && let Attempt::Done(delays, _) = self.attempt("delays", D::delays)?
+        {
+            self.tell_delays(self.first_window + self.schedule.window(), &delays, sink)?;
+        }
+        Ok(())
+    }
+
+    fn tell_delays(&self, window: u64, delays: &[DelaySample], sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let (settings, places) = (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
+        for delays in delays.chunks(DELAYS) {
+            let told: Vec<Sample<'_>> = delays.iter().filter_map(|delay| Sample::of(window, settings, places, delay)).collect();
+            sink.delays(&told)?;
         }
         Ok(())
     }
@@ -379,7 +419,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 late_ns,
                 late: drops.take(LossCause::Late),
                 drops,
-                reports: self.reports(Kind::Sample, snapshot, taken)?,
+                reports: self.reports(Kind::Sample, part, snapshot, taken)?,
                 ..self.counted(part, snapshot)
             });
         }
@@ -393,10 +433,12 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             tracing::warn!("window {window} could not be closed at its time; it goes on until the next rotation succeeds");
             return Ok(());
         };
+        self.tell_delays(window, &snapshot.delays, sink)?;
         let end_ns = end.unwrap_or(called).max(self.window_start);
         let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
         let last_window = (over > 0).then_some(window + over);
         let losses = self.read_losses()?;
+        let mut admissions = Vec::new();
         for (part, snapshot, losses) in views(&snapshot, &losses) {
             let mut drops = losses.since(&self.total_of(part).losses);
             let mut record = Record {
@@ -409,13 +451,16 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 complete: complete && snapshot.complete,
                 late: drops.take(LossCause::Late),
                 drops,
-                reports: self.reports(Kind::Window, snapshot, end_ns)?,
+                reports: self.reports(Kind::Window, part, snapshot, end_ns)?,
                 ..self.counted(part, snapshot)
             };
             if let (None, Some(watch)) = (part, &mut self.watch) {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
                 record.reports.alarm = watch.look(window, packets, &record.reports);
                 self.summary.alarms += u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
+            }
+            if let (None, Some(tuner), Some(delays)) = (part, &mut self.tuner, &record.reports.delay) {
+                admissions = tuner.look(delays, end_ns.saturating_sub(self.window_start));
             }
             let total = match part {
                 Some(index) => self.parts.get_mut(index),
@@ -441,6 +486,16 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 "{} was not told that window {window} is published; it is again if this process is killed",
                 self.interface()
             );
+        }
+        self.admit(&admissions)
+    }
+
+    /// Has the window after the open one admit these requests.
+    fn admit(&mut self, admissions: &[(delay::Kind, Admission)]) -> Result<(), ControlError> {
+        if !admissions.is_empty()
+            && let Attempt::GivenUp = self.attempt("admit", |dataplane| dataplane.admit(admissions))?
+        {
+            tracing::warn!("{} did not take the shares of requests that fit the traffic; it goes on with others", self.interface());
         }
         Ok(())
     }
@@ -524,14 +579,15 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     }
 
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        self.look_after_delays(sink)?;
         let now = self.clock.now();
         let Attempt::Done(snapshot, _) = self.attempt("sample", D::sample)? else { return Ok(()) };
         let records = self.sample(&snapshot, now, 0, now)?;
         records.iter().try_for_each(|record| sink.record(record))?;
         self.summary.samples += 1;
         let mut totals = Vec::new();
-        for (record, (_, snapshot, _)) in records.into_iter().zip(views(&snapshot, &Losses::default())) {
-            let reports = self.reports(Kind::Total, snapshot, now)?;
+        for (record, (part, snapshot, _)) in records.into_iter().zip(views(&snapshot, &Losses::default())) {
+            let reports = self.reports(Kind::Total, part, snapshot, now)?;
             totals.push(Record { kind: Kind::Total, start_ns: self.start, at_ns: None, complete: true, reports, ..record });
         }
         self.summary.total = totals.pop();
@@ -542,7 +598,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn sum_up(&self, part: Option<usize>) -> Result<Option<Record>, ControlError> {
         let total = self.total_of(part);
         let Some(Together { bank, hash, truth }) = &total.together else { return Ok(None) };
-        let reading = self.reading(Kind::Total, bank, *hash, *truth);
+        let reading = self.reading(Kind::Total, part, bank, *hash, *truth);
+        let reading = Reading { span_ns: self.window_start.saturating_sub(self.start), ..reading };
         let packets = total.counters.packets();
         Ok(Some(Record {
             kind: Kind::Total,
@@ -571,15 +628,39 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     }
 
     /// What was measured, for a record of this kind.
-    fn reports(&self, kind: Kind, snapshot: &Snapshot, now_ns: u64) -> Result<Reports, ControlError> {
-        let reading = self.reading(kind, &snapshot.bank, snapshot.hash, snapshot.truth);
-        self.told(&Reading { snapshot: Some(snapshot).filter(|_| kind != Kind::Total), now_ns, ..reading })
+    fn reports(&self, kind: Kind, part: Option<usize>, snapshot: &Snapshot, now_ns: u64) -> Result<Reports, ControlError> {
+        let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
+        let snapshot = Some(snapshot).filter(|_| kind != Kind::Total);
+        let begun = if snapshot.is_some() { self.window_start } else { self.start };
+        self.told(&Reading { snapshot, now_ns, span_ns: now_ns.saturating_sub(begun), ..reading })
     }
 
     /// A reading of what several windows have in common.
-    fn reading<'a>(&'a self, kind: Kind, bank: &'a WideBank, hash: HashIdentity, truth: Option<Truth>) -> Reading<'a> {
+    fn reading<'a>(
+        &'a self,
+        kind: Kind,
+        part: Option<usize>,
+        bank: &'a WideBank,
+        hash: HashIdentity,
+        truth: Option<Truth>,
+    ) -> Reading<'a> {
         let (settings, options) = (self.dataplane.settings(), &self.plan.options);
-        Reading { kind, settings, options, rows: &self.rows, bank, hash, truth, snapshot: None, start_ns: self.start, now_ns: 0 }
+        let clock = self.dataplane.capabilities().clock;
+        Reading {
+            kind,
+            is_part: part.is_some(),
+            clock,
+            settings,
+            options,
+            rows: &self.rows,
+            bank,
+            hash,
+            truth,
+            snapshot: None,
+            start_ns: self.start,
+            now_ns: 0,
+            span_ns: 0,
+        }
     }
 
     fn told(&self, reading: &Reading<'_>) -> Result<Reports, ControlError> {
@@ -663,6 +744,17 @@ fn views<'a>(snapshot: &'a Snapshot, losses: &'a Losses) -> impl Iterator<Item =
     parts.chain([(None, snapshot, losses)])
 }
 
+/// Adds a bank to another one, which others may hold: then to a new one in its place. Banks are larger than stacks.
+fn unite(sum: &mut Arc<WideBank>, bank: &WideBank, settings: &Settings) {
+    if Arc::get_mut(sum).is_none() {
+        let held = std::mem::replace(sum, WideBank::counted());
+        unite(sum, &held, settings);
+    }
+    if let Some(sum) = Arc::get_mut(sum) {
+        sum.unite(bank, settings);
+    }
+}
+
 impl Total {
     fn add(&mut self, record: &Record, snapshot: &Snapshot, settings: &Settings) {
         self.counters.merge(&record.counters);
@@ -675,7 +767,7 @@ impl Total {
         let Snapshot { hash, truth, .. } = *snapshot;
         match &mut self.together {
             Some(together) => {
-                Arc::make_mut(&mut together.bank).unite(&snapshot.bank, settings);
+                unite(&mut together.bank, &snapshot.bank, settings);
                 (together.hash, together.truth) = (hash, truth);
             }
             None => self.together = Some(Together { bank: Arc::clone(&snapshot.bank), hash, truth }),

@@ -51,16 +51,16 @@ fn name(ethertype: u16) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flowgauge_core::{Bank, Settings};
+    use flowgauge_core::{Bank, Settings, Zeroed};
 
     fn bank(frames: impl IntoIterator<Item = (u16, u32)>, ip: u64) -> Box<WideBank> {
-        let mut bank = Box::new(Bank::new());
+        let mut bank = Bank::boxed();
         bank.counters.ipv4 = ip;
         for (ethertype, frames) in frames {
             bank.counters.non_ip += u64::from(frames);
             (0..frames).for_each(|_| bank.unopened.vote(ethertype, 1));
         }
-        let mut all = Box::new(WideBank::new());
+        let mut all = WideBank::boxed();
         all.merge(&bank, &Settings::default());
         all
     }

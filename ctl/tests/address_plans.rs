@@ -1,7 +1,7 @@
 //! Distinct flows of real address plans: a hash that survives them is as accurate as one of random numbers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::{Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State};
+use flowgauge_core::{Arrival, Bank, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Zeroed};
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimator, estimate};
 use flowgauge_dataplane::Tables;
 
@@ -43,8 +43,8 @@ fn error_of(hash: HashMode, (_, source): Plan, flows: u32, seed: u64) -> f64 {
     (settings.cardinality.key, settings.cardinality.hash) = (KeyKind::Src, hash);
     let tables = Tables::new(&settings, seed);
     let context = Context::new(settings, &tables.tabulation, Sharing::Alone);
-    let mut state = Box::new(State::new());
-    let shared = Box::new(Shared::new());
+    let mut state = State::boxed();
+    let shared = Shared::boxed();
     let mut active = state.active(&shared, 0);
     for number in 0..flows {
         let frame = frame(&source(number));

@@ -2,14 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::delay::sample::Sample as Passed;
+use flowgauge_core::delay::{self, Kind as DelayKind, Kinds};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
-use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank};
+use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank, Zeroed};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
+use flowgauge_ctl::measurement::delay::Sample;
 use flowgauge_ctl::measurement::frequency::estimate::Frequency;
 use flowgauge_ctl::output::Idle;
 use flowgauge_ctl::record::{Kind, Record};
@@ -19,7 +22,7 @@ use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::{memory, pcap_reader};
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
-    Adopted, Capabilities, Dataplane, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables,
+    Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables,
 };
 use flowgauge_testing::chance::{binomial, poisson};
 use proptest::prelude::*;
@@ -109,7 +112,7 @@ impl Scripted {
     }
 
     fn whole(&self, packets: u64) -> Snapshot {
-        let mut bank = Box::new(WideBank::new());
+        let mut bank = WideBank::boxed();
         bank.counters.ipv4 = packets;
         bank.counters.bytes = packets * 64;
         let hash = HashIdentity::new(HashMode::Tabulated, 1);
@@ -918,7 +921,7 @@ struct Filled {
 impl Filled {
     fn fill(&self, mut snapshot: Snapshot) -> Snapshot {
         let kind = self.settings.frequency.mode.sketch().unwrap();
-        Arc::make_mut(&mut snapshot.bank).frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
+        Arc::get_mut(&mut snapshot.bank).unwrap().frequency.merge(&self.sketch, kind, self.settings.frequency.shape);
         snapshot
     }
 }
@@ -991,5 +994,102 @@ fn counters_that_were_full_in_a_window_are_told_of_and_leave_the_total_open_upwa
         let (total, warnings) = total_of_a_flow(kind, full);
         assert!(total.saturated && total.value == 10.0 * f64::from(full) && total.high >= total.value, "{kind:?}: {total:?}");
         assert!(matches!(&warnings[..], [only] if only.contains("counters of frequency are full")), "{warnings:?}");
+    }
+}
+
+/// Passes on a delay whenever it is asked, and one with each window, in the order of their times.
+struct Delaying {
+    scripted: Scripted,
+    settings: Settings,
+    passed: u64,
+}
+
+impl Delaying {
+    fn next(&mut self) -> DelaySample {
+        self.passed += 1;
+        DelaySample { place: 0, sample: Passed { at: self.passed, weight: 4096, ..Passed::EMPTY } }
+    }
+}
+
+impl Dataplane for Delaying {
+    fn capabilities(&self) -> &Capabilities {
+        self.scripted.capabilities()
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn install(&mut self, tables: &Tables) -> Result<Option<Adopted>, Error> {
+        self.scripted.install(tables)
+    }
+
+    fn sample(&mut self) -> Result<Snapshot, Error> {
+        self.scripted.sample()
+    }
+
+    fn rotate(&mut self) -> Result<Snapshot, Error> {
+        let snapshot = self.scripted.rotate()?;
+        Ok(Snapshot { delays: vec![self.next()], ..snapshot })
+    }
+
+    fn published(&mut self, window: u64) -> Result<(), Error> {
+        self.scripted.published(window)
+    }
+
+    fn events(&mut self) -> Result<Vec<Event>, Error> {
+        self.scripted.events()
+    }
+
+    fn losses(&mut self) -> Result<Losses, Error> {
+        self.scripted.losses()
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        Ok(vec![self.next()])
+    }
+}
+
+/// Delays since the last window, and all that were told.
+#[derive(Default)]
+struct Told {
+    since: Vec<u64>,
+    all: Vec<u64>,
+    windows: u64,
+}
+
+impl Sink for Told {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if record.kind == Kind::Window {
+            assert!(self.since.len() > 1 && self.since.iter().all(|window| *window == record.window), "{:?}", self.since);
+            self.since.clear();
+            self.windows += 1;
+        }
+        Ok(())
+    }
+
+    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
+        self.since.extend(delays.iter().map(|delay| delay.window));
+        self.all.extend(delays.iter().map(|delay| delay.time_ns));
+        Ok(())
+    }
+}
+
+#[test]
+fn delays_one_by_one_come_before_the_record_of_their_window() {
+    for faults in [Faults::default(), Faults { request_lost: 0.2, answer_lost: 0.2 }] {
+        let clock = Virtual::at(START);
+        let scripted = Scripted::new(&clock);
+        let delay = delay::Settings { kinds: Kinds::NONE.with(DelayKind::Dns), samples: true, ..delay::Settings::DEFAULT };
+        let dataplane = Delaying { settings: Settings { delay, ..scripted.settings }, scripted, passed: 0 };
+        let mut told = Told::default();
+        let injected = FaultInjector::new(dataplane, faults, 5);
+        let controller = Controller::start(injected, plan(intervals(SECOND, 0, 10 * SECOND)), || clock);
+        // An installation that fails is not repeated.
+        let Ok(controller) = controller else { panic!("another seed") };
+        controller.run(&mut told).unwrap();
+        // Each once and in order, whatever was repeated.
+        assert!(told.all.iter().copied().eq(1..=told.all.len() as u64), "{:?}", told.all);
+        assert!(told.windows >= 8 && told.all.len() > 60 && told.since.is_empty(), "{}, {:?}", told.windows, told.since);
     }
 }

@@ -5,7 +5,7 @@
 //! What a packet does to a bank is `flowgauge_core`'s, so that all measurements come along, to the bit. What is left to a backend is where
 //! packets come from, and that no packet is counted in a bank while that bank is read.
 
-use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank};
+use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed};
 use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Tables};
 
 struct HandedOver {
@@ -26,8 +26,8 @@ impl HandedOver {
             capabilities: Capabilities::of_core("handed-over", "this program", 1),
             settings,
             tables: None,
-            state: Box::new(State::new()),
-            shared: Box::new(Shared::new()),
+            state: State::boxed(),
+            shared: Shared::boxed(),
             active: 0,
         }
     }
@@ -42,7 +42,7 @@ impl HandedOver {
     fn snapshot(&self, bank: usize, operation: &'static str) -> Result<Snapshot, Error> {
         let target = self.capabilities.interface.clone();
         let tables = self.tables.as_ref().ok_or(Error::NotStarted { operation, target })?;
-        let mut sum = Box::new(WideBank::new());
+        let mut sum = WideBank::boxed();
         sum.merge(&self.state.banks[bank], &self.settings);
         sum.merge_shared(&self.shared.banks[bank], &self.settings);
         Ok(Snapshot::of(sum, tables.hash))

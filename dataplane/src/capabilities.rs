@@ -7,6 +7,24 @@ use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{BANKS, ENTROPIES, HashMode, KeyKind, MeasurementKind, Precision, Settings, cardinality};
 use std::ops::RangeInclusive;
 
+/// What packets are timed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// The name used in outputs.
+    pub name: &'static str,
+    /// The shortest time that it tells, in nanoseconds.
+    pub resolution_ns: u64,
+}
+
+impl Clock {
+    /// The timestamps of a capture. Some have whole microseconds; which, nobody knows before the end.
+    pub const TRACE: Clock = Clock { name: "trace", resolution_ns: 1 };
+    /// The kernel's clock, read for each packet.
+    pub const KERNEL: Clock = Clock { name: "kernel", resolution_ns: 1 };
+    /// The switch's clock at the port where a packet comes in.
+    pub const SWITCH: Clock = Clock { name: "switch", resolution_ns: 1 };
+}
+
 /// What a dataplane can do; the controller asks before it configures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -40,8 +58,14 @@ pub struct Capabilities {
     pub atomic_snapshots: bool,
     /// Whether staggered registers (no windows) are offered.
     pub staggered: bool,
+    /// Whether the share of requests that is admitted can change from window to window.
+    pub follows: bool,
     /// Cores that count in parallel.
     pub workers: usize,
+    /// What packets are timed by.
+    pub clock: Clock,
+    /// Whether it passes delays on [one by one](crate::Dataplane::delays).
+    pub delay_samples: bool,
 }
 
 impl Capabilities {
@@ -66,7 +90,10 @@ impl Capabilities {
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,
+            follows: true,
             workers,
+            clock: Clock::KERNEL,
+            delay_samples: false,
         }
     }
 
@@ -89,12 +116,16 @@ impl Capabilities {
                 }
             }
         }
-        let Settings { cardinality, entropy, frequency, membership, heavy, headers, .. } = settings;
+        let Settings { cardinality, entropy, frequency, membership, heavy, delay, reorder, headers, .. } = settings;
         if headers.inner && !self.inner {
             return refuse("look into tunnels (--inner)".to_owned(), "leave out --inner, or count with --backend poll".to_owned());
         }
         if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
             return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
+        }
+        if delay.kinds.any() && delay.follows && !self.follows {
+            let advice = "it has one share for both banks; --tune suggests one";
+            return refuse("let the share of requests follow the traffic (--delay-admit auto)".to_owned(), advice.to_owned());
         }
         // Rows of sketches are always tabulated, but by the signature of the hash.
         let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
@@ -138,6 +169,16 @@ impl Capabilities {
                 let advice = names("it can count", self.units.iter().map(|unit| unit.name()).collect());
                 return refuse(format!("find the flows with the most {}", heavy.unit.name()), advice);
             }
+        }
+        if delay.samples && !self.delay_samples {
+            let advice = "leave out --delay-samples; --backend xdp and --backend poll do it".to_owned();
+            return refuse("pass delays on one by one (--delay-samples)".to_owned(), advice);
+        }
+        if let Some(problem) = delay.problem().filter(|_| MeasurementKind::Delay.is_on(settings)) {
+            return refuse("measure delays so".to_owned(), problem.to_owned());
+        }
+        if let Some(problem) = reorder.problem().filter(|_| MeasurementKind::Reorder.is_on(settings)) {
+            return refuse("measure reordering so".to_owned(), problem.to_owned());
         }
         Ok(())
     }

@@ -31,6 +31,7 @@ pub mod middleware;
 mod place;
 pub mod poll;
 mod poll_mode;
+mod sampled;
 pub mod send;
 pub mod snapshot;
 mod spares;
@@ -40,16 +41,15 @@ pub mod tofino;
 pub mod traffic;
 #[cfg(target_os = "linux")]
 pub mod xdp;
-mod zeroed;
 
-pub use capabilities::Capabilities;
+pub use capabilities::{Capabilities, Clock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
 pub use hash_key::HashKey;
 pub use losses::{LossCause, Losses};
 pub use place::{Direction, Place};
 pub use poll::Poll;
-pub use snapshot::{Adopted, Part, Snapshot, Truth};
+pub use snapshot::{Adopted, DelaySample, Part, Snapshot, Truth};
 pub use status::Status;
 pub use tables::Tables;
 pub use tofino::Tofino;
@@ -57,6 +57,7 @@ pub use tofino::Tofino;
 pub use xdp::Xdp;
 
 use flowgauge_core::Settings;
+use flowgauge_core::delay::{Admission, Kind};
 
 /// Something that counts packets.
 ///
@@ -112,6 +113,26 @@ pub trait Dataplane: Send {
     /// Backend failures.
     fn losses(&mut self) -> Result<Losses, Error>;
 
+    /// Delays one by one of the open window, if [settings](flowgauge_core::delay::Settings::samples) ask for them: those that came since the last
+    /// call. The rest of them is in the [snapshot](Snapshot::delays) that closes the window. There is room for so many; what finds none is counted
+    /// in the bank.
+    ///
+    /// # Errors
+    /// Backend failures.
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Sets which requests the window after the open one admits, kind by kind, if [settings](flowgauge_core::delay::Settings::follows) have shares
+    /// follow the traffic. Until it is called again, windows take turns with what they have. Call it between rotations.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        let _ = admissions;
+        Ok(())
+    }
+
     /// How it is doing, as far as it knows without asking anyone: takes no time.
     fn status(&self) -> Status {
         Status::default()
@@ -149,6 +170,14 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         (**self).losses()
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        (**self).delays()
+    }
+
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        (**self).admit(admissions)
     }
 
     fn status(&self) -> Status {

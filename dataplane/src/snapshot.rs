@@ -2,6 +2,8 @@
 
 use crate::losses::Losses;
 use crate::place::Place;
+use flowgauge_core::delay::sample::Sample;
+use flowgauge_core::reorder::Prefix;
 use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
 use std::sync::Arc;
 
@@ -24,6 +26,10 @@ pub struct Snapshot {
     pub truth: Option<Truth>,
     /// Those of them that need no flows, of a window that is closed.
     pub exact: Option<Arc<Exact>>,
+    /// What all flows of each prefix did, counted exactly, of a window that is closed.
+    pub prefixes: Option<Arc<[Prefix]>>,
+    /// Of a window that is closed, delays one by one that were not [taken](crate::Dataplane::delays) before.
+    pub delays: Vec<DelaySample>,
     /// Whether everything since the bank was opened is in it. It is not when a device was started anew in between.
     pub complete: bool,
     /// The same by place, when packets are counted at several; the places are those of
@@ -48,11 +54,22 @@ impl Snapshot {
             hash,
             truth: None,
             exact: None,
+            prefixes: None,
+            delays: Vec::new(),
             complete: true,
             parts: Vec::new(),
             cpu_ns: None,
         }
     }
+}
+
+/// A delay, and where its answer was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelaySample {
+    /// Which of the [places](crate::Capabilities::places).
+    pub place: usize,
+    /// The delay.
+    pub sample: Sample,
 }
 
 /// What was counted at one of several places.

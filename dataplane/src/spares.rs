@@ -1,6 +1,6 @@
 //! Banks of sums that are used again.
 
-use crate::zeroed::Zeroed;
+use flowgauge_core::Zeroed;
 use flowgauge_core::{Settings, WideBank};
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ impl Spares {
     /// A bank that is empty but for what `fill` puts there, of measurements that are on.
     pub(crate) fn fill(&mut self, settings: &Settings, fill: impl FnOnce(&mut WideBank)) -> Arc<WideBank> {
         let left = self.0.iter_mut().position(|bank| Arc::get_mut(bank).is_some());
-        let mut bank = match left.map(|index| self.0.swap_remove(index)) {
-            Some(mut used) => {
-                Arc::make_mut(&mut used).clear(settings);
-                used
+        let mut bank = left.map_or_else(WideBank::counted, |index| self.0.swap_remove(index));
+        // Nobody else holds it, as was just seen.
+        if let Some(sum) = Arc::get_mut(&mut bank) {
+            if left.is_some() {
+                sum.clear(settings);
             }
-            None => WideBank::counted(),
-        };
-        fill(Arc::make_mut(&mut bank));
+            fill(sum);
+        }
         if self.0.len() < MOST {
             self.0.push(Arc::clone(&bank));
         }

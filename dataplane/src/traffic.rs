@@ -2,7 +2,16 @@
 //!
 //! Packet `i` of a [`Profile`] depends on nothing but the profile and `i`, so that traffic is the same in every run, however
 //! many workers share it, and a frame can be made in place in a few nanoseconds.
+//!
+//! Traffic with round trips ([`delay`]) and out of order ([`reorder`]) is a sequence of packets instead, which depend on those before.
 
+pub mod delay;
+mod frames;
+#[cfg(test)]
+mod reader;
+pub mod reorder;
+
+pub use frames::Layout;
 use rand::{RngExt, TryRng};
 use rand_distr::Zipf;
 use std::convert::Infallible;
@@ -124,6 +133,7 @@ impl FromStr for Profile {
             "subnets" => Sources::Subnets,
             "zipf" | "burst" => Sources::Zipf { flows: 100_000, alpha: 1.1 },
             "attack" => Sources::Zipf { flows: 5_000, alpha: 1.0 },
+            "delay" | "reorder" => return Err(ProfileError::Sequence(name.to_owned())),
             _ => return Err(ProfileError::Name(name.to_owned())),
         };
         let mut profile = Profile::new(sources);
@@ -175,13 +185,7 @@ impl Profile {
             "packets" => self.packets = Some(parse_count(key, value)?),
             "size" => self.size = parse_count(key, value)? as usize,
             "seed" => self.seed = parse(key, value, "a whole number")?,
-            "vlan" => {
-                let id: u16 = parse(key, value, "1 to 4094")?;
-                if !(1..=4094).contains(&id) {
-                    return Err(ProfileError::value(key, value, "1 to 4094"));
-                }
-                self.vlan = Some(id);
-            }
+            "vlan" => self.vlan = Some(parse_vlan(key, value)?),
             "ipv6" if value.is_empty() => self.ipv6 = true,
             "burst" => {
                 let period_ns = self.burst.map_or(1_000_000_000, |burst| burst.period_ns);
@@ -238,11 +242,25 @@ fn parse_count(key: &str, value: &str) -> Result<u64, ProfileError> {
     }
 }
 
+/// The number of an 802.1Q tag.
+fn parse_vlan(key: &str, value: &str) -> Result<u16, ProfileError> {
+    let id = parse(key, value, "1 to 4094")?;
+    if (1..=4094).contains(&id) { Ok(id) } else { Err(ProfileError::value(key, value, "1 to 4094")) }
+}
+
+/// A share, which may be zero.
+fn parse_share(key: &str, value: &str) -> Result<f64, ProfileError> {
+    let expected = "a share from 0 to 1, such as 0.01";
+    let share: f64 = parse(key, value, expected)?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(ProfileError::value(key, value, expected)) }
+}
+
 fn parse_duration(value: &str) -> Option<u64> {
-    let (digits, unit) = value.split_at(value.find(|c: char| c.is_ascii_alphabetic())?);
+    let (digits, unit) = value.split_at(value.find(char::is_alphabetic)?);
     let unit_ns = match unit {
         "ns" => 1.0,
-        "us" => 1e3,
+        // As `Duration` writes it.
+        "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
         "m" => 60e9,
@@ -292,11 +310,26 @@ impl fmt::Display for Profile {
 #[non_exhaustive]
 pub enum ProfileError {
     /// No such profile.
-    #[error("there is no traffic profile '{0}'; use unique, sequential, subnets, zipf, burst or attack")]
+    #[error(
+        "there is no traffic profile '{0}'; use unique, sequential, subnets, zipf, burst or attack, and in files delay or reorder"
+    )]
     Name(String),
+    /// Packets that depend on those before them.
+    #[error("'{0}' can only be written to a file; read that with `flowgauge replay`, or send it with `flowgauge generate --pcap`")]
+    Sequence(String),
     /// No such option, or not for this profile.
     #[error("unknown or unfitting option '{0}'; options are {OPTIONS}")]
     Option(String),
+    /// No such option of this profile.
+    #[error("unknown or unfitting option '{option}'; options of {profile} are {options}")]
+    Unfitting {
+        /// The option.
+        option: String,
+        /// The profile.
+        profile: &'static str,
+        /// Its options.
+        options: &'static str,
+    },
     /// A value out of range.
     #[error("{key}={value} will not do; give {expected}")]
     Value {
@@ -312,6 +345,10 @@ pub enum ProfileError {
 impl ProfileError {
     fn value(key: &str, value: &str, expected: &str) -> Self {
         ProfileError::Value { key: key.to_owned(), value: value.to_owned(), expected: expected.to_owned() }
+    }
+
+    fn unfitting(option: &str, profile: &'static str, options: &'static str) -> Self {
+        ProfileError::Unfitting { option: option.to_owned(), profile, options }
     }
 }
 
@@ -541,6 +578,7 @@ const FLOOD: u64 = 0x66_6c6f_6f64;
 const DESTINED: u64 = 0x64_6573_7473;
 
 /// Random numbers for one packet.
+#[derive(Debug)]
 struct CounterRng(u64);
 
 impl TryRng for CounterRng {
@@ -699,6 +737,7 @@ mod tests {
             "unique,rate=max,packets=1M",
             "zipf,flows=10k,alpha=0.8,size=1500,seed=7",
             "burst,burst=0.5,period=20ms",
+            "burst,period=20us",
             "subnets,vlan=4094",
             "sequential,ipv6,size=74,rate=2.5k",
             "attack,share=0.1,every=2s,lasting=500ms,flows=300",

@@ -5,7 +5,7 @@
 #[path = "support/dpdk.rs"]
 mod support;
 
-use flowgauge_core::{Counters, KeyKind, Settings, WideBank};
+use flowgauge_core::{Counters, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
 use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap};
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
@@ -101,7 +101,7 @@ fn net_pcap_counts_every_frame_as_our_own_reader_does() {
     let (ports, counter) = counted(dpdk(&format!("net_pcap{},rx_pcap={}", number(), path.display()), Some(EAL), 1).unwrap());
     let mut poll = started(ports);
     let mut packets = 0;
-    let mut union = Box::new(WideBank::new());
+    let mut union = WideBank::boxed();
     while packets < PACKETS {
         let window = poll.rotate().unwrap();
         packets += window.packets_after;

@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use flowgauge_core::{Settings, WideBank};
+use flowgauge_core::{Settings, WideBank, Zeroed};
 use flowgauge_dataplane::poll::port::{AfXdpPort, Outlet, Port, Ports, Received, af_xdp, memory};
 use flowgauge_dataplane::poll::{self, Pace};
 use flowgauge_dataplane::traffic::{Generator, Profile};
@@ -64,10 +64,10 @@ fn add(total: &mut WideBank, bank: &WideBank) {
 }
 
 /// What all packets of a profile are counted as.
-fn counted_in_memory(profile: &str, packets: u64) -> WideBank {
+fn counted_in_memory(profile: &str, packets: u64) -> Box<WideBank> {
     let profile = Profile { packets: Some(packets), rate: None, ..profile.parse().unwrap() };
     let mut poll = started(Poll::new(memory(profile, 1, Pace::Open), poll::Options::default()));
-    let mut total = WideBank::new();
+    let mut total = WideBank::boxed();
     while total.counters.packets() < packets {
         add(&mut total, &poll.rotate().unwrap().bank);
     }

@@ -1,7 +1,7 @@
 //! Middleware around a dataplane that does as it is told.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WideBank};
+use flowgauge_core::{HashIdentity, HashMode, Precision, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::middleware::{FaultInjector, Faults, Recorder};
 use flowgauge_dataplane::{Adopted, Capabilities, Dataplane, Error, Event, LossCause, Losses, Poll, Snapshot, Tables};
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ impl Numbered {
 }
 
 fn snapshot(packets: u64) -> Snapshot {
-    let mut bank = Box::new(WideBank::new());
+    let mut bank = WideBank::boxed();
     bank.counters.ipv4 = packets;
     let hash = HashIdentity::new(HashMode::Crc32, 0);
     Snapshot::of(bank, hash)

@@ -7,47 +7,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unsafe_code, reason = "options of sockets that no library here has")]
 
+#[path = "support/hosts.rs"]
+mod hosts;
+
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::af_xdp;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Event, LossCause, Losses, Place, Poll, Tables, poll};
-use flowgauge_testing::{on_veth, skip};
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::gettid;
+use flowgauge_testing::skip;
+use hosts::Host;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// Another host: a thread with a network of its own.
-struct Host(Sender<Job>);
-
-impl Host {
-    /// The host, and where its network is found.
-    fn start() -> (Self, String) {
-        let (jobs, work): (Sender<Job>, Receiver<Job>) = channel();
-        let (told, path) = channel();
-        thread::spawn(move || {
-            unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            told.send(format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid())).unwrap();
-            work.iter().for_each(|job| job());
-        });
-        (Host(jobs), path.recv().unwrap())
-    }
-
-    /// Does something there, and waits for it.
-    fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (done, result) = channel();
-        self.0.send(Box::new(move || done.send(job()).unwrap())).unwrap();
-        result.recv().unwrap()
-    }
-}
 
 /// Segmentation and receive offload of both devices.
 #[derive(Clone, Copy, Debug)]
@@ -72,24 +47,14 @@ impl Offloads {
     }
 }
 
-/// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's.
+/// Two hosts, whose devices are set so.
 fn connected(offloads: Offloads, test: impl FnOnce(&Host) + Send + 'static) {
-    on_veth(move || {
-        let (far, network) = Host::start();
-        ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();
-        let configure = move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
-            ip(&format!("link set dev {device} address {mac}")).unwrap();
-            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
-            ip(&format!("addr add {address}/24 dev {device}")).unwrap();
-            ip(&format!("link set dev {device} up")).unwrap();
-            ip(&format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent")).unwrap();
-            offloads.set(device)
-        };
-        let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
-        let ready = configure(RECEIVER.0, RECEIVER.1, near_mac, SENDER.1, far_mac)
-            & far.run(move || configure(SENDER.0, SENDER.1, far_mac, RECEIVER.1, near_mac));
-        if ready { test(&far) } else { skip("ethtool") }
-    });
+    let set = match offloads {
+        Offloads::AsFound => |_: &str| true,
+        Offloads::On => |device: &str| Offloads::On.set(device),
+        Offloads::Off => |device: &str| Offloads::Off.set(device),
+    };
+    hosts::connected(set, move |far, is_set| if is_set { test(far) } else { skip("ethtool") });
 }
 
 /// Segments that a connection sent and received, by the kernel's account, and those not acknowledged yet.

@@ -7,7 +7,7 @@ use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::measurement::{Empty, Measurement};
 use flowgauge_core::sizes::{self, Sizes, WideSizes};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch};
+use flowgauge_core::{Arrival, Bank, Context, KeyKind, Link, Settings, Shared, Sharing, State, WideSketch, Zeroed};
 use flowgauge_dataplane::xdp::{Mode, Offload, Options, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Snapshot, Tables};
 use flowgauge_testing::skip;
@@ -78,9 +78,7 @@ fn with_payload(headers: &[u8], payload: usize) -> Vec<u8> {
 
 /// What the segments of a super-packet would be counted as, one after the other.
 fn one_by_one(settings: Settings, frames: &[Vec<u8>]) -> (Box<State>, Box<Shared>) {
-    // Larger than the stack of a test.
-    let made = std::thread::Builder::new().stack_size(64 << 20).spawn(|| (Box::new(State::new()), Box::new(Shared::new())));
-    let (mut state, shared) = made.unwrap().join().unwrap();
+    let (mut state, shared) = (State::boxed(), Shared::boxed());
     let tables = Tables::new(&settings, 1);
     let context = Context::new(settings, &tables.tabulation, Sharing::Alone);
     for frame in frames {

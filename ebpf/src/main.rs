@@ -11,16 +11,16 @@ mod required;
 use aya_ebpf::bindings::{__sk_buff, tcx_action_base, xdp_action};
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_xdp_get_buff_len};
 use aya_ebpf::macros::{map, xdp};
-use aya_ebpf::maps::Array;
+use aya_ebpf::maps::{Array, RingBuf};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use flowgauge_core::cardinality;
-use flowgauge_core::kernel::{Config, Core, Layout};
+use flowgauge_core::delay::sample::{Outbox, ROOM, Sample};
+use flowgauge_core::kernel::{Config, Core, Layout, PACKET_WORDS, SharedBanks};
 use flowgauge_core::unopened::Unopened;
 use flowgauge_core::{
-    Arrival, BANKS, Context, Counters, Frame, Link, Listed, Memory, One, Packets, Parts, Record, Segments, Settings, Shared,
+    Arrival, BANKS, Context, Counters, Delay, Frame, Link, Listed, Memory, Needs, Observation, One, Packets, Parts, Record, Segments, Settings,
     Sharing, Tabulation, parse,
 };
 
@@ -55,9 +55,20 @@ static mut NOTHING: usize = 0;
 #[map]
 static CORES: Array<Core> = Array::with_max_entries(1, MMAPABLE);
 
-/// What all CPUs count in together; without length if that is nothing.
+/// What all CPUs count in together between rotations; without use if that is nothing.
 #[map]
-static SHARED: Array<Shared> = Array::with_max_entries(1, MMAPABLE);
+static SHARED: Array<SharedBanks> = Array::with_max_entries(1, MMAPABLE);
+
+/// What all CPUs, and all programs of a run, know together beyond rotations; user space sets its length.
+#[map]
+static LASTING: Array<u64> = Array::with_max_entries(1, MMAPABLE);
+
+/// Delays one by one; user space sets its length. Where nobody asks for them it makes an array of it, without use.
+#[map]
+static DELAYS: RingBuf = RingBuf::with_byte_size(1 << 12, 0);
+
+/// User space looks by itself.
+const NO_WAKEUP: u64 = 1;
 
 /// The bytes from `data` up to `end`: the verifier follows comparisons of pointers with `end`, not lengths.
 struct Window {
@@ -152,6 +163,11 @@ impl Memory for Place {
     }
 
     #[inline(always)]
+    fn bank(&self) -> usize {
+        self.bank
+    }
+
+    #[inline(always)]
     fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>> {
         let own = if M::INDEX == 0 { Layout::FIRST } else { config!(layout.own[M::INDEX]) as usize };
         // SAFETY: where the loader put it, aligned to words; see above.
@@ -159,27 +175,33 @@ impl Memory for Place {
         let lasting = if M::used(settings).lasting == 0 { 0 } else { config!(layout.lasting[M::INDEX]) as usize };
         // SAFETY: as above; not looked at if nothing of it is used.
         let lasting = unsafe { self.core.cast::<u8>().add(lasting).cast().as_mut() };
-        let (shared, shared_lasting) = if size_of::<M::Shared>() + size_of::<M::SharedLasting>() == 0 {
+        let shared = if size_of::<M::Shared>() == 0 {
             // SAFETY: without length.
-            unsafe { (NonNull::dangling().as_ref(), NonNull::dangling().as_ref()) }
+            unsafe { NonNull::dangling().as_ref() }
         } else {
-            let shared = SHARED.get(0)?;
-            (M::shared(&shared.banks[self.bank & (BANKS - 1)]), M::shared_lasting(&shared.lasting))
+            M::shared(&SHARED.get(0)?[self.bank & (BANKS - 1)])
+        };
+        let shared_lasting = if size_of::<M::SharedLasting>() == 0 {
+            // SAFETY: as above.
+            unsafe { NonNull::dangling().as_ref() }
+        } else {
+            let start = LASTING.get_ptr_mut(0).and_then(NonNull::new)?.cast::<u8>();
+            let offset = config!(layout.shared_lasting[M::INDEX]) as usize;
+            // SAFETY: where the loader put it, as a measurement's own part.
+            unsafe { start.add(offset).cast().as_ref() }
         };
         Some(Parts { own, lasting, shared, shared_lasting })
     }
 }
 
-/// The same value, read from where it is put: it takes no room on the stack, and the verifier knows no more of it than that it is a number.
-/// What it knew before differs from path to path through the parser, and it would follow each of them to the end.
+/// The same place, of which the compiler does not know that it holds what was written there: it takes no room on the stack, and the verifier knows
+/// no more of it than that there are numbers. What it knew before differs from path to path through the parser, and it would follow each of them
+/// to the end.
 #[inline(always)]
-fn by_way_of<T, const WORDS: usize>(room: &mut [u64; WORDS], value: T) -> &T {
-    const { assert!(size_of::<T>() <= size_of::<[u64; WORDS]>() && align_of::<T>() <= align_of::<u64>()) };
-    let mut place = (&raw mut *room).cast::<T>();
-    // SAFETY: large enough and aligned, as checked above, and lent. A register is what it was, but the compiler does not know that what it
-    // points to is what was written; it goes with the source's line, as in `Window`.
+fn forgotten<T>(place: &mut T) -> &T {
+    let mut place = &raw mut *place;
+    // SAFETY: a register is what it was, and lent; it goes with the source's line, as in `Window`.
     unsafe {
-        place.write(value);
         asm!("{0} = {0}", inout(reg) place, options(nostack, preserves_flags));
         &*place
     }
@@ -187,64 +209,131 @@ fn by_way_of<T, const WORDS: usize>(room: &mut [u64; WORDS], value: T) -> &T {
 
 /// Counts distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to spare.
 #[inline(always)]
-fn count<const EVERYTHING: bool>(core: NonNull<Core>, settings: Settings, link: Link, frame: &Window, arrival: &Arrival<impl Packets>) {
+fn count<const EVERYTHING: bool>(
+    core: NonNull<Core>,
+    link: Link,
+    frame: &Window,
+    arrival: &Arrival<impl Packets>,
+) {
     let mut place = Place::of(core);
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let context = Context::new(settings, tabulation, Sharing::Shared);
-    let Some(packet) = place.observe::<KEYED, _, _>(&context, link, frame, arrival) else { return };
-    let context = context.with_slots(if settings.wants_time() { config!(slot_ns) } else { 1 });
+    let needs = needs::<EVERYTHING>();
+    let slot_ns = if needs.has(Needs::TIME) { config!(slot_ns) } else { 1 };
+    // Programs open no tunnels.
+    let headers = parse::Settings::DEFAULT;
+    let context = Context { settings: settings(), headers, tabulation, sharing: Sharing::Shared, slot_ns, needs };
     if EVERYTHING {
-        place.measure(&context, by_way_of(room_for_packet(core), packet));
+        let room = room_for_packet(core);
+        room.arrive(*arrival);
+        if place.observe::<KEYED, _, _>(&context, link, frame, room) {
+            place.measure(&context, forgotten(room));
+            pass_on();
+        }
     } else {
-        place.measure(&context, &packet);
+        let mut packet = Observation::of(arrival);
+        if place.observe::<KEYED, _, _>(&context, link, frame, &mut packet) {
+            place.measure(&context, &packet);
+        }
     }
 }
 
-/// How a packet comes, as far as the loader and a clock say, and anybody asks.
+/// Passes the packet's delays on one by one, if somebody asks for them. Nothing that it needs is kept from before.
 #[inline(always)]
-fn arrival<P>(settings: &Settings, wire_length: u32, packets: P) -> Arrival<P> {
-    // Reading the clock costs as much as all the rest.
-    let timestamp = if settings.wants_time() { now() } else { 0 };
-    let (interface, leaves) = if settings.wants_place() { (config!(interface) as u16, config!(leaves) != 0) } else { (0, false) };
-    Arrival { wire_length, packets, timestamp, interface, leaves }
+fn pass_on() {
+    if config!(settings.delay.samples)
+        && let Some(core) = core()
+    {
+        let outbox = config!(layout.lasting[Delay::INDEX]) as usize;
+        // SAFETY: where the loader put it, aligned to words.
+        let outbox: &mut Outbox = unsafe { core.cast::<u8>().add(outbox).cast().as_mut() };
+        let (length, samples) = outbox.parts();
+        let mut index = 0;
+        while index < *length as usize && index < ROOM {
+            let sample = &samples[index & (ROOM - 1)];
+            if DELAYS.output::<Sample>(sample, NO_WAKEUP).is_err() {
+                missed(core, sample);
+            }
+            index += 1;
+        }
+        *length = 0;
+    }
+}
+
+/// Counts a delay for which there is no room, in the bank that it was counted in.
+#[inline(always)]
+fn missed(core: NonNull<Core>, sample: &Sample) {
+    let bank = Layout::bank(sample.bank as usize & (BANKS - 1), config!(layout.bank));
+    let own = config!(layout.own[Delay::INDEX]) as usize;
+    // SAFETY: within the element, as in `Place`.
+    let delay: &mut Delay = unsafe { core.cast::<u8>().add(bank).add(own).cast().as_mut() };
+    delay.miss(sample.row as usize);
+}
+
+/// Packets that come as the clock says: it is looked at when somebody asks, and the timestamp is when it was zero.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Live<P>(P);
+
+impl<P: Packets> Packets for Live<P> {
+    #[inline(always)]
+    fn number(self) -> u32 {
+        self.0.number()
+    }
+
+    #[inline(always)]
+    fn time(self, boot_ns: u64) -> u64 {
+        // SAFETY: a helper without conditions.
+        boot_ns + unsafe { bpf_ktime_get_ns() }
+    }
+
+    #[inline(always)]
+    fn lengths(self, header: u32) -> (u32, u32) {
+        self.0.lengths(header)
+    }
+}
+
+/// How a packet comes, as far as the loader says, and anybody asks.
+#[inline(always)]
+fn arrival<P>(needs: Needs, wire_length: u32, packets: P) -> Arrival<Live<P>> {
+    let timestamp = if needs.has(Needs::TIME) { config!(boot_ns) } else { 0 };
+    let (interface, leaves) = if needs.has(Needs::PLACE) { (config!(interface) as u16, config!(leaves) != 0) } else { (0, false) };
+    Arrival { wire_length, packets: Live(packets), timestamp, interface, leaves }
 }
 
 /// The program's own room in an element.
 #[inline(always)]
-fn room_for_arrival<'a>(core: NonNull<Core>) -> &'a mut [u64; 4] {
-    // SAFETY: nobody else uses it, and no two borrows live at once.
-    unsafe { &mut (*core.as_ptr()).arrival }
+fn room_for_arrival<'a>(core: NonNull<Core>) -> &'a mut Arrival<Live<Segments>> {
+    const { assert!(size_of::<Arrival<Live<Segments>>>() <= size_of::<[u64; 4]>()) };
+    // SAFETY: large enough and aligned, of integers and a flag that is written before it is read; nobody else uses it, and no two borrows live at once.
+    unsafe { &mut *(&raw mut (*core.as_ptr()).arrival).cast() }
 }
 
 /// As above.
 #[inline(always)]
-fn room_for_packet<'a>(core: NonNull<Core>) -> &'a mut [u64; 14] {
+fn room_for_packet<'a, P>(core: NonNull<Core>) -> &'a mut Observation<P> {
+    const { assert!(size_of::<Observation<P>>() <= size_of::<[u64; PACKET_WORDS]>()) };
     // SAFETY: as above.
-    unsafe { &mut (*core.as_ptr()).packet }
+    unsafe { &mut *(&raw mut (*core.as_ptr()).packet).cast() }
 }
 
-/// Settings are loaded as words, which the verifier sees through, and each of which takes one register. A measurement whose words are zero is
-/// off.
+/// What to measure and how. Of the compiler's constants it knows nothing; the verifier sees through whatever is loaded from there, when it is. A
+/// measurement whose words are zero is off.
 #[inline(always)]
-fn settings<const EVERYTHING: bool>() -> Settings {
-    const { assert!(size_of::<cardinality::Settings>() == size_of::<u32>(), "the first word") };
-    let load = |index: usize| match index {
-        // SAFETY: within the settings, and aligned; volatile, as everything that the loader writes.
-        _ if EVERYTHING || index == 0 => unsafe { (&raw const CONFIG.settings).cast::<u32>().add(index).read_volatile() },
-        _ => 0,
-    };
-    // SAFETY: what the loader wrote are settings, and words of zero are settings too.
-    let settings = unsafe { Settings::of_words(load) };
-    // Programs open no tunnels.
-    Settings { headers: parse::Settings::DEFAULT, ..settings }
+fn settings<'a>() -> &'a Settings {
+    let mut settings = &raw const CONFIG.settings;
+    // SAFETY: the register is what it was, and of settings that the loader wrote, which nobody writes while the program runs.
+    unsafe {
+        asm!("{0} = {0}", inout(reg) settings, options(pure, nomem, nostack, preserves_flags));
+        &*settings
+    }
 }
 
-/// In nanoseconds since the Unix epoch.
+/// What they have to know of packets, in one word: the verifier takes away what is behind bits that are zero.
 #[inline(always)]
-fn now() -> u64 {
-    // SAFETY: a helper without conditions.
-    config!(boot_ns) + unsafe { bpf_ktime_get_ns() }
+fn needs<const EVERYTHING: bool>() -> Needs {
+    let needs = config!(needs);
+    if EVERYTHING { needs } else { needs.among(Needs::OF_FLOWS) }
 }
 
 /// Ingress: distinct flows.
@@ -299,8 +388,7 @@ fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
 fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
     if let Some(core) = core() {
-        let settings = settings::<EVERYTHING>();
-        count::<EVERYTHING>(core, settings, link, &frame, &arrival(&settings, wire_length, One));
+        count::<EVERYTHING>(core, link, &frame, &arrival(needs::<EVERYTHING>(), wire_length, One));
     }
     config!(verdict)
 }
@@ -344,9 +432,9 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
     }
     if let Some(core) = core() {
         let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
-        let settings = settings::<EVERYTHING>();
-        let arrival = by_way_of(room_for_arrival(core), arrival(&settings, wire_length, packets));
-        count::<EVERYTHING>(core, settings, link, &linear(ctx.skb.skb), arrival);
+        let room = room_for_arrival(core);
+        *room = arrival(needs::<EVERYTHING>(), wire_length, packets);
+        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), forgotten(room));
     }
     tcx_action_base::TCX_NEXT
 }

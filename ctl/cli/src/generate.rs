@@ -14,8 +14,12 @@ use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::DpdkSender;
 use flowgauge_dataplane::poll::port::{Frame, FrameSender, Outlet, Port, Ports, Received, memory, pcap, pcap_reader};
+use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, RoundTrip};
+use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
 use flowgauge_dataplane::traffic::{Generator, Profile, ProfileError};
 use flowgauge_dataplane::xdp::LiveSender;
+use indicatif::ProgressBar;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -39,6 +43,12 @@ const SHORTEST: usize = 14;
 /// the last ten seconds of every minute). Options: rate=PPS, packets=N, size=BYTES, seed=N, vlan=ID, ipv6, burst=SHARE, period=TIME; for zipf,
 /// burst and attack also flows=N and alpha=A; for attack also share=SHARE of the packets (0.3), every=TIME (1m) and lasting=TIME (10s).
 ///
+/// delay has requests and their responses. Its shapes are log-uniform (by default 1.25 M requests at 1 M/s, of which 40 % are answered after
+/// 0.1 to 100 ms), bimodal, heavy-tail (Pareto) and conversations (connections from the DNS query to the FIN). Options: shape=SHAPE, rate=PPS,
+/// requests=N, answered=SHARE, min=TIME, max=TIME, loss=SHARE, flows=N, alpha=A. reorder has flows of many prefixes, some of which reorder
+/// packets. Options: prefixes=N, heavy=N, share=SHARE, depth=N, late=SHARE, loss=SHARE, flows=N, alpha=A, packets=N, rate=PPS. Both take
+/// seed=N, size=BYTES, vlan=ID, ipv6 and timestamps. They are written to files only. --truth writes the truth about them.
+///
 /// From an interface packets leave as they are, past queueing disciplines and firewalls, each at its time; the last line says how many,
 /// to the packet. That takes root or CAP_NET_RAW.
 ///
@@ -49,13 +59,15 @@ const SHORTEST: usize = 14;
   flowgauge generate unique --to thesis.pcap
   flowgauge generate zipf,flows=200k,alpha=1.2,packets=2M,rate=100k --to zipf.pcap
   flowgauge generate burst,packets=1M,rate=10k --to - | flowgauge replay - --truth
+  flowgauge generate delay,shape=conversations,requests=50k --to rtt.pcap --truth rtt.csv
+  flowgauge generate reorder,prefixes=500,heavy=10,depth=5 --to late.pcap --truth late.csv
   flowgauge generate zipf,packets=10M --rate max --to af_xdp:eth1
   flowgauge generate unique,packets=100M --rate max --to live:eth1
   flowgauge generate --pcap trace.pcap --to af_xdp:eth1")]
 pub(crate) struct Generate {
     /// The traffic: PROFILE[,OPTION=VALUE]…
-    #[arg(value_name = "PROFILE", value_parser = profile, required_unless_present = "pcap", conflicts_with = "pcap")]
-    profile: Option<Profile>,
+    #[arg(value_name = "PROFILE", value_parser = traffic, required_unless_present = "pcap", conflicts_with = "pcap")]
+    profile: Option<Traffic>,
 
     /// Send the packets of a capture file instead (- for standard input), as far apart as they were
     #[arg(long, value_name = "FILE")]
@@ -73,7 +85,11 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "PPS", value_parser = value::rate)]
     rate: Option<Rate>,
 
-    /// Replace the file if it exists
+    /// Write the truth about delay or reorder to this CSV file, such as F.csv beside F.pcap: a line for each request, or for each prefix
+    #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
+    truth: Option<PathBuf>,
+
+    /// Replace files that exist
     #[arg(long)]
     force: bool,
 }
@@ -88,8 +104,41 @@ pub(crate) enum Target {
     Device(String),
 }
 
-fn profile(text: &str) -> Result<Profile, String> {
-    text.parse().map_err(|error: ProfileError| error.to_string())
+/// What can be written.
+#[derive(Clone)]
+enum Traffic {
+    /// Packets that are a function of their number.
+    Profile(Profile),
+    Delay(DelayProfile),
+    Reorder(ReorderProfile),
+}
+
+impl Traffic {
+    fn set_rate(&mut self, rate: Option<f64>) -> Result<(), Failure> {
+        let given = match self {
+            Traffic::Profile(profile) if profile.attack.is_some() && rate.is_none() => {
+                return Err(Failure::Usage("--rate max leaves attack no times for its floods; give a number".to_owned()));
+            }
+            Traffic::Profile(profile) => {
+                profile.rate = rate;
+                return Ok(());
+            }
+            Traffic::Delay(profile) => &mut profile.rate,
+            Traffic::Reorder(profile) => &mut profile.rate,
+        };
+        *given = rate.ok_or_else(|| Failure::Usage("--rate max has no timestamps to write; give a number".to_owned()))?;
+        Ok(())
+    }
+}
+
+fn traffic(text: &str) -> Result<Traffic, String> {
+    let name = text.split(',').next().unwrap_or_default().trim();
+    let parsed = match name {
+        "delay" => text.parse().map(Traffic::Delay),
+        "reorder" => text.parse().map(Traffic::Reorder),
+        _ => text.parse().map(Traffic::Profile),
+    };
+    parsed.map_err(|error: ProfileError| error.to_string())
 }
 
 pub(crate) fn target(text: &str) -> Result<Target, String> {
@@ -125,14 +174,15 @@ impl Target {
 impl Generate {
     pub(crate) fn execute(mut self) -> Result<(), Failure> {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-        if let (Some(profile), Some(Rate(rate))) = (&mut self.profile, self.rate) {
-            profile.rate = rate;
-            if profile.attack.is_some() && rate.is_none() {
-                return usage("--rate max leaves attack no times for its floods; give a number");
-            }
+        if let (Some(traffic), Some(Rate(rate))) = (&mut self.profile, self.rate) {
+            traffic.set_rate(rate)?;
         }
         if self.eal.is_some() && !matches!(self.to, Target::Device(_)) {
             return usage("--eal is for --to dpdk:DEVICE; leave it out");
+        }
+        let sequence = matches!(self.profile, Some(Traffic::Delay(_) | Traffic::Reorder(_)));
+        if self.truth.is_some() && !sequence {
+            return usage("--truth is for delay and reorder; of other profiles `flowgauge replay --truth` tells the truth");
         }
         match (self.to.clone(), self.profile.clone(), self.pcap.clone()) {
             (Target::Live(interface), _, Some(_)) => {
@@ -142,28 +192,46 @@ impl Generate {
                 if self.force {
                     return usage("--force replaces files; leave it out with an interface");
                 }
+                let profile = match profile {
+                    Some(Traffic::Profile(profile)) => Some(profile),
+                    Some(Traffic::Delay(_) | Traffic::Reorder(_)) => {
+                        return usage(
+                            "delay and reorder are written to files; write one with --to FILE, then send it with --pcap FILE",
+                        );
+                    }
+                    None => None,
+                };
                 self.send(self.to.outlet(self.eal.as_deref())?, profile, capture)
             }
             (Target::File(_), _, Some(_)) => usage("--pcap is for sending; to write its packets to a file, copy it"),
-            (Target::File(_), Some(profile), _) if profile.rate.is_none() => {
+            (Target::File(_), Some(Traffic::Profile(profile)), _) if profile.rate.is_none() => {
                 usage("rate=max has no timestamps to write; give a number")
             }
-            (Target::File(path), Some(profile), _) => self.write(&path, &profile),
+            (Target::File(path), Some(traffic), _) => self.write(&path, traffic),
             (Target::File(_), None, None) => usage("give a PROFILE, or --pcap FILE"),
         }
     }
 
-    fn write(&self, path: &Path, profile: &Profile) -> Result<(), Failure> {
-        if path.as_os_str() == "-" {
-            return write(io::stdout().lock(), profile, "-").map_err(Failure::output);
+    fn write(&self, path: &Path, traffic: Traffic) -> Result<(), Failure> {
+        if self.truth.as_deref() == Some(path) {
+            return Err(Failure::Usage("--to and --truth name one file; give two".to_owned()));
         }
-        let name = path.display().to_string();
-        let file = if self.force { File::create(path) } else { File::create_new(path) };
-        let file = file.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Failure::Failed(format!("{name} exists; --force replaces it")),
-            _ => Failure::Failed(format!("cannot create {name}: {error}")),
-        })?;
-        write(file, profile, &name).map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))
+        // Before anything is written.
+        if let Some(truth) = self.truth.as_deref().filter(|truth| !self.force && truth.exists()) {
+            return Err(exists(&truth.display().to_string()));
+        }
+        let total = match &traffic {
+            Traffic::Profile(profile) => Some(packets(profile)),
+            Traffic::Reorder(profile) => Some(profile.packets),
+            Traffic::Delay(_) => None,
+        };
+        let capture = Capture::new(Output::create(path, self.force)?, total)?;
+        let truth = self.truth.as_deref().map(|path| Output::create(path, self.force)).transpose()?;
+        match traffic {
+            Traffic::Profile(profile) => write_profile(capture, &profile),
+            Traffic::Delay(profile) => write_delay(capture, profile, truth),
+            Traffic::Reorder(profile) => write_reorder(capture, profile, truth),
+        }
     }
 
     fn send(&self, sender: Box<dyn Outlet>, profile: Option<Profile>, capture: Option<PathBuf>) -> Result<(), Failure> {
@@ -191,21 +259,112 @@ fn packets(profile: &Profile) -> u64 {
     profile.packets.or_else(first_flood).unwrap_or(DEFAULT_PACKETS)
 }
 
-fn write(output: impl Write, profile: &Profile, name: &str) -> io::Result<()> {
+fn write_profile(mut capture: Capture, profile: &Profile) -> Result<(), Failure> {
     let packets = packets(profile);
     let generator = Generator::new(profile.clone());
     let mut frame = generator.template().to_vec();
-    let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, output), link_type::ETHERNET)?;
-    let bar = progress::bar(Some(packets), name.to_owned());
     for index in 0..packets {
         generator.fill(index, &mut frame);
-        writer.write(profile.timestamp(index), &frame, frame.len() as u32)?;
-        if index.is_multiple_of(PROGRESS_EVERY) {
-            bar.set_position(index);
+        capture.write(profile.timestamp(index), &frame)?;
+    }
+    capture.finish()
+}
+
+fn write_delay(mut capture: Capture, profile: DelayProfile, mut truth: Option<Output>) -> Result<(), Failure> {
+    if let Some(truth) = &mut truth {
+        truth.line(RoundTrip::COLUMNS)?;
+    }
+    let mut traffic = DelayTraffic::new(profile);
+    let mut told = Vec::new();
+    while let Some((at, frame)) = traffic.advance(&mut |round_trip| told.push(round_trip)) {
+        capture.write(at, frame)?;
+        for round_trip in told.drain(..) {
+            truth.as_mut().map_or(Ok(()), |truth| truth.line(round_trip))?;
         }
     }
-    bar.finish_and_clear();
-    writer.finish().map(drop)
+    capture.finish()?;
+    truth.map_or(Ok(()), Output::finish)
+}
+
+fn write_reorder(mut capture: Capture, profile: ReorderProfile, truth: Option<Output>) -> Result<(), Failure> {
+    let mut traffic = ReorderTraffic::new(profile);
+    while let Some((at, frame)) = traffic.advance() {
+        capture.write(at, frame)?;
+    }
+    capture.finish()?;
+    let Some(mut truth) = truth else { return Ok(()) };
+    truth.line(PrefixTruth::COLUMNS)?;
+    traffic.truth().iter().try_for_each(|prefix| truth.line(prefix))?;
+    truth.finish()
+}
+
+/// A file, or standard output.
+struct Output {
+    name: String,
+    inner: BufWriter<Box<dyn Write>>,
+}
+
+impl Output {
+    fn create(path: &Path, force: bool) -> Result<Output, Failure> {
+        let name = path.display().to_string();
+        let inner: Box<dyn Write> = if name == "-" {
+            Box::new(io::stdout().lock())
+        } else {
+            let file = if force { File::create(path) } else { File::create_new(path) };
+            Box::new(file.map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => exists(&name),
+                _ => Failure::Failed(format!("cannot create {name}: {error}")),
+            })?)
+        };
+        Ok(Output { name, inner: BufWriter::with_capacity(1 << 18, inner) })
+    }
+
+    fn line(&mut self, line: impl Display) -> Result<(), Failure> {
+        writeln!(self.inner, "{line}").map_err(|error| unwritten(&self.name, error))
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        self.inner.flush().map_err(|error| unwritten(&self.name, error))
+    }
+}
+
+fn exists(name: &str) -> Failure {
+    Failure::Failed(format!("{name} exists; --force replaces it"))
+}
+
+fn unwritten(name: &str, error: io::Error) -> Failure {
+    match name {
+        "-" => Failure::output(error),
+        _ => Failure::Failed(format!("cannot write {name}: {error}")),
+    }
+}
+
+/// A capture that is written.
+struct Capture {
+    name: String,
+    writer: Writer<BufWriter<Box<dyn Write>>>,
+    packets: u64,
+    bar: ProgressBar,
+}
+
+impl Capture {
+    fn new(Output { name, inner }: Output, total: Option<u64>) -> Result<Capture, Failure> {
+        let writer = Writer::new(inner, link_type::ETHERNET).map_err(|error| unwritten(&name, error))?;
+        Ok(Capture { bar: progress::bar(total, name.clone()), name, writer, packets: 0 })
+    }
+
+    fn write(&mut self, at: u64, frame: &[u8]) -> Result<(), Failure> {
+        if self.packets.is_multiple_of(PROGRESS_EVERY) {
+            self.bar.set_position(self.packets);
+        }
+        self.packets += 1;
+        self.writer.write(at, frame, frame.len() as u32).map_err(|error| unwritten(&self.name, error))
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.bar.finish_and_clear();
+        self.writer.finish().map(drop).map_err(|error| unwritten(&self.name, error))
+    }
 }
 
 /// Packets on their way out of an interface.

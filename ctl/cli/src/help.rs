@@ -23,7 +23,7 @@ const USED: [(&str, &[&str]); 3] = [
         ],
     ),
     ("replay", &["window", "read_every", "measure", "key", "top", "query", "alarm", "truth", "format", "out", "config"]),
-    ("generate", &["to", "pcap", "rate", "force"]),
+    ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
 
 /// Options of all commands that `-h` leaves out.

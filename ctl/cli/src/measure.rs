@@ -10,7 +10,7 @@ use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Monotonic, Trace, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::output::{Csv, Format, Idle, Json, Look, Tee, Times};
+use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Tee, Times};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -78,6 +78,9 @@ fn conduct<C: Clock>(
     // Before standard output, whose reader may have gone.
     if let Some(directory) = &options.out {
         sinks.0.extend(files(directory, &problems)?);
+    }
+    if let Some(path) = options.own.delay.samples() {
+        sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
     }
     let format = options.format.unwrap_or_default();
     let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()));

@@ -42,6 +42,7 @@ impl Replay {
         self.options.given = config::fill::<Run>(&mut self.options, file.as_deref(), given)?;
         self.options.check()?;
         let options = self.options.with_hash(false, || None)?;
+        options.check_order()?;
         let workers = options.workers.unwrap_or(1);
         let mut found = Vec::new();
         for file in &self.files {

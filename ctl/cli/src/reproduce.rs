@@ -5,7 +5,7 @@ use crate::{progress, value};
 use clap::{Args, ValueEnum};
 use flowgauge_bench::parallel::Progress;
 use flowgauge_bench::report::Table;
-use flowgauge_bench::{ReproduceError, p4entropy, p4exp, p4log, rap, whll};
+use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,9 @@ use std::time::Duration;
 /// 6), and the entropy of a window (Figure 7) with its Algorithm 3 corrected and to the letter, next to the table of Lapolli et al.
 ///
 /// rap is how many of the true top flows RAP, SpaceSaving, d-way RAP, HashPipe and PRECISION hold with few slots, and the theorem on RAP of
-/// the data-plane performance dissertation (chapter 4) by simulation.
+/// the data-plane performance dissertation (chapter 4) by simulation. fridge is its chapter 2, distributions of round-trip delays from little memory:
+/// Figure 2.2, the share of requests to admit, several fridges, and memory. reorder is its chapter 3: which share of the prefixes that reorder packets
+/// flow sampling and the hybrid find, by memory and traffic.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge reproduce
@@ -29,7 +31,7 @@ use std::time::Duration;
   flowgauge reproduce whll --seeds 100 --read-skew 25ms
   flowgauge reproduce p4entropy --seeds 10")]
 pub(crate) struct Reproduce {
-    /// What to reproduce: whll, p4log, p4exp, p4entropy, rap, or all there is
+    /// What to reproduce: whll, p4log, p4exp, p4entropy, rap, fridge, reorder, or all there is
     #[arg(value_enum, value_name = "WHAT", default_value_t = What::All, hide_possible_values = true)]
     what: What,
 
@@ -69,11 +71,15 @@ enum What {
     P4entropy,
     /// The true top flows that few slots hold.
     Rap,
+    /// Round-trip delays.
+    Fridge,
+    /// Prefixes that reorder packets.
+    Reorder,
 }
 
 impl What {
     /// Each by itself.
-    const EACH: [What; 5] = [What::Whll, What::P4log, What::P4exp, What::P4entropy, What::Rap];
+    const EACH: [What; 7] = [What::Whll, What::P4log, What::P4exp, What::P4entropy, What::Rap, What::Fridge, What::Reorder];
 
     fn name(self) -> &'static str {
         match self {
@@ -83,6 +89,8 @@ impl What {
             What::P4exp => "p4exp",
             What::P4entropy => "p4entropy",
             What::Rap => "rap",
+            What::Fridge => "fridge",
+            What::Reorder => "reorder",
         }
     }
 }
@@ -140,6 +148,14 @@ impl Reproduce {
             }
             What::Rap => {
                 let findings = rap::run(seeds(rap::QUICK_SEEDS, rap::SEEDS), progress);
+                Ok((findings.tables().into(), findings.write(directory)?))
+            }
+            What::Fridge => {
+                let findings = fridge::run(seeds(fridge::QUICK_SEEDS, fridge::SEEDS), progress);
+                Ok((findings.tables().into(), findings.write(directory)?))
+            }
+            What::Reorder => {
+                let findings = reorder::run(seeds(reorder::QUICK_SEEDS, reorder::SEEDS), progress);
                 Ok((findings.tables().into(), findings.write(directory)?))
             }
         }

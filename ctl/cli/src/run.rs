@@ -7,13 +7,13 @@ use crate::options::{Backend, Options};
 use crate::switch::Switch;
 use crate::value::{self, Directions, PortSpec};
 use clap::{ArgMatches, Args};
-use flowgauge_dataplane::Place;
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
 use flowgauge_dataplane::poll::port::{af_xdp, memory, pcap};
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
+use flowgauge_dataplane::{MeasurementKind, Place};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ struct Kernel {
     #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 
-    /// Which way packets cross the interface: ingress, egress or both [default: ingress]
+    /// Which way packets cross the interface: ingress, egress or both [default: ingress, for delays both]
     #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
     direction: Option<Directions>,
 
@@ -137,6 +137,11 @@ impl Run {
         }
         match options.backend {
             Backend::Xdp => return kernel.run(port.is_some(), options),
+            Backend::Tofino if options.settings().delay.samples => {
+                let problem =
+                    "--delay-samples is for the kernel and for workers; a switch does not pass delays on one by one; leave it out";
+                return Err(Failure::Usage(problem.to_owned()));
+            }
             Backend::Tofino => return switch.run(on_interface, port.is_some(), &options.with_hash(false, || None)?),
             Backend::Poll if on_interface => {
                 return Err(Failure::Usage(
@@ -153,7 +158,10 @@ impl Run {
         let options = options.with_hash(live, || None)?;
         match port {
             Some(PortSpec::AfXdp(description)) => measure(af_xdp(&description, options.workers)?, &options, options.counts_truth()),
-            Some(PortSpec::Pcap(path)) => measure(pcap(&path, workers, Pace::RealTime)?, &options, options.counts_truth()),
+            Some(PortSpec::Pcap(path)) => {
+                options.check_order()?;
+                measure(pcap(&path, workers, Pace::RealTime)?, &options, options.counts_truth())
+            }
             Some(PortSpec::Memory(profile)) => measure(memory(profile, workers, Pace::RealTime), &options, options.counts_truth()),
             #[cfg(not(feature = "dpdk"))]
             Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
@@ -198,7 +206,10 @@ impl Kernel {
         if options.workers.is_some() {
             return usage("--workers is of no use with -i: every CPU counts what it receives");
         }
-        let directions = self.direction.unwrap_or_default();
+        // Answers come from the other side.
+        let usual = if options.measures(MeasurementKind::Delay) { Directions::Both } else { Directions::default() };
+        let directions = self.direction.unwrap_or(usual);
+        let options = Options { knows_direction: directions == Directions::Both, ..options };
         let mut places: Vec<Place> = Vec::new();
         for interface in &self.interface {
             for direction in directions.all() {
@@ -212,7 +223,11 @@ impl Kernel {
         if self.xdp_mode.is_some() && directions == Directions::Egress {
             return usage("--xdp-mode is for packets that arrive; --direction egress has no modes");
         }
-        let pins = self.keep()?;
+        let samples = options.settings().delay.samples;
+        if samples && (self.adopts() || self.leaves() || self.pins.is_some()) {
+            return usage("--delay-samples ends with this process; leave it out, or leave out --adopt, --leave and --pins");
+        }
+        let pins = if samples { None } else { self.keep()? };
         let kept = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
         let options = options.with_hash(true, kept)?;
         let (mode, slot_ns) = (self.xdp_mode.unwrap_or_default(), options.slot_ns());

@@ -3,6 +3,7 @@
 use crate::signals;
 use flowgauge_ctl::Record;
 use flowgauge_ctl::controller::{Sink, Summary};
+use flowgauge_ctl::measurement::delay::Sample;
 use flowgauge_dataplane::Dataplane;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -108,17 +109,26 @@ impl<S: Sink> Expendable<S> {
     pub(crate) fn new(sink: S, path: &Path, problems: &Problems) -> Self {
         Expendable { sink: Some(sink), path: path.to_owned(), problems: problems.clone() }
     }
-}
 
-impl<S: Sink> Sink for Expendable<S> {
-    fn record(&mut self, record: &Record) -> io::Result<()> {
-        let Some(sink) = &mut self.sink else { return Ok(()) };
-        if let Err(error) = sink.record(record) {
+    fn write(&mut self, write: impl FnOnce(&mut S) -> io::Result<()>) {
+        let Some(sink) = &mut self.sink else { return };
+        if let Err(error) = write(sink) {
             let problem = format!("cannot write {}: {error}; records from now on are not in it", self.path.display());
             tracing::warn!("{problem}");
             self.problems.add(problem);
             self.sink = None;
         }
+    }
+}
+
+impl<S: Sink> Sink for Expendable<S> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.write(|sink| sink.record(record));
+        Ok(())
+    }
+
+    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
+        self.write(|sink| sink.delays(delays));
         Ok(())
     }
 

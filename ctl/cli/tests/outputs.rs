@@ -43,6 +43,19 @@ const HELD: &[&str] = &[
     "--measure frequency",
     "--measure membership",
     "--measure heavy",
+    "--measure delay",
+    "--delay-algorithm multi-fridge",
+    "--delay-algorithm overwrite",
+    "--delay-algorithm expiry",
+    "--delay-admit",
+    "--delay-admit auto",
+    "--tune",
+    "--delay-slots",
+    "--measure reorder",
+    "--reorder-algorithm sampling",
+    "--reorder-buckets",
+    "--prefix",
+    "--delay-samples",
     "--staggered",
     "--key src ",
     "--key dst",
@@ -92,6 +105,8 @@ fn captures(scratch: &Scratch) {
         ("subnets.pcap", "subnets,packets=2000,rate=1k"),
         ("burst.pcap", "burst,flows=100,packets=2000,rate=500"),
         // The alarm learns from thirty windows.
+        ("talks.pcap", "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2"),
+        ("reordered.pcap", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k"),
         ("attack.pcap", "attack,flows=50,packets=6800,rate=200,every=34s,lasting=1s,share=0.5"),
     ] {
         let output = flowgauge().args(["generate", profile, "--to", name]).current_dir(scratch.path("")).output().unwrap();

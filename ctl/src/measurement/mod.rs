@@ -4,22 +4,26 @@
 
 pub mod alarm;
 pub mod cardinality;
+pub mod delay;
 pub mod entropy;
 pub mod frequency;
 mod headline;
 pub mod heavy;
 pub mod membership;
+mod number;
+pub mod reorder;
 pub mod sizes;
 mod sketched;
 
 pub use cardinality::has_windows;
 pub use headline::Headline;
+pub use number::Number;
 pub use sketched::{Rows, Sketched};
 
 use crate::kind::Kind;
 use crate::text::Below;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
-use flowgauge_dataplane::{Snapshot, Truth};
+use flowgauge_dataplane::{Clock, Snapshot, Truth};
 use serde::ser::SerializeMap;
 use std::error::Error;
 
@@ -74,6 +78,8 @@ measurements! {
     "Whether the flows that are asked for were seen." membership: Membership;
     "The flows with the most packets or bytes." heavy: Heavy;
     "How long packets are." sizes: Sizes;
+    "How long answers take." delay: Delays;
+    "Which prefixes reorder packets." reorder: Reordering;
     "What the entropies of sources and destinations say about an attack." alarm: Alarm;
 }
 
@@ -92,7 +98,11 @@ pub(crate) type Damaged = Box<dyn Error + Send + Sync>;
 pub(crate) struct Reading<'a> {
     /// The record that it is for.
     pub(crate) kind: Kind,
+    /// Whether it is of one of several places.
+    pub(crate) is_part: bool,
     pub(crate) settings: &'a Settings,
+    /// What packets are timed by.
+    pub(crate) clock: Clock,
     pub(crate) options: &'a Estimation,
     pub(crate) rows: &'a Rows,
     /// What the window's packets were counted in, or all packets of a total.
@@ -105,6 +115,8 @@ pub(crate) struct Reading<'a> {
     /// When counting began, and the time now, in nanoseconds.
     pub(crate) start_ns: u64,
     pub(crate) now_ns: u64,
+    /// How long it took until everything in the bank was counted, in nanoseconds.
+    pub(crate) span_ns: u64,
 }
 
 impl Reading<'_> {

@@ -1,12 +1,14 @@
 //! Records as text: a table to look at, CSV to calculate with, JSON lines to process.
 
 mod csv;
+mod delays;
 mod idle;
 mod json;
 mod layout;
 mod table;
 
 pub use csv::Csv;
+pub use delays::DelayLog;
 pub use idle::Idle;
 pub use json::Json;
 pub use table::{Look, Table, Times};
@@ -14,6 +16,7 @@ pub use table::{Look, Table, Times};
 pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
+use crate::measurement::delay::Sample;
 use crate::record::Record;
 use flowgauge_dataplane::Dataplane;
 use std::io::{self, Write};
@@ -59,6 +62,10 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
         (**self).record(record)
     }
 
+    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
+        (**self).delays(delays)
+    }
+
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {
         (**self).heartbeat(dataplane, summary);
     }
@@ -71,6 +78,10 @@ pub struct Tee<'a>(pub Vec<Box<dyn Sink + 'a>>);
 impl Sink for Tee<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.0.iter_mut().try_for_each(|sink| sink.record(record))
+    }
+
+    fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
+        self.0.iter_mut().try_for_each(|sink| sink.delays(delays))
     }
 
     fn heartbeat(&mut self, dataplane: &dyn Dataplane, summary: &Summary) {

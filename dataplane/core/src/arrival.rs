@@ -5,6 +5,13 @@ pub trait Packets: Copy {
     /// The number, at least 1.
     fn number(self) -> u32;
 
+    /// When they came, in nanoseconds since the Unix epoch. `timestamp`: what the arrival says, or where a look at a clock is put off until somebody
+    /// asks, what that is counted from.
+    #[inline(always)]
+    fn time(self, timestamp: u64) -> u64 {
+        timestamp
+    }
+
     /// Lengths of all packets but the last, and of the last, from their network headers on. `header`: what the frame's header says.
     #[inline(always)]
     fn lengths(self, header: u32) -> (u32, u32) {

@@ -2,7 +2,7 @@
 //!
 //! BPF has no instruction that chooses, so that LLVM makes a branch of whatever it knows to be a choice. It does not see through the
 //! instruction that this module asks for.
-#![cfg_attr(target_arch = "bpf", allow(unsafe_code, reason = "see above; the argument is at the one call"))]
+#![cfg_attr(target_arch = "bpf", allow(unsafe_code, reason = "see above; the arguments are at the calls"))]
 
 /// All ones if a number is negative, else zero.
 #[inline(always)]
@@ -18,6 +18,18 @@ fn sign(mut number: i64) -> i64 {
     {
         number >> 63
     }
+}
+
+/// The same number, of which the compiler knows nothing: it unrolls no loop that ends there. The verifier knows what it knew.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "bpf"), allow(unused_mut, reason = "see above"))]
+pub(crate) fn opaque(mut number: usize) -> usize {
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: the register is what it was.
+    unsafe {
+        core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
+    }
+    number
 }
 
 /// `number`, or zero if `amount` is larger than `limit`.

@@ -4,13 +4,44 @@
 #![cfg_attr(target_arch = "bpf", allow(unsafe_code, reason = "see above; the argument is at the one call"))]
 
 #[cfg(target_arch = "bpf")]
-pub use bpf::SharedCounter;
+pub use bpf::{SharedCounter, SharedWord};
 #[cfg(not(target_arch = "bpf"))]
-pub use host::SharedCounter;
+pub use host::{SharedCounter, SharedWord};
 
 #[cfg(not(target_arch = "bpf"))]
 mod host {
-    use core::sync::atomic::{AtomicI32, Ordering};
+    use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+    /// 64 bits that several cores change in one step.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct SharedWord(AtomicU64);
+
+    impl SharedWord {
+        /// Zero.
+        #[must_use]
+        pub const fn new() -> Self {
+            SharedWord(AtomicU64::new(0))
+        }
+
+        /// What it is.
+        #[inline(always)]
+        pub fn load(&self) -> u64 {
+            self.0.load(Ordering::Acquire)
+        }
+
+        /// Sets it; gives what it was before.
+        #[inline(always)]
+        pub fn swap(&self, value: u64) -> u64 {
+            self.0.swap(value, Ordering::AcqRel)
+        }
+
+        /// Sets it if it is what is expected; says whether it was.
+        #[inline(always)]
+        pub fn replace(&self, expected: u64, value: u64) -> bool {
+            self.0.compare_exchange(expected, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        }
+    }
 
     /// 32 bits that several cores add to.
     #[derive(Debug, Default)]
@@ -54,7 +85,47 @@ mod host {
 #[cfg(target_arch = "bpf")]
 mod bpf {
     use core::cell::UnsafeCell;
-    use core::intrinsics::{AtomicOrdering, atomic_xadd};
+    use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd, atomic_xchg};
+
+    /// 64 bits that several cores change in one step.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct SharedWord(UnsafeCell<u64>);
+
+    // SAFETY: it is only ever touched by atomic changes and by loads of the whole word.
+    unsafe impl Sync for SharedWord {}
+
+    impl SharedWord {
+        /// Zero.
+        #[must_use]
+        pub const fn new() -> Self {
+            SharedWord(UnsafeCell::new(0))
+        }
+
+        /// What it is.
+        #[inline(always)]
+        pub fn load(&self) -> u64 {
+            // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole while others change it.
+            unsafe { self.0.get().read_volatile() }
+        }
+
+        /// Sets it; gives what it was before.
+        #[inline(always)]
+        pub fn swap(&self, value: u64) -> u64 {
+            // SAFETY: as above, and all others change it atomically too.
+            unsafe { atomic_xchg::<u64, { AtomicOrdering::AcqRel }>(self.0.get(), value) }
+        }
+
+        /// Sets it if it is what is expected; says whether it was.
+        #[inline(always)]
+        pub fn replace(&self, expected: u64, value: u64) -> bool {
+            // SAFETY: as above.
+            let (_, was) = unsafe {
+                atomic_cxchg::<u64, { AtomicOrdering::AcqRel }, { AtomicOrdering::Acquire }>(self.0.get(), expected, value)
+            };
+            was
+        }
+    }
 
     /// 32 bits that several cores add to.
     #[derive(Debug, Default)]
@@ -90,6 +161,13 @@ mod bpf {
         pub fn load(&self) -> i32 {
             // SAFETY: the pointer is valid and aligned, as `self` is, and a load of a word is whole while others add.
             unsafe { self.0.get().read_volatile() }
+        }
+
+        /// Sets it.
+        #[inline(always)]
+        pub fn store(&self, value: i32) {
+            // SAFETY: as above, of a store.
+            unsafe { self.0.get().write_volatile(value) }
         }
     }
 }

@@ -2,12 +2,19 @@
 //!
 //! Each CPU has an element of an array: a [`Core`], then two banks, then what lasts. A bank begins with a [`Head`]; behind it each
 //! measurement that is on has as much as it [uses](crate::measurement::Used), where the [`Layout`] says. What all CPUs count in together
-//! is a [`Shared`] as it is.
+//! is a [`SharedBanks`] as it is;
+//! what of that lasts is an array of its own, which all programs of a run share, with as much of each measurement as it uses.
 
+use crate::arrival::Segments;
 use crate::counters::Counters;
-use crate::measurement::{MEASUREMENTS, Settings, used};
-use crate::state::{BANKS, Shared, State};
+use crate::measurement::{MEASUREMENTS, Settings, SharedBank, SharedLasting, used};
+use crate::needs::Needs;
+use crate::observation::Observation;
+use crate::state::{BANKS, State};
 use crate::unopened::Unopened;
+
+/// What all CPUs count in together between rotations.
+pub type SharedBanks = [SharedBank; BANKS];
 
 /// What is written into the programs' read-only memory. No padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +26,8 @@ pub struct Config {
     pub boot_ns: u64,
     /// What to measure and how, as [words](Settings::words).
     pub settings: Settings,
+    /// What these settings have to know of packets.
+    pub needs: Needs,
     /// What becomes of a packet that was counted.
     pub verdict: u32,
     /// Where it is counted.
@@ -34,12 +43,12 @@ pub struct Config {
 /// Words that make [`Config`] a multiple of eight bytes.
 const RESERVED: usize = {
     let words = size_of::<Settings>().wrapping_add(size_of::<Layout>()).wrapping_div(size_of::<u32>());
-    words.wrapping_add(3) & 1
+    words.wrapping_add(4) & 1
 };
 
 const _: () = {
     let words = size_of::<Settings>().wrapping_add(size_of::<Layout>());
-    let rest = 2_usize.wrapping_mul(size_of::<u64>()).wrapping_add(RESERVED.wrapping_add(3).wrapping_mul(size_of::<u32>()));
+    let rest = 2_usize.wrapping_mul(size_of::<u64>()).wrapping_add(RESERVED.wrapping_add(4).wrapping_mul(size_of::<u32>()));
     assert!(size_of::<Config>() == words.wrapping_add(rest), "no padding");
 };
 
@@ -49,6 +58,7 @@ impl Config {
         slot_ns: 1,
         boot_ns: 0,
         settings: Settings::DEFAULT,
+        needs: Needs::NONE,
         verdict: 0,
         layout: Layout::NONE,
         leaves: 0,
@@ -56,6 +66,9 @@ impl Config {
         reserved: [0; RESERVED],
     };
 }
+
+/// Words of what a program knows of a packet.
+pub const PACKET_WORDS: usize = size_of::<Observation<Segments>>().div_ceil(size_of::<u64>());
 
 /// What the element of a CPU begins with.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -68,7 +81,7 @@ pub struct Core {
     /// The program's own: how a packet came.
     pub arrival: [u64; 4],
     /// The program's own: what it knows of a packet.
-    pub packet: [u64; 14],
+    pub packet: [u64; PACKET_WORDS],
 }
 
 /// What a bank begins with.
@@ -91,12 +104,23 @@ pub struct Layout {
     pub own: [u32; MEASUREMENTS],
     /// From the beginning of a CPU's element.
     pub lasting: [u32; MEASUREMENTS],
+    /// From the beginning of what all CPUs share and lasts.
+    pub shared_lasting: [u32; MEASUREMENTS],
     /// Length of a CPU's element.
     pub core: u32,
+    /// Length of what all CPUs share and lasts.
+    pub together: u32,
 }
 
 impl Layout {
-    const NONE: Layout = Layout { bank: 0, own: [0; MEASUREMENTS], lasting: [0; MEASUREMENTS], core: 0 };
+    const NONE: Layout = Layout {
+        bank: 0,
+        own: [0; MEASUREMENTS],
+        lasting: [0; MEASUREMENTS],
+        shared_lasting: [0; MEASUREMENTS],
+        core: 0,
+        together: 0,
+    };
 
     /// Where the first measurement has its part of a bank, whatever the settings.
     pub const FIRST: usize = size_of::<Head>();
@@ -111,11 +135,14 @@ impl Layout {
     /// Bytes that arrays take for so many CPUs: with these settings, or at most.
     #[must_use]
     pub fn memory(settings: Option<&Settings>, cpus: usize) -> usize {
-        let (core, shared) = match settings {
-            Some(settings) => (Self::of(settings).core as usize, if settings.shares() { size_of::<Shared>() } else { 0 }),
-            None => (size_of::<State>().wrapping_add(size_of::<Core>()), size_of::<Shared>()),
+        let (core, shared, together) = match settings {
+            Some(settings) => {
+                let layout = Self::of(settings);
+                (layout.core as usize, if settings.shares() { size_of::<SharedBanks>() } else { 0 }, layout.together as usize)
+            }
+            None => (size_of::<State>().wrapping_add(size_of::<Core>()), size_of::<SharedBanks>(), size_of::<SharedLasting>()),
         };
-        cpus.wrapping_mul(core).wrapping_add(shared)
+        cpus.wrapping_mul(core).wrapping_add(shared).wrapping_add(together)
     }
 
     /// Of what these settings use.
@@ -134,6 +161,12 @@ impl Layout {
             end = end.wrapping_add(used.lasting.next_multiple_of(8));
         }
         layout.core = end as u32;
+        end = 0;
+        for (offset, used) in layout.shared_lasting.iter_mut().zip(used(settings)) {
+            *offset = end as u32;
+            end = end.wrapping_add(used.shared_lasting.next_multiple_of(8));
+        }
+        layout.together = end as u32;
         layout
     }
 }

@@ -110,6 +110,26 @@ impl KeyKind {
     }
 }
 
+/// Lays out both ends of a conversation, source and destination: an address, then a port in network order.
+#[inline(always)]
+pub(crate) fn ends<M: Maker + Copy>(packet: &Packet<'_>, [s_high, s_low, d_high, d_low]: [u8; 4], maker: M) -> (M::Made, M::Made) {
+    let (source_port, destination_port) = ([s_high, s_low, 0, 0], [d_high, d_low, 0, 0]);
+    match packet {
+        Packet::V4(ip) => (end_over_ipv4(ip.src(), source_port, maker), end_over_ipv4(ip.dst(), destination_port, maker)),
+        Packet::V6(ip) => (end_over_ipv6(ip.src(), source_port, maker), end_over_ipv6(ip.dst(), destination_port, maker)),
+    }
+}
+
+#[inline(always)]
+fn end_over_ipv4<M: Maker>(address: [u8; 4], port: [u8; 4], maker: M) -> M::Made {
+    maker.make(LaidOut { words: [address, port], bytes: 6, over_ipv6: false })
+}
+
+#[inline(always)]
+fn end_over_ipv6<M: Maker>([a0, a1, a2, a3]: [[u8; 4]; 4], port: [u8; 4], maker: M) -> M::Made {
+    maker.make(LaidOut { words: [a0, a1, a2, a3, port], bytes: 18, over_ipv6: true })
+}
+
 /// A key in words of four bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct LaidOut<const WORDS: usize> {

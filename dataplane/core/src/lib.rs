@@ -6,11 +6,11 @@
 //!
 //! ```
 //! use flowgauge_core::sketch::Sharing;
-//! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, State, Tabulation};
+//! use flowgauge_core::{Arrival, Context, Link, Settings, Shared, State, Tabulation, Zeroed};
 //!
 //! let tabulation = Tabulation::from_seed(1);
 //! let context = Context::new(Settings::default(), &tabulation, Sharing::Alone);
-//! let (mut state, shared) = (Box::new(State::new()), Box::new(Shared::new()));
+//! let (mut state, shared) = (State::boxed(), Shared::boxed());
 //! let frame: &[u8] = &[0; 60];
 //! state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(60, 0));
 //! assert_eq!(state.banks[0].counters.non_ip, 1);
@@ -23,12 +23,16 @@
 )]
 #![deny(clippy::indexing_slicing, clippy::float_arithmetic, clippy::panic, clippy::arithmetic_side_effects)]
 
+#[cfg(not(target_arch = "bpf"))]
+extern crate alloc;
+
 pub mod arrival;
 #[cfg_attr(not(target_arch = "bpf"), allow(dead_code, reason = "for BPF"))]
 mod branchless;
 pub mod cardinality;
 pub mod counter;
 pub mod counters;
+pub mod delay;
 pub mod encapsulation;
 pub mod entropy;
 pub mod frame;
@@ -42,8 +46,11 @@ pub mod link;
 pub mod logarithm;
 pub mod measurement;
 pub mod membership;
+pub mod needs;
 pub mod observation;
 pub mod parse;
+pub mod reorder;
+pub mod segment;
 pub mod sizes;
 pub mod sketch;
 pub mod state;
@@ -51,10 +58,13 @@ pub mod state;
 pub mod tunnel;
 pub mod unopened;
 mod words;
+#[cfg(not(target_arch = "bpf"))]
+mod zeroed;
 
 pub use arrival::{Arrival, One, Packets, Segments};
 pub use cardinality::{Cardinality, Precision};
 pub use counters::Counters;
+pub use delay::Delay;
 pub use entropy::{ENTROPIES, Entropy};
 pub use frame::Frame;
 pub use frequency::Frequency;
@@ -67,8 +77,13 @@ pub use measurement::{Bank, Lasting, Listed, Measurement, MeasurementKind, Memor
 #[cfg(not(target_arch = "bpf"))]
 pub use measurement::{Exact, WideBank};
 pub use membership::Membership;
+pub use needs::Needs;
 pub use observation::{Observation, Observed};
+pub use reorder::Reorder;
+pub use segment::Segment;
 #[cfg(not(target_arch = "bpf"))]
 pub use sketch::WideSketch;
 pub use sketch::{SharedSketch, Sharing, Sketch, SketchKind};
 pub use state::{Active, BANKS, Context, Record, SETTINGS_WORDS, Shared, State};
+#[cfg(not(target_arch = "bpf"))]
+pub use zeroed::Zeroed;

@@ -7,13 +7,15 @@ use crate::arrival::Packets;
 use crate::counters::Counters;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
+use crate::needs::Needs;
 #[cfg(not(target_arch = "bpf"))]
 use crate::observation::Observation;
 use crate::observation::Observed;
 use crate::parse::{self, Reject};
 use crate::sketch::Sharing;
 use crate::unopened::Unopened;
-use crate::words::{self, Words};
+use crate::words::Words;
+use core::borrow::Borrow;
 use core::fmt::Debug;
 
 /// A measurement: what it is told, what it counts in, and what packets do to that.
@@ -53,15 +55,15 @@ pub trait Measurement: Sized {
     /// Whether it measures anything.
     fn is_on(settings: &Self::Settings) -> bool;
 
-    /// Whether it has to know when packets come, which takes a look at a clock for each.
+    /// What it has to know of packets beside their keys, if it is on. When they come takes a look at a clock for each.
     #[inline(always)]
-    fn wants_time(_: &Self::Settings) -> bool {
-        false
+    fn needs(_: &Self::Settings) -> Needs {
+        Needs::NONE
     }
 
-    /// Whether it has to know where packets come or leave.
+    /// Whether it has to see packets in their order, whoever counts them.
     #[inline(always)]
-    fn wants_place(_: &Self::Settings) -> bool {
+    fn wants_order(_: &Self::Settings) -> bool {
         false
     }
 
@@ -98,6 +100,10 @@ pub trait Measurement: Sized {
     /// Adds what was counted elsewhere or in another window.
     #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Self::Sum, other: &Self::Sum, settings: &Self::Settings);
+
+    /// Writes what the memory that lasts and is shared has to hold before the first packet.
+    #[cfg(not(target_arch = "bpf"))]
+    fn prepare(_: &Self::SharedLasting, _: &Self::Settings) {}
 
     /// Adds the lasting memory of another core.
     #[cfg(not(target_arch = "bpf"))]
@@ -189,6 +195,8 @@ pub struct Pass<'a> {
     pub own: Sharing,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
+    /// Which bank is counted in, 0 or 1: the other one was that of the window before.
+    pub bank: usize,
 }
 
 /// Where packets are counted.
@@ -198,6 +206,9 @@ pub trait Memory {
 
     /// What most frames are that count as non-IP.
     fn unopened(&mut self) -> &mut Unopened;
+
+    /// Which of the [banks](crate::state::BANKS) it is.
+    fn bank(&self) -> usize;
 
     /// What a measurement counts in; `None` if there is nothing.
     fn parts<M: Listed>(&mut self, settings: &M::Settings) -> Option<Parts<'_, M>>;
@@ -272,40 +283,31 @@ macro_rules! list {
             /// As [`Default`], for statics.
             pub const DEFAULT: Settings = Settings { $($name: <crate::$name::$Kind as Measurement>::DEFAULT,)+ headers: parse::Settings::DEFAULT };
 
+            /// What measurements that are on have to know of packets.
+            #[inline(always)]
+            #[must_use]
+            pub fn needs(&self) -> Needs {
+                Needs::NONE$(.with(Needs::measurement(<crate::$name::$Kind as Listed>::INDEX), <crate::$name::$Kind as Measurement>::is_on(&self.$name))
+                    .with(Needs::key(KeyKind::Src), <crate::$name::$Kind as Measurement>::uses(&self.$name, KeyKind::Src))
+                    .with(Needs::key(KeyKind::Dst), <crate::$name::$Kind as Measurement>::uses(&self.$name, KeyKind::Dst))
+                    .with(Needs::key(KeyKind::SrcDst), <crate::$name::$Kind as Measurement>::uses(&self.$name, KeyKind::SrcDst))
+                    .with(Needs::key(KeyKind::FiveTuple), <crate::$name::$Kind as Measurement>::uses(&self.$name, KeyKind::FiveTuple))
+                    .with(<crate::$name::$Kind as Measurement>::needs(&self.$name), <crate::$name::$Kind as Measurement>::is_on(&self.$name)))+
+            }
+
             /// Whether a measurement that is on is by this key.
             #[inline(always)]
             #[must_use]
             pub fn uses(&self, key: KeyKind) -> bool {
-                // Without a loop, so that the compiler can follow constants, and the eBPF verifier words.
-                $(<crate::$name::$Kind as Measurement>::uses(&self.$name, key) ||)+ false
+                self.needs().has(Needs::key(key))
             }
 
-            /// Whether a measurement that is on has to know when packets come.
+            /// Whether a measurement that is on has to see packets in their order, whoever counts them: workers that share a capture count what comes
+            /// later before what comes earlier.
             #[inline(always)]
             #[must_use]
-            pub fn wants_time(&self) -> bool {
-                $(<crate::$name::$Kind as Measurement>::wants_time(&self.$name) ||)+ false
-            }
-
-            /// Whether a measurement that is on has to know where packets come or leave.
-            #[inline(always)]
-            #[must_use]
-            pub fn wants_place(&self) -> bool {
-                $(<crate::$name::$Kind as Measurement>::wants_place(&self.$name) ||)+ false
-            }
-
-            /// Settings out of their [words](Self::words); the kernel's verifier sees through each of them.
-            ///
-            /// # Safety
-            /// They are what [`words`](Self::words) gave.
-            #[inline(always)]
-            #[allow(unsafe_code, reason = "handed to the caller")]
-            pub unsafe fn of_words(mut word: impl FnMut(usize) -> u32) -> Self {
-                let mut next = 0;
-                // SAFETY: of the caller.
-                unsafe {
-                    Settings { $($name: words::next(&mut next, &mut word),)+ headers: words::next(&mut next, &mut word) }
-                }
+            pub fn wants_order(&self) -> bool {
+                $(<crate::$name::$Kind as Measurement>::wants_order(&self.$name) ||)+ false
             }
         }
 
@@ -387,9 +389,22 @@ macro_rules! list {
 
         empty!(SharedLasting { $($name: Empty::EMPTY,)+ });
 
+        #[cfg(not(target_arch = "bpf"))]
+        impl SharedLasting {
+            /// Writes what it has to hold before the first packet.
+            pub fn prepare(&self, settings: &Settings) {
+                $(<crate::$name::$Kind as Measurement>::prepare(&self.$name, &settings.$name);)+
+            }
+
+            /// As [`Bank::used`].
+            pub fn used(settings: &Settings) -> impl Iterator<Item = (usize, usize)> {
+                [$((core::mem::offset_of!(SharedLasting, $name), <crate::$name::$Kind as Measurement>::used(&settings.$name).shared_lasting),)+].into_iter()
+            }
+        }
+
         /// What cores, places and windows have counted together, in counters of 64 bits.
         #[cfg(not(target_arch = "bpf"))]
-        #[derive(Clone, PartialEq, Eq)]
+        #[derive(PartialEq, Eq)]
         pub struct WideBank {
             /// Packets and bytes.
             pub counters: Counters,
@@ -505,11 +520,13 @@ macro_rules! list {
         #[inline(always)]
         pub(crate) fn measure<P: Packets>(
             memory: &mut impl Memory,
-            settings: Settings,
+            settings: impl Borrow<Settings>,
+            needs: Needs,
             pass: &Pass<'_>,
             packets: &(impl Observed<P> + ?Sized),
         ) {
-            $(if <crate::$name::$Kind as Measurement>::is_on(&settings.$name)
+            let settings: &Settings = settings.borrow();
+            $(if needs.has(Needs::measurement(<crate::$name::$Kind as Listed>::INDEX))
                 && let Some(parts) = memory.parts::<crate::$name::$Kind>(&settings.$name)
             {
                 <crate::$name::$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
@@ -562,4 +579,6 @@ list! {
     "Which flows were seen." membership: Membership(crate::membership::Settings),
     "The flows with the most packets or bytes." heavy: Heavy(crate::heavy::Settings),
     "How long packets are." sizes: Sizes(crate::sizes::Settings),
+    "How long answers take." delay: Delay(crate::delay::Settings),
+    "Which prefixes reorder packets." reorder: Reorder(crate::reorder::Settings),
 }

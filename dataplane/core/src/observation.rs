@@ -2,10 +2,15 @@
 
 use crate::arrival::{Arrival, One, Packets};
 use crate::frame::Frame;
-use crate::heavy::Algorithm;
+use crate::heavy::Heavy;
 use crate::key::{FlowKey, KeyKind};
+use crate::measurement::{Listed, Settings};
+use crate::needs::Needs;
 use crate::parse::Packet;
+use crate::reorder::Reorder;
+use crate::segment::Segment;
 use crate::state::Context;
+use core::borrow::Borrow;
 
 /// One packet or many. One does not have to lie in memory, as a slice would have it.
 pub trait Observed<P> {
@@ -48,6 +53,11 @@ pub struct Observation<P = One> {
     header_length: u32,
     /// The key of heavy hitters itself.
     pub(crate) heavy: FlowKey,
+    /// Its part in a conversation, and the hashes of both ends, source and destination.
+    pub(crate) segment: Segment,
+    pub(crate) ends: (u32, u32),
+    /// The source prefix of reordering; zero if nobody asks.
+    pub(crate) prefix: u64,
 }
 
 impl Observation {
@@ -60,30 +70,68 @@ impl Observation {
         arrival: Arrival::new(0, 0),
         header_length: 0,
         heavy: FlowKey::EMPTY,
+        segment: Segment::NONE,
+        ends: (0, 0),
+        prefix: 0,
     };
 }
 
 impl<P: Packets> Observation<P> {
-    /// Of a packet that was found in a frame.
+    /// Of a frame in which no packet was found yet.
     #[inline(always)]
     #[must_use]
-    pub fn of<const KEYED: bool, F: Frame + ?Sized>(
-        context: &Context<'_>,
+    pub fn of(arrival: &Arrival<P>) -> Self {
+        Observation {
+            src: 0,
+            dst: 0,
+            src_dst: 0,
+            five_tuple: 0,
+            arrival: *arrival,
+            header_length: 0,
+            heavy: FlowKey::EMPTY,
+            segment: Segment::NONE,
+            ends: (0, 0),
+            prefix: 0,
+        }
+    }
+
+    /// Begins anew with another frame; what nobody asks for stays as it was.
+    #[inline(always)]
+    pub fn arrive(&mut self, arrival: Arrival<P>) {
+        self.arrival = arrival;
+    }
+
+    /// Notes what is asked of a packet that was found in a frame. What nobody asks for stays as it was. In place, because there is no room
+    /// for two on the stack of a program in the kernel.
+    #[inline(always)]
+    pub fn note<const KEYED: bool, F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings>>,
         frame: &F,
         packet: &Packet<'_>,
-        arrival: &Arrival<P>,
-    ) -> Self {
-        let heavy = &context.settings.heavy;
-        let transport = context.transport(frame, packet);
-        Observation {
-            src: context.signature::<KEYED>(KeyKind::Src, packet, transport),
-            dst: context.signature::<KEYED>(KeyKind::Dst, packet, transport),
-            src_dst: context.signature::<KEYED>(KeyKind::SrcDst, packet, transport),
-            five_tuple: context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport),
-            arrival: *arrival,
-            header_length: packet.total_length(),
-            heavy: if heavy.algorithm == Algorithm::Off { FlowKey::EMPTY } else { heavy.key.extract(packet, transport) },
+    ) {
+        self.header_length = packet.total_length();
+        let (transport, segment) = context.transport(frame, packet);
+        if context.needs.has(Needs::SEGMENT) {
+            self.segment = segment;
+            self.ends = context.ends::<KEYED>(packet, transport.ports, &segment);
         }
+        self.src = context.signature::<KEYED>(KeyKind::Src, packet, transport);
+        self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
+        self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
+        self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
+        if context.needs.has(Needs::measurement(Heavy::INDEX)) {
+            self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
+        }
+        if context.needs.has(Needs::measurement(Reorder::INDEX)) {
+            self.prefix = context.settings.borrow().reorder.prefix(packet);
+        }
+    }
+
+    /// When it came, in nanoseconds since the Unix epoch.
+    #[inline(always)]
+    pub(crate) fn time(&self) -> u64 {
+        self.arrival.packets.time(self.arrival.timestamp)
     }
 
     #[inline(always)]

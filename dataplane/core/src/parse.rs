@@ -17,11 +17,13 @@ const PLAIN_TAGS: usize = 4;
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
+pub(crate) const ICMPV6: u8 = 58;
 const DESTINATION_OPTIONS: u8 = 60;
 const SCTP: u8 = 132;
 const MOBILITY: u8 = 135;
@@ -376,30 +378,19 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, offset: usize) -> Result<Packet<'_>, Rejec
 /// Protocol and ports, following IPv6 extension headers.
 #[inline(always)]
 pub fn transport<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Transport {
-    match packet {
-        Packet::V4(ip) => match ip.transport() {
-            Some(offset) => ports(frame, ip.protocol(), offset),
-            None => Transport { protocol: ip.protocol(), ports: NO_PORTS },
-        },
-        Packet::V6(ip) => {
-            let [next_header] = field(ip.header, 6);
-            match behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len())) {
-                (protocol, Some(offset)) => ports(frame, protocol, offset),
-                (protocol, None) => Transport { protocol, ports: NO_PORTS },
-            }
-        }
-    }
+    let (protocol, offset) = locate(frame, packet);
+    ports(frame, protocol, offset)
 }
 
-/// Protocol and place of what the network header carries; `None` in a fragment that is not the first, and where headers are cut off.
-#[cfg(not(target_arch = "bpf"))]
-pub(crate) fn payload<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> Option<(u8, usize)> {
+/// Protocol and place of the transport header, following IPv6 extension headers; the protocol alone in a fragment that is not the first, and
+/// where headers are cut off.
+#[inline(always)]
+pub(crate) fn locate<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>) -> (u8, Option<usize>) {
     match packet {
-        Packet::V4(ip) => ip.transport().map(|offset| (ip.protocol(), offset)),
+        Packet::V4(ip) => (ip.protocol(), ip.transport()),
         Packet::V6(ip) => {
             let [next_header] = field(ip.header, 6);
-            let (protocol, offset) = behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len()));
-            offset.map(|offset| (protocol, offset))
+            behind_extensions(frame, next_header, ip.offset.wrapping_add(ip.header.len()))
         }
     }
 }
@@ -455,10 +446,11 @@ fn behind_extensions<F: Frame + ?Sized>(frame: &F, mut protocol: u8, mut offset:
     (protocol, None)
 }
 
+/// Protocol and ports of a transport header that is somewhere, or not to be found.
 #[inline(always)]
-fn ports<F: Frame + ?Sized>(frame: &F, protocol: u8, offset: usize) -> Transport {
-    let ports = match protocol {
-        TCP | UDP | SCTP | UDP_LITE => frame.bytes(offset).copied().unwrap_or(NO_PORTS),
+pub(crate) fn ports<F: Frame + ?Sized>(frame: &F, protocol: u8, offset: Option<usize>) -> Transport {
+    let ports = match (protocol, offset) {
+        (TCP | UDP | SCTP | UDP_LITE, Some(offset)) => frame.bytes(offset).copied().unwrap_or(NO_PORTS),
         _ => NO_PORTS,
     };
     Transport { protocol, ports }

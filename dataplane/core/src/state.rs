@@ -3,16 +3,19 @@
 use crate::arrival::{Arrival, Packets};
 use crate::counters::Counters;
 use crate::frame::Frame;
-use crate::hash::{HashMode, Tabulation};
-use crate::key::KeyKind;
+use crate::hash::{Crc32, HashMode, Tabulation};
+use crate::key::{self, KeyKind};
 use crate::link::Link;
 use crate::measurement::{
     Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, empty, measure, used,
 };
+use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
 use crate::parse::{self, Packet, Transport};
+use crate::segment::{Segment, Speaks};
 use crate::sketch::Sharing;
 use crate::unopened::Unopened;
+use core::borrow::Borrow;
 
 /// Banks of every windowed measurement: one is written while the other is read and cleared.
 pub const BANKS: usize = 2;
@@ -45,24 +48,13 @@ impl Settings {
         used(self).any(|used| used.lasting > 0)
     }
 
-    /// Whether any measurement uses memory that cores share.
+    /// Whether any measurement uses memory that cores share and rotates.
     #[must_use]
     pub fn shares(&self) -> bool {
-        used(self).any(|used| used.shared > 0 || used.shared_lasting > 0)
+        used(self).any(|used| used.shared > 0)
     }
 
-    /// A bit for every key that a measurement is by.
-    #[inline(always)]
-    fn keys(&self) -> u8 {
-        self.bit(KeyKind::Src) | self.bit(KeyKind::Dst) | self.bit(KeyKind::SrcDst) | self.bit(KeyKind::FiveTuple)
-    }
-
-    #[inline(always)]
-    fn bit(&self, key: KeyKind) -> u8 {
-        u8::from(self.uses(key)).wrapping_shl(key as u32)
-    }
-
-    /// As words, for [`of_words`](Self::of_words).
+    /// As words.
     #[cfg(not(target_arch = "bpf"))]
     #[must_use]
     pub fn words(&self) -> [u32; SETTINGS_WORDS] {
@@ -74,17 +66,19 @@ impl Settings {
 
 /// Settings and installed tables, as every update needs them.
 #[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// What to measure and how.
-    pub settings: Settings,
+pub struct Context<'a, S = Settings> {
+    /// What to measure and how: the settings, where the compiler may know them, or a reference to them.
+    pub settings: S,
+    /// Which of a frame's headers say what its flow is, whatever `settings` say.
+    pub headers: parse::Settings,
     /// The words that hashes are made of.
     pub tabulation: &'a Tabulation,
     /// Whether other cores count in the same sketches.
     pub sharing: Sharing,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
-    /// A bit for every key that a measurement is by.
-    keys: u8,
+    /// What has to be known of packets.
+    pub needs: Needs,
 }
 
 impl<'a> Context<'a> {
@@ -92,9 +86,7 @@ impl<'a> Context<'a> {
     #[inline(always)]
     #[must_use]
     pub fn new(settings: Settings, tabulation: &'a Tabulation, sharing: Sharing) -> Self {
-        // The kernel's programs do not ask: they would keep the answers on the stack from here on.
-        let keys = if cfg!(target_arch = "bpf") { 0 } else { settings.keys() };
-        Context { settings, tabulation, sharing, slot_ns: 1, keys }
+        Context { settings, headers: settings.headers, tabulation, sharing, slot_ns: 1, needs: settings.needs() }
     }
 
     /// The same with slots of this length, in nanoseconds; of one nanosecond, if nobody says.
@@ -103,28 +95,39 @@ impl<'a> Context<'a> {
     pub fn with_slots(self, slot_ns: u64) -> Self {
         Context { slot_ns, ..self }
     }
+}
 
-    /// As [`Settings::uses`].
-    #[inline(always)]
-    fn uses(&self, key: KeyKind) -> bool {
-        if cfg!(target_arch = "bpf") {
-            // Constants, which the verifier sees through, and takes away what they say is not in use.
-            self.settings.uses(key)
-        } else {
-            self.keys & 1_u8.wrapping_shl(key as u32) != 0
-        }
-    }
-
+impl<S> Context<'_, S> {
     /// A key's signature, or zero if nothing is by it.
     #[inline(always)]
     pub(crate) fn signature<const KEYED: bool>(&self, key: KeyKind, packet: &Packet<'_>, transport: Transport) -> u32 {
-        if self.uses(key) { key.signature_of::<KEYED>(self.tabulation, packet, transport) } else { 0 }
+        if self.needs.has(Needs::key(key)) { key.signature_of::<KEYED>(self.tabulation, packet, transport) } else { 0 }
     }
 
-    /// What all keys that are in use have to know of the transport header.
+    /// What all keys that are in use, and all measurements of conversations, have to know of the transport header.
     #[inline(always)]
-    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>) -> Transport {
-        if self.uses(KeyKind::FiveTuple) { parse::transport(frame, packet) } else { Transport::NONE }
+    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>) -> (Transport, Segment) {
+        if !self.needs.has(Needs::SEGMENT.and(Needs::key(KeyKind::FiveTuple))) {
+            return (Transport::NONE, Segment::NONE);
+        }
+        let (protocol, offset) = parse::locate(frame, packet);
+        let transport = parse::ports(frame, protocol, offset);
+        if !self.needs.has(Needs::SEGMENT) {
+            return (transport, Segment::NONE);
+        }
+        (transport, Segment::of(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS)))
+    }
+
+    /// Hashes of both ends of a conversation, source and destination; zero if nobody asks.
+    #[inline(always)]
+    pub(crate) fn ends<const KEYED: bool>(&self, packet: &Packet<'_>, ports: [u8; 4], segment: &Segment) -> (u32, u32) {
+        if !self.needs.has(Needs::ENDS) || segment.speaks == Speaks::Nothing {
+            (0, 0)
+        } else if KEYED {
+            key::ends(packet, ports, self.tabulation.multilinear())
+        } else {
+            key::ends(packet, ports, Crc32::new())
+        }
     }
 }
 
@@ -154,14 +157,17 @@ impl State {
     /// What a bank's packets are counted in.
     #[inline(always)]
     pub fn active<'a>(&'a mut self, shared: &'a Shared, bank: usize) -> Active<'a> {
+        let index = bank & (BANKS - 1);
         #[allow(clippy::indexing_slicing, reason = "masked to the number of banks")]
-        let (bank, shared_bank) = (&mut self.banks[bank & (BANKS - 1)], &shared.banks[bank & (BANKS - 1)]);
-        Active { bank, lasting: &mut self.lasting, shared: shared_bank, shared_lasting: &shared.lasting }
+        let (bank, shared_bank) = (&mut self.banks[index], &shared.banks[index]);
+        Active { index, bank, lasting: &mut self.lasting, shared: shared_bank, shared_lasting: &shared.lasting }
     }
 }
 
 /// What packets are counted in, where a core has a whole [`State`].
 pub struct Active<'a> {
+    /// Which bank it is.
+    pub index: usize,
     /// The core's own bank.
     pub bank: &'a mut Bank,
     /// The core's own lasting memory.
@@ -184,6 +190,11 @@ impl Memory for Active<'_> {
     }
 
     #[inline(always)]
+    fn bank(&self) -> usize {
+        self.index
+    }
+
+    #[inline(always)]
     fn parts<M: Listed>(&mut self, _: &M::Settings) -> Option<Parts<'_, M>> {
         Some(Parts {
             own: M::own(self.bank),
@@ -198,7 +209,13 @@ impl Active<'_> {
     /// The same, for code that is to keep where it counts in registers.
     #[inline(always)]
     pub fn reborrow(&mut self) -> Active<'_> {
-        Active { bank: self.bank, lasting: self.lasting, shared: self.shared, shared_lasting: self.shared_lasting }
+        Active {
+            index: self.index,
+            bank: self.bank,
+            lasting: self.lasting,
+            shared: self.shared,
+            shared_lasting: self.shared_lasting,
+        }
     }
 
     /// Counts one frame, as [`Record::record`].
@@ -216,67 +233,71 @@ pub trait Record: Memory {
     where
         Self: Sized,
     {
-        let observation = match context.settings.cardinality.hash {
-            HashMode::Crc32 | HashMode::Tabulated => self.observe::<false, F, _>(context, link, frame, &arrival),
-            HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, &arrival),
+        let mut observation = Observation::of(&arrival);
+        let is_counted = match context.settings.cardinality.hash {
+            HashMode::Crc32 | HashMode::Tabulated => self.observe::<false, F, _>(context, link, frame, &mut observation),
+            HashMode::Keyed => self.observe::<true, F, _>(context, link, frame, &mut observation),
         };
-        if let Some(observation) = observation {
+        if is_counted {
             self.measure(context, &observation);
         }
     }
 
-    /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet. `KEYED` says
-    /// whether the settings' hash is the keyed one: code for one kind of signature takes fewer registers, and no packet has to ask.
+    /// The first half of [`record`](Self::record): packets and bytes, and what [`measure`](Self::measure) has to know of a packet, if there is one: then
+    /// it says so. `KEYED` says whether the settings' hash is the keyed one: code for one kind of signature takes fewer registers, and no packet
+    /// has to ask.
     #[inline(always)]
     fn observe<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
         &mut self,
-        context: &Context<'_>,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
         link: Link,
         frame: &F,
-        arrival: &Arrival<P>,
-    ) -> Option<Observation<P>> {
-        let packets = u64::from(arrival.packets.number());
+        observation: &mut Observation<P>,
+    ) -> bool {
+        let number = observation.number();
+        let packets = u64::from(number);
         let counters = self.counters();
-        counters.bytes = counters.bytes.wrapping_add(u64::from(arrival.wire_length));
-        let packet = match parse::plain(frame, link, context.settings.headers) {
+        counters.bytes = counters.bytes.wrapping_add(u64::from(observation.arrival.wire_length));
+        let packet = match parse::plain(frame, link, context.headers) {
             Some(packet) => packet,
-            None => match parse::any(frame, link, context.settings.headers) {
+            None => match parse::any(frame, link, context.headers) {
                 Ok(packet) => packet,
                 Err(reject) => {
-                    self.reject(reject, arrival.packets.number());
-                    return None;
+                    self.reject(reject, number);
+                    return false;
                 }
             },
         };
         // Keys are inlined for each family, so that nothing has to be told apart twice.
-        Some(match packet {
+        match packet {
             Packet::V4(_) => {
                 let counters = self.counters();
                 counters.ipv4 = counters.ipv4.wrapping_add(packets);
-                Observation::of::<KEYED, _>(context, frame, &packet, arrival)
+                observation.note::<KEYED, _>(context, frame, &packet);
             }
             Packet::V6(_) => {
                 let counters = self.counters();
                 counters.ipv6 = counters.ipv6.wrapping_add(packets);
-                Observation::of::<KEYED, _>(context, frame, &packet, arrival)
+                observation.note::<KEYED, _>(context, frame, &packet);
             }
-        })
+        }
+        true
     }
 
     /// The second half of [`record`](Self::record), for packets in the order in which they came: one measurement after the other, so that
     /// each finds its own tables in the nearest cache. None of them looks at another, and so the result is that of packets one by one.
     #[inline(always)]
-    fn measure<P: Packets>(&mut self, context: &Context<'_>, packets: &(impl Observed<P> + ?Sized))
+    fn measure<P: Packets>(&mut self, context: &Context<'_, impl Borrow<Settings> + Copy>, packets: &(impl Observed<P> + ?Sized))
     where
         Self: Sized,
     {
-        let Context { settings, tabulation, sharing, slot_ns, .. } = *context;
+        let Context { settings, tabulation, sharing, slot_ns, needs, .. } = *context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counters = self.counters();
         let counted = counters.ipv4.wrapping_add(counters.ipv6);
-        let pass = Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted), slot_ns };
+        let pass = Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted), slot_ns, bank: self.bank() };
         // By value: a reference to what may be constants would keep the compiler from seeing them.
-        measure(self, settings, &pass, packets);
+        measure(self, settings, needs, &pass, packets);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::encapsulation::{self, IPV4, IPV6, TRANSPARENT_ETHERNET};
 use crate::frame::Frame;
-use crate::parse::{Packet, encapsulated, payload};
+use crate::parse::{Packet, encapsulated, locate};
 
 /// Tunnels in tunnels that are opened; what is in more of them is not looked at.
 pub const MAX_TUNNELS: usize = 4;
@@ -43,7 +43,7 @@ pub fn innermost<'a, F: Frame + ?Sized>(frame: &'a F, outermost: Packet<'a>) -> 
 }
 
 fn inside<'a, F: Frame + ?Sized>(frame: &'a F, packet: &Packet<'_>) -> Option<Packet<'a>> {
-    let (protocol, offset) = payload(frame, packet)?;
+    let (protocol, Some(offset)) = locate(frame, packet) else { return None };
     let (ethertype, offset) = match protocol {
         IPV4_IN_IP => (IPV4, offset),
         IPV6_IN_IP => (IPV6, offset),

@@ -1,9 +1,8 @@
-//! Settings as words of 32 bits: what the programs in the kernel, their pins and tests read and write.
+//! Settings as words of 32 bits: what pins and tests read and write.
 #![allow(unsafe_code, reason = "settings are looked at as what they are made of; the argument is at `Words`")]
 
 use crate::measurement::OnOff;
-use crate::{Settings, cardinality, heavy, membership, parse, sketch};
-use core::mem::MaybeUninit;
+use crate::{Settings, cardinality, delay, heavy, membership, parse, reorder, sketch};
 
 /// Values that words can be made of.
 ///
@@ -22,6 +21,10 @@ unsafe impl Words for sketch::Settings {}
 unsafe impl Words for membership::Settings {}
 // SAFETY: as above.
 unsafe impl Words for heavy::Settings {}
+// SAFETY: as above, a flag among them, and a word.
+unsafe impl Words for delay::Settings {}
+// SAFETY: an enum of a byte and three bytes.
+unsafe impl Words for reorder::Settings {}
 // SAFETY: as above.
 unsafe impl Words for parse::Settings {}
 // SAFETY: as above.
@@ -36,26 +39,6 @@ pub(crate) fn of<T: Words>(value: &T) -> impl Iterator<Item = u32> {
     // SAFETY: within the value, all of whose bytes are initialised, as implementors promise.
     let words = const { size_of::<T>() / size_of::<u32>() };
     (0..words).map(move |index| unsafe { start.add(index).read_unaligned() })
-}
-
-/// The value whose words begin at `next`, which is moved behind them. Loads are of whole words, which the kernel's verifier sees through.
-///
-/// # Safety
-/// The words are what [`of`] gave for a value of this type.
-#[inline(always)]
-pub(crate) unsafe fn next<T: Words>(next: &mut usize, word: &mut impl FnMut(usize) -> u32) -> T {
-    let mut value = MaybeUninit::<T>::uninit();
-    let start = value.as_mut_ptr().cast::<u32>();
-    let words = const { size_of::<T>() / size_of::<u32>() };
-    let mut index = 0;
-    while index < words {
-        // SAFETY: within the value.
-        unsafe { start.add(index).write_unaligned(word(*next)) };
-        *next = next.wrapping_add(1);
-        index = index.wrapping_add(1);
-    }
-    // SAFETY: every word was written, and is what it was in a value, as the caller promises.
-    unsafe { value.assume_init() }
 }
 
 #[cfg(test)]
@@ -82,12 +65,10 @@ mod tests {
             headers: parse::Settings::INNER,
             ..Settings::DEFAULT
         };
-        for settings in [settings, Settings::DEFAULT] {
-            let words = settings.words();
-            // SAFETY: the words of settings.
-            let again = unsafe { Settings::of_words(|index| words.get(index).copied().unwrap_or_default()) };
-            assert_eq!((again, again.words()), (settings, words));
-        }
+        assert_eq!(of(&settings).count(), crate::SETTINGS_WORDS);
+        assert!(of(&settings).eq(settings.words()));
+        // A byte each, the first one lowest.
+        assert_eq!(settings.words()[0].to_le_bytes(), [cardinality::Mode::Staggered as u8, KeyKind::Dst as u8, hash as u8, 16]);
         assert_ne!(settings.words(), Settings::DEFAULT.words());
     }
 }

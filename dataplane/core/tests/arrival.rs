@@ -6,7 +6,7 @@ use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::logarithm::{PER_PACKET, SUMS_PER_PACKET};
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation, membership};
+use flowgauge_core::{Arrival, Context, KeyKind, Link, Segments, Settings, Shared, Sharing, State, Tabulation, Zeroed, membership};
 
 /// Ethernet, IPv4, TCP; every eighth is no IP.
 fn frame(flow: u8, number: usize) -> [u8; 54] {
@@ -34,9 +34,7 @@ fn settings(sketches: SketchKind, shape: Grid, heavy: (Algorithm, Unit)) -> Sett
 }
 
 fn empty() -> (Box<State>, Box<Shared>) {
-    // Each is made on the stack first, and they are larger than the stack of a test.
-    let made = std::thread::Builder::new().stack_size(64 << 20).spawn(|| (Box::new(State::new()), Box::new(Shared::new())));
-    made.unwrap().join().unwrap()
+    (State::boxed(), Shared::boxed())
 }
 
 /// Numbers of segments, that of a large super-packet included.

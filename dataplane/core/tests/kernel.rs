@@ -1,10 +1,11 @@
 //! Memory shared with the kernel: as much as settings use, and nothing twice.
 
+use flowgauge_core::delay::{self, Kinds};
 use flowgauge_core::heavy::{self, Algorithm};
-use flowgauge_core::kernel::{Core, Head, Layout};
+use flowgauge_core::kernel::{Core, Head, Layout, SharedBanks};
 use flowgauge_core::measurement::used;
 use flowgauge_core::sketch::{self, SketchKind};
-use flowgauge_core::{BANKS, Grid, KeyKind, Precision, Settings, Shared, cardinality, membership};
+use flowgauge_core::{BANKS, Grid, KeyKind, Precision, Settings, cardinality, membership};
 
 fn nothing() -> Settings {
     let mut settings = Settings::DEFAULT;
@@ -15,16 +16,18 @@ fn nothing() -> Settings {
 /// Each measurement alone, and all together.
 fn each() -> Vec<Settings> {
     let sketch = sketch::Settings { mode: SketchKind::CountSketch.into(), key: KeyKind::Src, shape: Grid::COUNTERS };
-    let [mut entropy, mut frequency, mut filter, mut heavy, mut all] = [nothing(); 5];
+    let [mut entropy, mut frequency, mut filter, mut heavy, mut delay, mut all] = [nothing(); 6];
     entropy.entropy[1] = sketch;
     frequency.frequency = sketch;
     filter.membership = membership::Settings { on: true, ..membership::Settings::DEFAULT };
     heavy.heavy = heavy::Settings { algorithm: Algorithm::DWayRap, ..heavy::Settings::DEFAULT };
+    delay.delay = delay::Settings { kinds: Kinds::USUAL, ..delay::Settings::DEFAULT };
     all.cardinality = cardinality::Settings { mode: cardinality::Mode::Staggered, ..cardinality::Settings::DEFAULT };
     (all.entropy, all.frequency, all.membership, all.heavy) = (entropy.entropy, sketch, filter.membership, heavy.heavy);
+    all.delay = delay.delay;
     let mut few = Settings::DEFAULT;
     few.cardinality.precision = Precision::MIN;
-    vec![nothing(), Settings::DEFAULT, few, entropy, frequency, filter, heavy, all]
+    vec![nothing(), Settings::DEFAULT, few, entropy, frequency, filter, heavy, delay, all]
 }
 
 #[test]
@@ -43,8 +46,10 @@ fn what_is_off_takes_nothing() {
     for settings in each() {
         let banked: usize = used(&settings).map(|used| used.own).sum();
         let lasting: usize = used(&settings).map(|used| used.lasting).sum();
-        let shared = if settings.entropy[1].is_on() { size_of::<Shared>() } else { 0 };
-        assert_eq!(Layout::memory(Some(&settings), 3), 3 * (none + BANKS * banked + lasting) + shared, "{settings:?}");
+        let shared = if settings.entropy[1].is_on() { size_of::<SharedBanks>() } else { 0 };
+        let together: usize = used(&settings).map(|used| used.shared_lasting).sum();
+        let expected = 3 * (none + BANKS * banked + lasting) + shared + together;
+        assert_eq!(Layout::memory(Some(&settings), 3), expected, "{settings:?}");
         assert!(Layout::memory(Some(&settings), 3) <= Layout::memory(None, 3));
     }
 }

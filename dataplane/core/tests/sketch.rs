@@ -3,7 +3,7 @@
 use flowgauge_core::Grid;
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{FULL, MAX_CELLS, MAX_COLUMN_BITS, SLACK, SharedSketch, Sharing, Sketch, SketchKind, WideSketch};
-use flowgauge_core::{Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, hash};
+use flowgauge_core::{Arrival, Context, KeyKind, Link, Settings, Shared, State, Tabulation, Zeroed, hash};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -250,10 +250,10 @@ fn many_packets_look_at_counters() {
         let mut settings = Settings::DEFAULT;
         (settings.entropy[0], settings.frequency) = (on(kind), on(kind));
         let context = Context::new(settings, tabulation(), sharing);
-        let (mut state, shared) = (vec![State::new()], Box::new(Shared::new()));
-        state[0].active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
+        let (mut state, shared) = (State::boxed(), Shared::boxed());
+        state.active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
         // As if all packets so far had been of this flow.
-        let bank = &mut state[0].banks[0];
+        let bank = &mut state.banks[0];
         bank.counters.ipv4 = u64::from(up as u32);
         for (index, cell) in bank.frequency.cells_mut(Grid::COUNTERS).iter_mut().enumerate() {
             *cell = match *cell {
@@ -264,11 +264,11 @@ fn many_packets_look_at_counters() {
             shared.banks[0].entropy[0].set(index, *cell);
         }
         for _ in 0..10 {
-            state[0].active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
+            state.active(&shared, 0).record(&context, Link::Ethernet, &frame[..], Arrival::new(60, 0));
         }
         let mut cells = Box::new(WideSketch::new());
         shared.banks[0].entropy[0].merge_into(&mut cells, kind, Grid::COUNTERS);
-        let frequency = &state[0].banks[0].frequency;
+        let frequency = &state.banks[0].frequency;
         assert!(cells == wide(frequency, kind, Grid::COUNTERS), "{kind:?} {sharing:?}");
         assert!(frequency.cells(Grid::COUNTERS).iter().all(|cell| [0, full, full_down].contains(cell)), "{kind:?} {sharing:?}");
         assert_eq!(cells.full(Grid::COUNTERS), 4, "{kind:?} {sharing:?}");

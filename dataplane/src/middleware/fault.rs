@@ -1,7 +1,8 @@
 //! A dataplane that fails on purpose.
 
-use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Snapshot, Status, Tables};
+use crate::{Adopted, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status, Tables};
 use flowgauge_core::Settings;
+use flowgauge_core::delay::{Admission, Kind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -111,6 +112,16 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     fn losses(&mut self) -> Result<Losses, Error> {
         self.strike("read losses", self.faults.request_lost, "request lost")?;
         self.inner.losses()
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        self.strike("read delays", self.faults.request_lost, "request lost")?;
+        self.inner.delays()
+    }
+
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        self.strike("set shares", self.faults.request_lost, "request lost")?;
+        self.inner.admit(admissions)
     }
 
     fn status(&self) -> Status {

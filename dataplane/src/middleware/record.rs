@@ -1,6 +1,7 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
-use crate::{Adopted, Capabilities, Dataplane, Error, Event, Losses, Part, Snapshot, Status, Tables};
+use crate::{Adopted, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot, Status, Tables};
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
 use flowgauge_core::{HashMode, Settings};
@@ -182,6 +183,26 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
         let result = self.inner.losses();
         let described = outcome(&result, losses);
         self.note("losses", described);
+        result
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        let result = self.inner.delays();
+        // How many: all of them are in the file of who asks for them.
+        let described = outcome(&result, |delays| json!(delays.len()));
+        if !matches!(&result, Ok(delays) if delays.is_empty()) {
+            self.note("delays", described);
+        }
+        result
+    }
+
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        let result = self.inner.admit(admissions);
+        let described = outcome(&result, |()| {
+            let admitted = |(kind, admission): &(Kind, Admission)| json!({ "kind": kind.name(), "kept": admission.kept, "counted": admission.counted });
+            admissions.iter().map(admitted).collect()
+        });
+        self.note("admit", described);
         result
     }
 

@@ -245,7 +245,7 @@ impl Drop for Filling<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::zeroed::Zeroed;
+    use flowgauge_core::Zeroed;
     use flowgauge_core::hash::crc32;
     use flowgauge_core::{Arrival, Shared, Sharing, State};
     use flowgauge_testing::skip;

@@ -9,7 +9,7 @@
 )]
 
 use super::cpu;
-use crate::zeroed::Zeroed;
+use flowgauge_core::Zeroed;
 use flowgauge_core::{Active, BANKS, Bank, Lasting, Settings, State, WideBank};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -85,7 +85,7 @@ impl Writer {
         // by the request that `served` is.
         let (bank, lasting) = unsafe { (&mut (*state).banks[index], &mut (*state).lasting) };
         let together = &*self.shared.together;
-        Active { bank, lasting, shared: &together.banks[index], shared_lasting: &together.lasting }
+        Active { index, bank, lasting, shared: &together.banks[index], shared_lasting: &together.lasting }
     }
 
     /// Does what the controller asked for, if it did. `truth` gives the exact count that belongs to the copy.

@@ -23,6 +23,7 @@ mod handoff;
 mod meter;
 mod passes;
 pub mod port;
+mod tap;
 mod truth;
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -34,15 +35,17 @@ pub use passes::Passes;
 
 pub use crate::poll_mode::PollMode;
 
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Clock};
 use crate::error::Error;
 use crate::losses::Losses;
-use crate::snapshot::{Adopted, Snapshot, Truth};
+use crate::sampled::Sampled;
+use crate::snapshot::{Adopted, DelaySample, Snapshot, Truth};
 use crate::spares::Spares;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
-use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
+use flowgauge_core::Zeroed;
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
 use handoff::{Reader, Writer, handoff};
 use meter::{Account, Metered};
@@ -51,6 +54,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
+use tap::{Basin, Tap, tap};
 use truth::ExactFlows;
 use worker::{Worker, unix_time};
 
@@ -69,6 +73,8 @@ pub struct Options {
     pub poll_mode: PollMode,
     /// The CPUs that workers are pinned to, in turn; none for wherever they may run.
     pub cpus: Vec<usize>,
+    /// Delays one by one that can be on their way from a worker to the controller, live.
+    pub delay_room: usize,
 }
 
 impl Default for Options {
@@ -80,6 +86,8 @@ impl Default for Options {
             deadline: Duration::from_secs(5),
             poll_mode: PollMode::default(),
             cpus: Vec::new(),
+            // 2 MiB, for ten reads a second.
+            delay_room: 1 << 16,
         }
     }
 }
@@ -112,6 +120,9 @@ pub struct Poll {
     /// A rotation was begun and not finished.
     rotating: bool,
     end_reported: bool,
+    /// Where delays come from one by one, and those that did.
+    basins: Vec<Basin>,
+    sampled: Sampled,
 }
 
 impl Poll {
@@ -122,17 +133,21 @@ impl Poll {
         let covered_ns = options.slot_ns.saturating_mul(options.settings.cardinality.precision.registers() as u64) / 2;
         let truth = options.truth.then(|| Arc::new(ExactFlows::new(options.settings, covered_ns)));
         let stop = Arc::new(AtomicBool::new(false));
-        let capabilities = Capabilities::of_core("poll", interface, ports.len());
-        let together = Arc::from(flowgauge_core::Shared::boxed());
+        let clock = if gate.pace() == Pace::Trace { Clock::TRACE } else { Clock::KERNEL };
+        let capabilities = Capabilities { clock, delay_samples: true, ..Capabilities::of_core("poll", interface, ports.len()) };
+        let together = flowgauge_core::Shared::counted();
+        together.lasting.prepare(&options.settings);
         let sharing = if ports.len() == 1 { Sharing::Alone } else { Sharing::Shared };
-        let (mut readers, mut accounts) = (Vec::new(), Vec::new());
+        let (mut readers, mut accounts, mut basins) = (Vec::new(), Vec::new(), Vec::new());
         let mut bodies: Vec<Body> = Vec::new();
         let wakers = ports.iter().filter_map(Port::waker).collect();
         for port in ports {
             let (writer, reader) = handoff(options.settings, Arc::clone(&together));
             readers.push(reader);
             let account = Account::new();
-            bodies.push(body(account.metered(port), writer, sharing, &options, &truth, &gate, &stop));
+            let (tap, basin) = options.settings.delay.samples.then(|| tap(gate.pace(), options.delay_room)).unzip();
+            basins.extend(basin);
+            bodies.push(body(account.metered(port), (writer, tap), sharing, &options, &truth, &gate, &stop));
             accounts.push(account);
         }
         Poll {
@@ -153,6 +168,8 @@ impl Poll {
             hash: None,
             rotating: false,
             end_reported: false,
+            basins,
+            sampled: Sampled::default(),
         }
     }
 
@@ -166,6 +183,12 @@ impl Poll {
     #[must_use]
     pub fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.source)
+    }
+
+    /// Takes what has come of delays one by one.
+    fn drain(&mut self) {
+        let Self { basins, sampled, .. } = self;
+        basins.iter_mut().for_each(|basin| basin.drain(|sample| sampled.add(0, sample)));
     }
 
     fn started(&self, operation: &'static str) -> Result<HashIdentity, Error> {
@@ -224,7 +247,7 @@ impl Poll {
 /// The code of one worker, to be started when the tables are known.
 fn body<P: Port>(
     port: impl FnOnce() -> Metered<P> + Send + 'static,
-    writer: Writer,
+    (writer, tap): (Writer, Option<Tap>),
     sharing: Sharing,
     options: &Options,
     truth: &Option<Arc<ExactFlows>>,
@@ -236,7 +259,7 @@ fn body<P: Port>(
     Box::new(move |tabulation| {
         let port = port();
         let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) = (Batch::new(&settings, &tabulation), Passes::default());
+        let (batch, passes) = (Batch::new(&settings, &tabulation), Passes::with(tap));
         Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
             .run();
     })
@@ -337,8 +360,12 @@ impl Dataplane for Poll {
             exact.close(closed);
             truth.total = exact.total();
             snapshot.exact = exact.take_exact(closed).map(Arc::from);
+            snapshot.prefixes = exact.take_prefixes(closed).map(Arc::from);
         }
         self.together.banks[closed % BANKS].clear(settings);
+        // Workers have passed on all that is counted in a bank before they left it.
+        self.drain();
+        snapshot.delays = self.sampled.close();
         let cpu_ns: u64 = self.readers.iter().map(Reader::cpu_ns).sum();
         let used = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         // A replay gives the same result every time, which CPU time does not.
@@ -348,6 +375,13 @@ impl Dataplane for Poll {
 
     /// Nothing outlives this process.
     fn published(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        self.started("set shares")?;
+        let idle = self.readers.first().map_or(0, Reader::closed_index);
+        admissions.iter().for_each(|(kind, admission)| self.together.lasting.delay.shares.set(idle, *kind, *admission));
         Ok(())
     }
 
@@ -365,6 +399,11 @@ impl Dataplane for Poll {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         Ok(self.source.losses())
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        self.drain();
+        Ok(self.sampled.take())
     }
 
     fn status(&self) -> Status {

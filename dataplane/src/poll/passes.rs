@@ -5,35 +5,47 @@
 //! on their way from memory.
 
 use super::port::Frame;
+use super::tap::Tap;
+use flowgauge_core::delay::sample::{PER_PACKET, ROOM};
 use flowgauge_core::{Active, Arrival, Context, Link, Observation, Record};
 
 /// Packets of a pass: 4 KiB of observations.
 const LENGTH: usize = 64;
 
+const _: () = assert!(LENGTH * PER_PACKET <= ROOM, "room for the delays of a pass");
+
 /// Packets that no measurement has seen yet. Nobody may look at the bank before they are [flushed](Passes::flush).
 pub struct Passes {
     observations: [Observation; LENGTH],
     length: usize,
+    /// Where delays go one by one, if anybody asks for them.
+    tap: Option<Tap>,
 }
 
 impl Default for Passes {
     fn default() -> Self {
-        Passes { observations: [Observation::EMPTY; LENGTH], length: 0 }
+        Passes { observations: [Observation::EMPTY; LENGTH], length: 0, tap: None }
     }
 }
 
 impl Passes {
+    /// The same, with a way for delays.
+    pub(super) fn with(tap: Option<Tap>) -> Self {
+        Passes { tap, ..Self::default() }
+    }
+
     /// Counts a frame that came at a time, as [`Record::record`] does, now or with the next [`flush`](Self::flush). `KEYED` as [`Record::observe`] has it.
     #[inline(always)]
     pub fn record<const KEYED: bool>(&mut self, active: &mut Active<'_>, context: &Context<'_>, frame: &Frame<'_>, timestamp: u64) {
         // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
-        let observation = if frame.link == Link::Ethernet {
-            active.observe::<KEYED, _, _>(context, Link::Ethernet, frame.bytes, &Arrival::new(frame.wire_length, timestamp))
+        let Some(observation) = self.observations.get_mut(self.length) else { return };
+        observation.arrive(Arrival::new(frame.wire_length, timestamp));
+        let is_counted = if frame.link == Link::Ethernet {
+            active.observe::<KEYED, _, _>(context, Link::Ethernet, frame.bytes, observation)
         } else {
-            observe_unlikely::<KEYED>(active, context, frame, timestamp)
+            observe_unlikely::<KEYED>(active, context, frame, observation)
         };
-        if let (Some(observation), Some(free)) = (observation, self.observations.get_mut(self.length)) {
-            *free = observation;
+        if is_counted {
             self.length += 1;
             if self.length == LENGTH {
                 self.flush(active, context);
@@ -46,6 +58,9 @@ impl Passes {
     pub fn flush(&mut self, active: &mut Active<'_>, context: &Context<'_>) {
         active.measure(context, self.observations.get(..self.length).unwrap_or_default());
         self.length = 0;
+        if let Some(tap) = &mut self.tap {
+            tap.pass_on(active);
+        }
     }
 }
 
@@ -55,16 +70,16 @@ fn observe_unlikely<const KEYED: bool>(
     active: &mut Active<'_>,
     context: &Context<'_>,
     frame: &Frame<'_>,
-    timestamp: u64,
-) -> Option<Observation> {
-    active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, &Arrival::new(frame.wire_length, timestamp))
+    observation: &mut Observation,
+) -> bool {
+    active.observe::<KEYED, _, _>(context, frame.link, frame.bytes, observation)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::poll::batch::tests::packet;
-    use crate::zeroed::Zeroed;
+    use flowgauge_core::Zeroed;
     use flowgauge_core::cardinality::Mode;
     use flowgauge_core::heavy::{self, Algorithm};
     use flowgauge_core::sketch::{self, SketchKind};

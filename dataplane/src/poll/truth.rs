@@ -1,8 +1,9 @@
 //! Exact counts beside registers and sketches, for comparison.
 
-use crate::zeroed::Zeroed;
+use flowgauge_core::Zeroed;
 use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{BANKS, ENTROPIES, Exact, FlowKey, KeyKind, Observation, Settings, sketch};
+use flowgauge_core::reorder::{ExactReorder, Prefix};
+use flowgauge_core::{BANKS, ENTROPIES, Exact, FlowKey, KeyKind, MeasurementKind, Observation, Settings, sketch};
 use hashbrown::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,8 @@ pub(super) struct ExactFlows {
     flows: Mutex<Flows>,
     /// What is counted without flows, by bank, if anything.
     counts: Option<Mutex<[Box<Exact>; BANKS]>>,
+    /// What all flows do to the order of packets, if that is measured.
+    reorder: Option<Mutex<ExactReorder>>,
 }
 
 #[derive(Debug)]
@@ -46,7 +49,8 @@ impl ExactFlows {
             Mode::Windowed | Mode::Off => Flows::Windowed { banks: Default::default(), total: HashSet::new() },
         };
         let counts = Exact::is_on(&settings).then(|| Mutex::new([(); BANKS].map(|()| Exact::boxed())));
-        ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts }
+        let reorder = MeasurementKind::Reorder.is_on(&settings).then(Mutex::default);
+        ExactFlows { covered_ns, settings, flows: Mutex::new(flows), counts, reorder }
     }
 
     /// The keys that a packet is to be counted by: that of distinct flows, and those of entropies.
@@ -79,15 +83,18 @@ impl ExactFlows {
         }
     }
 
-    /// Whether packets are to be [counted](Self::count_all) without their flows.
+    /// Whether packets are to be [counted](Self::count_all) as observations.
     pub(super) fn counts(&self) -> bool {
-        self.counts.is_some()
+        self.counts.is_some() || self.reorder.is_some()
     }
 
-    /// Adds a batch of packets to what is counted without flows.
+    /// Adds a batch of packets to what is counted of observations.
     pub(super) fn count_all(&self, bank: usize, batch: &mut Vec<Observation>) {
         if let Some(mut counts) = self.locked_counts() {
             batch.iter().for_each(|packet| counts[bank].measure(&self.settings, packet));
+        }
+        if let Some(mut reorder) = self.locked_reorder() {
+            batch.iter().for_each(|packet| reorder.count(bank, packet));
         }
         batch.clear();
     }
@@ -96,6 +103,15 @@ impl ExactFlows {
     pub(super) fn take_exact(&self, bank: usize) -> Option<Box<Exact>> {
         let mut counts = self.locked_counts()?;
         Some(std::mem::replace(&mut counts[bank], Exact::boxed()))
+    }
+
+    /// Takes what all flows of each prefix did in a bank.
+    pub(super) fn take_prefixes(&self, bank: usize) -> Option<Vec<Prefix>> {
+        Some(self.locked_reorder()?.take(bank))
+    }
+
+    fn locked_reorder(&self) -> Option<MutexGuard<'_, ExactReorder>> {
+        Some(self.reorder.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn locked_counts(&self) -> Option<MutexGuard<'_, [Box<Exact>; BANKS]>> {

@@ -9,7 +9,7 @@ use super::port::{Frame, Port, Received};
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{counted, transport};
-use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Observation, Settings, Sharing, Tabulation};
+use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Needs, Observation, Settings, Sharing, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -158,7 +158,7 @@ impl<P: Port> Worker<P> {
         let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
         let context = Context::new(settings, tabulation, sharing).with_slots(self.slot_ns);
         let truth = self.truth.as_deref();
-        let looks_at_clock = self.gate.pace() != Pace::Trace && settings.wants_time();
+        let looks_at_clock = self.gate.pace() != Pace::Trace && context.needs.has(Needs::TIME);
         let bank_index = self.writer.bank();
         let mut active = self.writer.active();
         let (keys, seen, passes) = (&mut self.keys, &mut self.seen, &mut self.passes);
@@ -173,7 +173,9 @@ impl<P: Port> Worker<P> {
                 keys.extend(truth.kinds().map(key));
                 if truth.counts() {
                     let arrival = Arrival::new(frame.wire_length, timestamp);
-                    seen.push(Observation::of::<KEYED, _>(&context, frame.bytes, &packet, &arrival));
+                    let mut observation = Observation::of(&arrival);
+                    observation.note::<KEYED, _>(&context, frame.bytes, &packet);
+                    seen.push(observation);
                 }
                 if keys.len().max(seen.len()) >= KEYS {
                     flush(bank_index, Some(truth), keys, seen);

@@ -3,9 +3,9 @@
 use super::program::{Program, number};
 use super::{measurement, names};
 use crate::error::Failure;
-use crate::zeroed::Zeroed;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
+use flowgauge_core::Zeroed;
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBank};
 
 /// An array of both banks.

@@ -31,7 +31,12 @@ pub(super) fn find(schema: &Schema) -> Result<HashMode, Failure> {
 
 /// The tables of the hash of registers.
 pub(super) fn words(hash: HashMode) -> impl Iterator<Item = MatchTable> {
-    (0..4).filter(move |_| hash == HashMode::Tabulated).map(|index| {
+    tabulation(name).filter(move |_| hash == HashMode::Tabulated)
+}
+
+/// Four tables with the words of the hash of registers, whatever they are called.
+pub(super) fn tabulation(name: impl Fn(usize) -> String) -> impl Iterator<Item = MatchTable> {
+    (0..4).map(move |index| {
         let words = move |words: &Tabulation| words.tables().get(index).into_iter().flatten().map(|word| vec![*word]).collect();
         of_bytes(name(index), format!("set_word{index}"), &["word"], words)
     })

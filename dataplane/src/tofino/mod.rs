@@ -529,9 +529,12 @@ impl Counting {
 /// Gives a table this content and no other.
 async fn fill(session: &mut Session, program: &Program, content: Content, batch: usize) -> Result<(), Failure> {
     let table = program.table(&content.table)?;
-    let clear = proto::TableEntry { table_id: table.id, ..Default::default() };
-    let clear = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(clear)) };
-    session.write(&format!("emptying {}", table.name), vec![clear], 1).await?;
+    // A table without a key has nothing but its default action.
+    if !table.keys.is_empty() {
+        let clear = proto::TableEntry { table_id: table.id, ..Default::default() };
+        let clear = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(clear)) };
+        session.write(&format!("emptying {}", table.name), vec![clear], 1).await?;
+    }
     let mut updates = Vec::with_capacity(content.entries.len() + 1);
     if let Some(data) = content.default {
         updates.push(program::update(table, proto::update::Type::Modify, &Entry { place: Place::Default, data })?);
@@ -558,14 +561,17 @@ async fn holds(
     Ok(true)
 }
 
-/// Whether a table has these entries and no other.
+/// Whether a table has these entries and no other; one without a key, its default entry.
 async fn holds_content(session: &mut Session, program: &Program, content: &Content) -> Result<bool, Failure> {
     let table = program.table(&content.table)?;
-    let mut expected: Vec<&Entry> = content.entries.iter().collect();
+    let has_key = !table.keys.is_empty();
+    let default = content.default.iter().filter(|_| !has_key).map(|data| Entry { place: Place::Default, data: data.clone() });
+    let default: Vec<Entry> = default.collect();
+    let mut expected: Vec<&Entry> = content.entries.iter().chain(&default).collect();
     expected.sort_by_key(|entry| entry.place.key().cloned());
     // An answer that has lost entries looks like a table that has. What follows a no empties the counters, so it is asked for twice.
     for _ in 0..2 {
-        let answer = session.read_all(table).await?;
+        let answer = if has_key { session.read_all(table).await? } else { session.read_default(table).await? };
         let mut held = answer.iter().map(|message| program.decode(table, message)).collect::<Result<Vec<Entry>, _>>()?;
         held.sort_by_key(|entry| entry.place.key().cloned());
         if held.iter().eq(expected.iter().copied()) {

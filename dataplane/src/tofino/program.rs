@@ -4,7 +4,7 @@ use super::array::{self, Array};
 use super::measurement::{self, ROWS};
 use super::table::{Content, Filling, MatchTable};
 use super::{hash, names};
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Clock};
 use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
@@ -80,6 +80,8 @@ impl Program {
             rows: ROWS..=ROWS,
             inner: false,
             atomic_snapshots: false,
+            follows: false,
+            clock: Clock::SWITCH,
             ..Capabilities::of_core("tofino", address.to_owned(), 1)
         };
         measurement::ALL.iter().for_each(|measurement| measurement.capabilities(&self.settings, &mut capabilities));

@@ -1,8 +1,9 @@
 //! One program at one place, with the memory it counts in.
 
+use super::common::Common;
 use super::link::{Hooks, Link};
-use super::mapped::{Cores, Together};
-use super::object::{self, NoteArray, Plain};
+use super::mapped::{Admitted, Cores, Together};
+use super::object::{self, NoteArray, Pinned, Plain};
 use super::pins::{self, Found, Identity, Note, Pins, Secret};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
@@ -15,10 +16,12 @@ use crate::place::{Direction, Place};
 use crate::snapshot::Snapshot;
 use crate::spares::Spares;
 use crate::tables::Tables;
-use aya::maps::{Map, MapData};
+use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
 use aya::{Ebpf, EbpfError};
+use flowgauge_core::delay::sample::{BYTES, Sample};
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::kernel::{Config, Layout};
 use flowgauge_core::{Link as Layer, Settings, WideBank};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -56,6 +59,10 @@ pub(super) struct Hook {
 struct Memory {
     cores: Cores,
     together: Together,
+    /// Delays one by one, if settings ask for them.
+    delays: Option<RingBuf<MapData>>,
+    /// Which requests windows admit, if that changes.
+    admitted: Admitted,
 }
 
 /// A hook, and the programs behind it if they are needed further.
@@ -68,11 +75,12 @@ pub(super) struct Hooked {
 }
 
 /// Counts frames that are injected, at no interface.
-pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
+pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
     let identity = identity(place, options, tables);
-    let mut programs = load(place, number, options, &identity, tables, None)?;
+    let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
+    common.prepare(place, &programs, options)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
-    let memory = map(place, options, &programs)?;
+    let memory = map(place, options, &mut programs)?;
     let note = Note::new(&identity, &place.interface, 0, now_ns());
     let hook = Hook {
         place: place.clone(),
@@ -94,7 +102,7 @@ pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &T
 }
 
 /// Counts at an interface, or goes on with what a controller that is gone has left counting there.
-pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &Tables) -> Result<Hooked, Error> {
+pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
     let interface = &place.interface;
     let counters = DeviceCounters::read(interface).zip(device::index(interface));
     let Some((counters, index)) = counters else {
@@ -145,8 +153,11 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
                 said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
             }
             // The programs are for the case that they have to be attached again. They count in the memory that is there.
-            let programs = load(place, number, options, &identity, tables, Some(&pins))?;
-            let memory = map(place, options, &programs)?;
+            let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
+            if let Some(news) = common.adopt(place, &programs)? {
+                said.push(news);
+            }
+            let memory = map(place, options, &mut programs)?;
             let mut hook = blank(note, Some((pins, notes)), memory, link, programs);
             if !hook.is_attached() {
                 hook.attach_again(options)?;
@@ -160,18 +171,19 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
             return Ok(Hooked { hook, adopted: true, programs: None, said });
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
-        let mut programs = load(place, number, options, &identity, tables, None)?;
-        let memory = map(place, options, &programs)?;
-        let (cores, shared) = (array(place, &programs, object::CORES)?, array(place, &programs, object::SHARED)?);
+        let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
+        common.prepare(place, &programs, options)?;
+        let memory = map(place, options, &mut programs)?;
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
-        let notes = pins.keep(cores, shared, notes)?;
+        let notes = pins.keep(arrays(place, &programs)?, notes)?;
         let link = attach(place, index, layer, options, &mut programs)?;
         link.pin(&pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
         return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None, said });
     }
-    let mut programs = load(place, number, options, &identity, tables, None)?;
-    let memory = map(place, options, &programs)?;
+    let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
+    common.prepare(place, &programs, options)?;
+    let memory = map(place, options, &mut programs)?;
     let link = attach(place, index, layer, options, &mut programs)?;
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
 }
@@ -187,28 +199,29 @@ fn identity(place: &Place, options: &Options, tables: &Tables) -> Identity {
     Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic), attached }
 }
 
-/// Loads the object; it counts in the memory of the pins, if there are any. `number`: of the interface in this run.
+/// Loads the object; it counts in the memory that is pinned, if there is any. `number`: of the interface in this run.
 fn load(
     place: &Place,
     number: u32,
     options: &Options,
     identity: &Identity,
     tables: &Tables,
-    pins: Option<&Pins>,
+    pinned: &Pinned,
 ) -> Result<Ebpf, Error> {
     let Identity { settings, slot_ns, boot_ns, .. } = *identity;
     let config = Config {
         slot_ns,
         boot_ns,
         settings,
+        needs: settings.needs(),
         verdict: options.task.verdict(),
         layout: Layout::of(&settings),
         leaves: u32::from(place.direction == Direction::Egress),
         interface: number,
         ..Config::DEFAULT
     };
-    let arrays = pins.map(Pins::arrays);
-    object::load(&config, &tables.tabulation, super::cpus(), arrays.as_ref()).map_err(|error| refused(place, loading(&error)))
+    object::load(&config, &tables.tabulation, super::cpus(), options.delay_ring, pinned)
+        .map_err(|error| refused(place, loading(&error)))
 }
 
 pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
@@ -218,12 +231,30 @@ pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result
     }
 }
 
-fn map(place: &Place, options: &Options, programs: &Ebpf) -> Result<Memory, Error> {
+/// What programs count in, in the order of pins.
+fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<[&'a MapData; 3], Error> {
+    let array = |name| array(place, programs, name);
+    Ok([array(object::CORES)?, array(object::SHARED)?, array(object::LASTING)?])
+}
+
+fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
     let failed = |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
     let (cores, together) = (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
     let cores = Cores::new(cores, super::cpus(), &options.settings).map_err(|error| failed("the array of cores", &error))?;
     let together = Together::new(together, &options.settings).map_err(|error| failed("what cores share", &error))?;
-    Ok(Memory { cores, together })
+    let lasting = array(place, programs, object::LASTING)?;
+    let admitted = Admitted::new(lasting, &options.settings).map_err(|error| failed("what lasts", &error))?;
+    let delays = options.settings.delay.samples.then(|| ring(place, programs)).transpose()?;
+    Ok(Memory { cores, together, delays, admitted })
+}
+
+/// The ring of delays one by one; the programs keep it.
+fn ring(place: &Place, programs: &mut Ebpf) -> Result<RingBuf<MapData>, Error> {
+    let name = object::DELAYS;
+    let ring = programs
+        .take_map(name)
+        .ok_or_else(|| refused(place, format!("the object has no ring {name}; rebuild it with ebpf/build")))?;
+    RingBuf::try_from(ring).map_err(|error| refused(place, format!("cannot map the ring of delays: {error}")))
 }
 
 /// An XDP program, loaded or not.
@@ -497,8 +528,7 @@ impl Hook {
     /// Makes anew what others removed of the pins. Gives whether there was anything.
     pub(super) fn mend_pins(&mut self) -> Result<bool, Error> {
         let (Some((pins, _)), Some(programs)) = (&mut self.pins, &self.programs) else { return Ok(false) };
-        let (cores, shared) = (array(&self.place, programs, object::CORES)?, array(&self.place, programs, object::SHARED)?);
-        pins.mend(self.link.as_ref(), cores, shared)
+        pins.mend(self.link.as_ref(), arrays(&self.place, programs)?)
     }
 
     /// Makes the other bank active, for packets to come.
@@ -521,6 +551,13 @@ impl Hook {
         if let Some(together) = self.memory.together.bank(idle) {
             together.clear(settings);
         }
+    }
+
+    /// Sets what the bank admits that is not active.
+    pub(super) fn admit(&mut self, admissions: &[(Kind, Admission)]) {
+        let idle = self.active() ^ 1;
+        let shares = self.memory.admitted.shares();
+        admissions.iter().for_each(|(kind, admission)| shares.into_iter().for_each(|shares| shares.set(idle, *kind, *admission)));
     }
 
     /// Notes that packets may be missing in the active bank.
@@ -548,7 +585,7 @@ impl Hook {
     }
 
     fn bank(&mut self, bank: usize, settings: &Settings, sums: &mut Spares) -> Arc<WideBank> {
-        let Memory { cores, together } = &mut self.memory;
+        let Memory { cores, together, .. } = &mut self.memory;
         sums.fill(settings, |sum| {
             cores.merge(bank, settings, sum);
             if let Some(together) = together.bank(bank) {
@@ -571,6 +608,16 @@ impl Hook {
         let idle = self.active() ^ 1;
         let complete = self.note.gaps >> idle & 1 == 0;
         Snapshot { complete, ..Snapshot::of(self.bank(idle, settings, sums), tables.hash) }
+    }
+
+    /// Takes the delays that have come one by one.
+    pub(super) fn drain(&mut self, mut take: impl FnMut(Sample)) {
+        let Some(ring) = &mut self.memory.delays else { return };
+        while let Some(item) = ring.next() {
+            if let Some(bytes) = item.first_chunk::<BYTES>() {
+                take(Sample::of_bytes(bytes));
+            }
+        }
     }
 
     /// Whether the program is attached, as far as the kernel tells.

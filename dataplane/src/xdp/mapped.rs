@@ -1,10 +1,10 @@
 //! The kernel's arrays, mapped into this process.
 #![allow(unsafe_code, reason = "memory shared with the kernel's programs; this module keeps apart the banks that both sides use")]
 
-use crate::zeroed::Zeroed;
 use aya::maps::MapData;
-use flowgauge_core::kernel::{Core, Head, Layout};
-use flowgauge_core::{BANKS, Bank, Counters, Lasting, Settings, Shared, SharedBank, WideBank};
+use flowgauge_core::delay::{Delay, Shares};
+use flowgauge_core::kernel::{Core, Head, Layout, SharedBanks};
+use flowgauge_core::{BANKS, Bank, Counters, Lasting, Listed, Settings, SharedBank, SharedLasting, WideBank, Zeroed};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -62,15 +62,55 @@ pub(super) struct Together(Option<Mapping>);
 impl Together {
     /// Maps it.
     pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
-        settings.shares().then(|| Mapping::new(map, 1, size_of::<Shared>())).transpose().map(Together)
+        settings.shares().then(|| Mapping::new(map, 1, size_of::<SharedBanks>())).transpose().map(Together)
     }
 
     /// A bank of it, which programs in the kernel add to at any time.
     pub(super) fn bank(&self, bank: usize) -> Option<&SharedBank> {
-        let start = self.0.as_ref()?.at(0, 0, size_of::<Shared>());
+        let start = self.0.as_ref()?.at(0, 0, size_of::<SharedBanks>());
         // SAFETY: a whole element of the mapping, aligned, valid for any bits, and atomic on both sides.
-        Some(unsafe { &(*start.cast::<Shared>()).banks[bank % BANKS] })
+        Some(unsafe { &(*start.cast::<SharedBanks>())[bank % BANKS] })
     }
+}
+
+/// Which requests windows admit, in the array of what lasts, if that changes.
+pub(super) struct Admitted(Option<(Mapping, usize)>);
+
+impl Admitted {
+    /// Maps it.
+    pub(super) fn new(map: &MapData, settings: &Settings) -> io::Result<Self> {
+        let layout = Layout::of(settings);
+        let start = layout.shared_lasting[Delay::INDEX] as usize + Shares::OFFSET;
+        let follows = settings.delay.kinds.any() && settings.delay.follows;
+        let mapping = follows.then(|| Mapping::new(map, 1, layout.together as usize)).transpose()?;
+        Ok(Admitted(mapping.map(|mapping| (mapping, start))))
+    }
+
+    /// The shares of all banks.
+    pub(super) fn shares(&self) -> Option<&Shares> {
+        let (mapping, start) = self.0.as_ref()?;
+        let start = mapping.at(0, *start, size_of::<Shares>());
+        // SAFETY: within the mapping, aligned to words as what measurements use is, valid for any bits, and atomic on both sides.
+        Some(unsafe { &*start.cast::<Shares>() })
+    }
+}
+
+/// Writes what the array of what lasts has to hold before the first packet.
+pub(super) fn prepare(map: &MapData, settings: &Settings) -> io::Result<()> {
+    let layout = Layout::of(settings);
+    if layout.together == 0 {
+        return Ok(());
+    }
+    let mapping = Mapping::new(map, 1, layout.together as usize)?;
+    let prepared = SharedLasting::boxed();
+    prepared.prepare(settings);
+    let from = (&raw const *prepared).cast::<u64>();
+    for ((offset, bytes), to) in SharedLasting::used(settings).zip(layout.shared_lasting) {
+        let to = mapping.at(0, to as usize, bytes).cast();
+        // SAFETY: as in `Cores::merge`; no program runs yet that looks at the array.
+        unsafe { copy_words(from.add(offset / 8), to, bytes / 8) };
+    }
+    Ok(())
 }
 
 /// One element a CPU, as [`flowgauge_core::kernel`] has it. Programs count in the active bank of their CPU's element at any time.

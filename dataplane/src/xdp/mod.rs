@@ -12,9 +12,10 @@
 //!
 //! # Where to look
 //! `hook`: one program at one place; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
-//! rotation; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
+//! rotation; `common`: what places know together; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
 //! interface, for tests. `redirect` hands packets to AF_XDP sockets; [`Sender`] and [`LiveSender`] send from the kernel.
 
+mod common;
 mod cost;
 mod elements;
 mod grace;
@@ -44,12 +45,15 @@ use crate::error::Error;
 use crate::interface::device;
 use crate::losses::Losses;
 use crate::place::{Direction, Place};
-use crate::snapshot::{Adopted, Part, Snapshot};
+use crate::sampled::Sampled;
+use crate::snapshot::{Adopted, DelaySample, Part, Snapshot};
 use crate::spares::Spares;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
-use crate::zeroed::Zeroed;
 use crate::{Dataplane, Event};
+use common::Common;
+use flowgauge_core::Zeroed;
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::Algorithm;
 use flowgauge_core::{Lasting, Link, Settings};
 use grace::Grace;
@@ -107,6 +111,8 @@ pub struct Options {
     pub task: Task,
     /// How rotations wait for packets in flight; the first way that works if `None`.
     pub wait: Option<Wait>,
+    /// Bytes of the ring for delays one by one, of each place; made a power of two of pages.
+    pub delay_ring: u32,
 }
 
 /// What an ingress program does.
@@ -129,11 +135,22 @@ impl Task {
     }
 }
 
+/// Room for 100,000 delays, for ten reads a second.
+const DELAY_RING: u32 = 1 << 22;
+
 impl Options {
     /// Counts in native mode and leaves nothing behind.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Options { settings, mode: Mode::default(), slot_ns: 1_000_000, pins: None, task: Task::Count, wait: None }
+        Options {
+            settings,
+            mode: Mode::default(),
+            slot_ns: 1_000_000,
+            pins: None,
+            task: Task::Count,
+            wait: None,
+            delay_ring: DELAY_RING,
+        }
     }
 
     /// Where the program is attached.
@@ -205,6 +222,8 @@ struct Running {
     said: Vec<Event>,
     /// Whether it was told that nothing is counted any more.
     ended: bool,
+    /// Delays one by one.
+    sampled: Sampled,
 }
 
 /// How far a rotation has come.
@@ -236,7 +255,8 @@ impl Xdp {
         interfaces.dedup();
         let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus());
         let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
-        let capabilities = Capabilities { atomic_snapshots: false, inner: false, places, algorithms, ..everything };
+        let capabilities =
+            Capabilities { atomic_snapshots: false, inner: false, places, algorithms, delay_samples: true, ..everything };
         Xdp { capabilities, options, attach, programs: Programs::default(), running: None }
     }
 
@@ -285,6 +305,11 @@ impl Dataplane for Xdp {
         }
         self.capabilities.check(&self.options.settings)?;
         tables.check(&self.options.settings, &self.capabilities.interface)?;
+        if self.options.settings.delay.samples && self.options.pins.as_ref().is_some_and(|keep| keep.adopt || keep.leave) {
+            let (what, advice) =
+                ("keep programs that pass delays on one by one", "leave out --delay-samples, or --adopt and --leave");
+            return Err(Error::Unsupported { backend: "xdp", what: what.to_owned(), advice: advice.to_owned() });
+        }
         let grace = Grace::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
             let problem = format!("cannot wait for packets in flight: the kernel takes neither {ways}: {error}");
@@ -294,10 +319,11 @@ impl Dataplane for Xdp {
         let mut hooks = Vec::new();
         let (mut any_adopted, mut said) = (false, Vec::new());
         let places = &self.capabilities.places;
+        let common = Common::of(places, &self.options.settings)?;
         for place in places {
             let number = places.iter().position(|first| first.interface == place.interface).map_or(0, |number| number as u32);
             let hook = if self.attach { hook::attached } else { hook::detached };
-            let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables)?;
+            let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
             said.extend(news);
             hooks.push(hook);
@@ -316,6 +342,7 @@ impl Dataplane for Xdp {
             next_window,
             said,
             ended: false,
+            sampled: Sampled::default(),
         };
         if !any_adopted {
             self.running = Some(running);
@@ -356,15 +383,22 @@ impl Dataplane for Xdp {
             source: Some(error),
         })?;
         running.phase = Phase::Closed;
-        let Running { hooks, tables, sums, .. } = running;
+        // Before the banks are read: no program runs any more that counts there, and what it counted was passed on.
+        running.drain();
+        let Running { hooks, tables, sums, sampled, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
-        Ok(united(hooks, snapshots, sums, &settings, tables))
+        Ok(Snapshot { delays: sampled.close(), ..united(hooks, snapshots, sums, &settings, tables) })
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
         let settings = self.options.settings;
         let running = self.running("acknowledge a window")?;
         if running.phase == Phase::Closed { running.published(window, &settings) } else { Ok(()) }
+    }
+
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        self.running("set shares")?.hooks.iter_mut().for_each(|hook| hook.admit(admissions));
+        Ok(())
     }
 
     fn events(&mut self) -> Result<Vec<Event>, Error> {
@@ -378,6 +412,12 @@ impl Dataplane for Xdp {
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
         hooks.for_each(|hook| hook.losses().iter().for_each(|(cause, packets)| losses.add(cause, packets)));
         Ok(losses)
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        let Some(running) = &mut self.running else { return Ok(Vec::new()) };
+        running.drain();
+        Ok(running.sampled.take())
     }
 
     fn status(&self) -> Status {
@@ -412,6 +452,12 @@ impl Running {
             self.ended = true;
             self.said.push(Event::TrafficEnded);
         }
+    }
+
+    /// Takes what has come of delays one by one.
+    fn drain(&mut self) {
+        let Self { hooks, sampled, .. } = self;
+        hooks.iter_mut().enumerate().for_each(|(place, hook)| hook.drain(|sample| sampled.add(place, sample)));
     }
 
     /// Repeats the step at which the earlier process may have been killed; see [`pins`].

@@ -7,8 +7,8 @@ use super::redirect::QUEUES;
 use aya::maps::MapError;
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
-use flowgauge_core::kernel::Config;
-use flowgauge_core::{HashMode, Shared, Tabulation};
+use flowgauge_core::kernel::{Config, SharedBanks};
+use flowgauge_core::{HashMode, Tabulation};
 use std::path::PathBuf;
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the objects, so that its package has them.
@@ -39,6 +39,8 @@ pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
 /// Names in the object.
 pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
+pub(super) const LASTING: &str = "LASTING";
+pub(super) const DELAYS: &str = "DELAYS";
 pub(super) const XDP: &str = "flowgauge_xdp";
 pub(super) const XDP_ALL: &str = "flowgauge_xdp_all";
 pub(super) const XDP_FRAGS: &str = "flowgauge_xdp_frags";
@@ -57,26 +59,38 @@ pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
 pub(super) const PASSED: &str = "PASSED";
 
-/// Loads maps and programs; programs are verified when they are loaded one by one. `arrays` are pins of the arrays to count in, instead
-/// of new ones.
-pub(super) fn load(
-    config: &Config,
-    tabulation: &Tabulation,
-    cpus: usize,
-    arrays: Option<&[PathBuf; 2]>,
-) -> Result<Ebpf, EbpfError> {
+/// Where arrays to count in are pinned, instead of new ones.
+#[derive(Debug, Default)]
+pub(super) struct Pinned {
+    /// What each CPU counts in, and what all count in together.
+    pub(super) banks: Option<[PathBuf; 2]>,
+    /// What lasts of that; made there if it is not there yet.
+    pub(super) lasting: Option<PathBuf>,
+}
+
+/// Loads maps and programs; programs are verified when they are loaded one by one. `ring`: bytes for delays one by one, if settings ask for them.
+pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: u32, pinned: &Pinned) -> Result<Ebpf, EbpfError> {
     const { assert!(size_of::<Tabulation>() == 4 * 256 * (4 + 8 * BLOCKS) + 8 * MULTILINEAR_WORDS, "no padding") };
     let settings = &config.settings;
     let start = (&raw const *tabulation).cast::<u8>();
     // SAFETY: integers without padding, as just checked, which live as long as the reference.
     let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
     let mut loader = EbpfLoader::new();
-    if let Some([cores, shared]) = arrays {
+    if let Some([cores, shared]) = &pinned.banks {
         loader.map_pin_path(CORES, cores).map_pin_path(SHARED, shared);
     }
+    if let Some(lasting) = &pinned.lasting {
+        loader.map_pin_path(LASTING, lasting);
+    }
     let object = if settings.cardinality.hash == HashMode::Keyed { KEYED_OBJECT } else { OBJECT };
-    let shared = if settings.shares() { size_of::<Shared>() as u32 } else { LEAST };
-    let object = elements::resized(object, &[(CORES, config.layout.core), (SHARED, shared)]);
+    let shared = if settings.shares() { size_of::<SharedBanks>() as u32 } else { LEAST };
+    let lasting = config.layout.together.max(LEAST);
+    let mut object = elements::resized(object, &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)]);
+    if settings.delay.samples {
+        loader.map_max_entries(DELAYS, ring);
+    } else {
+        elements::without(&mut object, DELAYS);
+    }
     let config = Plain(*config);
     loader
         .override_global("CONFIG", &config, true)

@@ -2,7 +2,7 @@
 //!
 //! Every place that is counted has a directory of pins on the BPF file system, named by the direction, the interface's number and its network
 //! namespace's, since names change, and others use them too: `link` keeps the program attached, `cores` is the
-//! array it counts in, `shared` the sketches that all CPUs count in, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
+//! array it counts in, `shared` the sketches that all CPUs count in, `lasting` what all places know together beyond rotations, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
 //! a lock on it, which the kernel lifts when the process dies.
 //!
 //! The note changes as a whole, by one system call. A controller may be killed between any two steps of a rotation:
@@ -18,7 +18,7 @@
 
 use super::hook::reason;
 use super::link::{self, Link};
-use super::object::{NoteArray, Plain};
+use super::object::{NoteArray, Pinned, Plain};
 use crate::error::Error;
 use crate::hash_key::HashKey;
 use crate::interface::device;
@@ -39,10 +39,11 @@ pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 const LINK: &str = "link";
 const CORES: &str = "cores";
 const SHARED: &str = "shared";
+const LASTING: &str = "lasting";
 const NOTE: &str = "note";
 
 /// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 6;
+const VERSION: u32 = 8;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -392,7 +393,7 @@ impl Pins {
         {
             tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
         }
-        for name in [LINK, NOTE, CORES, SHARED] {
+        for name in [LINK, NOTE, CORES, SHARED, LASTING] {
             match fs::remove_file(self.path(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -415,15 +416,15 @@ impl Pins {
     }
 
     /// Pins all but the link.
-    pub(super) fn keep(&mut self, cores: &MapData, shared: &MapData, notes: NoteArray) -> Result<NoteArray, Error> {
+    pub(super) fn keep(&mut self, arrays: [&MapData; 3], notes: NoteArray) -> Result<NoteArray, Error> {
         notes.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
         self.note = Some(self.note_map()?);
-        self.mend(None, cores, shared)?;
+        self.mend(None, arrays)?;
         self.notes()
     }
 
     /// Pins what is not pinned, or not any more. Gives whether there was anything.
-    pub(super) fn mend(&mut self, link: Option<&Link>, cores: &MapData, shared: &MapData) -> Result<bool, Error> {
+    pub(super) fn mend(&mut self, link: Option<&Link>, [cores, shared, lasting]: [&MapData; 3]) -> Result<bool, Error> {
         let number = |found: io::Result<fs::Metadata>| found.map(|found| found.ino()).ok();
         let removed = number(fs::metadata(&self.directory)) != number(self.lock.metadata());
         if removed {
@@ -433,7 +434,7 @@ impl Pins {
             self.lock = lock;
         }
         let mut mended = removed;
-        for (name, map) in [(CORES, Some(cores)), (SHARED, Some(shared)), (NOTE, self.note.as_ref())] {
+        for (name, map) in [(CORES, Some(cores)), (SHARED, Some(shared)), (LASTING, Some(lasting)), (NOTE, self.note.as_ref())] {
             let path = self.path(name);
             if let Some(map) = map.filter(|_| !path.exists()) {
                 map.pin(path).map_err(|error| self.failed("pin an array", &error))?;
@@ -456,9 +457,9 @@ impl Pins {
         self.path(LINK)
     }
 
-    /// Where the arrays are pinned that programs count in: the cores and the shared sketches.
-    pub(super) fn arrays(&self) -> [PathBuf; 2] {
-        [CORES, SHARED].map(|name| self.path(name))
+    /// Where the arrays are pinned that programs count in.
+    pub(super) fn arrays(&self) -> Pinned {
+        Pinned { banks: Some([CORES, SHARED].map(|name| self.path(name))), lasting: Some(self.path(LASTING)) }
     }
 
     fn notes(&self) -> Result<NoteArray, Error> {
@@ -474,7 +475,7 @@ impl Pins {
             let problem = format!("cannot adopt what counts {place}: {difference}; `flowgauge detach` ends it");
             return Err(Error::Pins { directory: self.directory.clone(), problem, source: None });
         }
-        for array in self.arrays() {
+        for array in [CORES, SHARED, LASTING].map(|name| self.path(name)) {
             if !array.exists() {
                 return Err(self.failed("adopt", &io::Error::other(format!("{} is missing", array.display()))));
             }

@@ -25,6 +25,8 @@ mod dpdk;
 mod frames;
 mod model;
 mod poll;
+#[path = "../support/samples.rs"]
+mod samples;
 mod sketches;
 #[cfg(feature = "dpdk")]
 #[path = "../support/dpdk.rs"]
@@ -58,6 +60,8 @@ macro_rules! cases {
         frequency_of_every_key_and_shape, membership_of_every_key_and_shape, everything_together, everything_by_a_keyed_hash, what_cannot_be_is_refused }
         group! { $backend, heavy: every_algorithm, every_key }
         group! { $backend, sizes: every_length }
+        group! { $backend, delay: every_kind_and_algorithm, delays_in_trace_time, one_by_one }
+        group! { $backend, reorder: every_algorithm, slots_in_trace_time }
         group! { $backend, staggered: within_one_slot, last_round_in_trace_time }
         group! { $backend, middleware: faults_neither_lose_nor_double, a_failed_sample_is_no_zero, recorder_writes_what_it_saw,
         wrappers_compose }

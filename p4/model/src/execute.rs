@@ -473,7 +473,13 @@ pub(crate) fn hash_of(hash: &program::Hash, input: impl Iterator<Item = (u128, u
             u128::from(crc.of(scratch))
         }
         Algorithm::Identity => packed(input),
-        Algorithm::Xor(_) => input.fold(0, |folded, (value, _)| folded ^ value),
+        Algorithm::Xor(word) => {
+            let mut end = 0;
+            input.fold(0, |folded, (value, width)| {
+                end = (end + width) % word;
+                folded ^ value << ((word - end) % word)
+            })
+        }
     };
     value & mask(hash.width)
 }

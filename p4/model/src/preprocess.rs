@@ -57,6 +57,8 @@ const OWN: &[(&str, &str)] = own!(
     "membership.p4",
     "sizes.p4",
     "heavy.p4",
+    "delay.p4",
+    "reorder.p4",
     "telemetry.p4",
     "forward.p4"
 );

@@ -63,6 +63,11 @@ pub struct Entrance<'a> {
 }
 
 impl Entrance<'_> {
+    /// Lets what comes from now on arrive at this time, in nanoseconds, and not at the present one.
+    pub fn set_clock(&mut self, nanoseconds: u64) {
+        self.state.model.set_clock(nanoseconds);
+    }
+
     /// Lets a frame arrive at a port. Digests that it causes go to the control plane.
     ///
     /// # Errors

@@ -10,9 +10,11 @@
 mod frames;
 
 use flowgauge_core::Grid;
+use flowgauge_core::delay::{self, Kind, Kinds};
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::measurement::OnOff;
 use flowgauge_core::membership;
+use flowgauge_core::reorder;
 use flowgauge_core::sketch;
 use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardinality};
 use flowgauge_dataplane::tofino::{builds as builds_of, definitions};
@@ -30,6 +32,9 @@ use std::thread;
 const STAGES: u64 = 5;
 /// Stages that all measurements together may take.
 const STAGES_OF_ALL: u64 = 9;
+
+/// Stages of a pipe, which delays and reordering may take.
+const STAGES_OF_CHIP: u64 = 12;
 
 /// The compiler, if it is here and makes programs for Tofino.
 fn compiler() -> Option<OsString> {
@@ -191,6 +196,14 @@ fn all(keys: [KeyKind; 4], entropy: SketchKind, frequency: SketchKind, columns: 
     }
 }
 
+fn delays(kinds: Kinds, algorithm: delay::Algorithm) -> Settings {
+    Settings { delay: delay::Settings { kinds, algorithm, ..delay::Settings::DEFAULT }, ..OFF }
+}
+
+fn reordering(algorithm: reorder::Algorithm, slots_log2: u8) -> reorder::Settings {
+    reorder::Settings { algorithm, slots_log2, ..reorder::Settings::DEFAULT }
+}
+
 fn builds() -> Vec<Settings> {
     use KeyKind::{Dst, FiveTuple, Src, SrcDst};
     use SketchKind::{CountMin, CountSketch};
@@ -222,6 +235,18 @@ fn builds() -> Vec<Settings> {
     ]);
     let sizes_too = |others: Settings| Settings { sizes: OnOff::ON, ..others };
     builds.extend([sizes_too(OFF), sizes_too(heavy_too(FiveTuple, all([FiveTuple; 4], CountSketch, CountSketch, 1024)))]);
+    let only = |kind| Kinds::NONE.with(kind);
+    builds.extend([
+        delays(only(Kind::TcpData), delay::Algorithm::Fridge),
+        delays(only(Kind::TcpDuration), delay::Algorithm::Overwrite),
+        delays(Kinds::USUAL, delay::Algorithm::MultiFridge),
+        Settings {
+            delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },
+            ..sizes_too(distinct(Src, HashMode::Tabulated, 11))
+        },
+        Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF },
+        Settings { reorder: reordering(reorder::Algorithm::Hybrid, 12), ..OFF },
+    ]);
     builds
 }
 
@@ -239,7 +264,11 @@ fn flowgauge_fits_and_has_the_same_schema() {
         let name = described(settings);
         let compared = compare(&name, &mut compiled.model(), &compiled.read("bfrt.json"));
         assert!(compared > 10, "{name}: {compared}");
-        let most = if settings.beyond_cardinality() { STAGES_OF_ALL } else { STAGES };
+        let most = match settings.beyond_cardinality() {
+            _ if settings.delay.kinds.any() || settings.reorder.algorithm != reorder::Algorithm::Off => STAGES_OF_CHIP,
+            true => STAGES_OF_ALL,
+            false => STAGES,
+        };
         assert!(compiled.stages() <= most, "{name}: {} stages", compiled.stages());
         compiled.row(settings)
     };

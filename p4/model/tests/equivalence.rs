@@ -17,13 +17,15 @@ use flowgauge_core::logarithm::PER_PACKET;
 use flowgauge_core::membership;
 use flowgauge_core::sketch::{FULL, SLACK};
 use flowgauge_core::unopened::Unopened;
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, sketch};
+use flowgauge_core::{
+    Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, SketchKind, State, Zeroed, sketch,
+};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::{Tables, traffic};
 use frames::{opened_by_a_switch, within_reach_of_a_switch as within_reach};
 use proptest::prelude::*;
-use switch::{ROWS, Switch, Window, large, shape};
+use switch::{ROWS, Switch, Window, shape};
 
 const SEED: u64 = 7;
 
@@ -60,25 +62,25 @@ fn membership(key: KeyKind, row_bits: u32) -> Settings {
 fn expected<'a>(settings: &Settings, frames: impl IntoIterator<Item = &'a [u8]>) -> Window {
     let tables = Tables::new(settings, SEED);
     let context = Context::new(*settings, &tables.tabulation, Sharing::Alone);
-    let (mut state, shared) = large(|| (Box::new(State::new()), Box::new(Shared::new())));
+    let (mut state, shared) = (State::boxed(), Shared::boxed());
     for frame in frames {
         state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
     }
     let mut window = Window::new();
     read(settings, &state, &shared, &mut window);
     // A switch does not know of what EtherType frames are that it does not open.
-    window.bank[0].unopened = Unopened::default();
+    window.bank.unopened = Unopened::default();
     window
 }
 
 /// Adds the first bank of a core to a window.
 fn read(settings: &Settings, state: &State, shared: &Shared, window: &mut Window) {
-    window.bank[0].merge(&state.banks[0], settings);
-    window.bank[0].merge_shared(&shared.banks[0], settings);
+    window.bank.merge(&state.banks[0], settings);
+    window.bank.merge_shared(&shared.banks[0], settings);
 }
 
 fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &str) {
-    let (found, expected) = (&found.bank[0], &expected.bank[0]);
+    let (found, expected) = (&*found.bank, &*expected.bank);
     let what = format!("{what}, {settings:?}");
     assert_eq!(found.counters, expected.counters, "{what}");
     let precision = settings.cardinality.precision;
@@ -134,7 +136,7 @@ fn every_level_of_every_precision() {
             (1..=rank_bits + 1).map(|level| frames::from_source(definitions::bytes_with_crc32(crc(level)))).collect();
         check(&settings, &frames);
         let last = expected(&settings, [frames.last().unwrap().bytes.as_slice()]);
-        assert_eq!(last.bank[0].cardinality.levels(settings.cardinality.precision).iter().max(), Some(&(33 - p)));
+        assert_eq!(last.bank.cardinality.levels(settings.cardinality.precision).iter().max(), Some(&(33 - p)));
     }
 }
 
@@ -161,9 +163,9 @@ fn every_header_length_with_every_total_length() {
     }
     let mut switch = Switch::new(&settings, SEED);
     for frame in &all {
-        let before = switch.window(0).bank[0].counters;
+        let before = switch.window(0).bank.counters;
         switch.inject(&frame.bytes);
-        let (now, one) = (switch.window(0).bank[0].counters, expected(&settings, [frame.bytes.as_slice()]).bank[0].counters);
+        let (now, one) = (switch.window(0).bank.counters, expected(&settings, [frame.bytes.as_slice()]).bank.counters);
         let found = (now.ipv4 - before.ipv4, now.bad_header - before.bad_header);
         assert_eq!(found, (one.ipv4, one.bad_header), "{:02x?}", &frame.bytes[14..18]);
     }
@@ -273,7 +275,7 @@ fn every_median_and_minimum() {
                 SketchKind::CountMin => counts.map(|count| if count < 0 { i32::MAX } else { count }).into_iter().min().unwrap(),
             };
             let term = if count > 1 { u64::from(PER_PACKET.log2(count as u64) + DERIVATIVE_OF_LOG) } else { 0 };
-            let found = switch.window(0).bank[0].entropy.sums[0].sum - 5 * switch.model.pipes() as u64;
+            let found = switch.window(0).bank.entropy.sums[0].sum - 5 * switch.model.pipes() as u64;
             assert_eq!(found, term, "{kind:?} of {a}, {b}, {c} with signs {signs:?}");
             added += u64::from(term > 0);
         }
@@ -301,7 +303,7 @@ fn sums_carry_into_their_upper_half() {
         one.set_sum(0, before);
         one.inject(&frame.bytes);
         // The other pipe keeps what it was set to.
-        assert_eq!(one.window(0).bank[0].entropy.sums[0].sum, before.saturating_add(term).saturating_add(before), "{before:#x}");
+        assert_eq!(one.window(0).bank.entropy.sums[0].sum, before.saturating_add(term).saturating_add(before), "{before:#x}");
     }
 }
 
@@ -323,8 +325,8 @@ fn counters_near_their_ends_stay_where_they_are() {
         for value in values {
             let mut switch = Switch::new(&settings, SEED);
             (0..ROWS).for_each(|row| switch.fill_row(row, value));
-            let (mut state, shared) = large(|| (Box::new(State::new()), Box::new(Shared::new())));
-            let other = large(|| Box::new(Shared::new()));
+            let (mut state, shared) = (State::boxed(), Shared::boxed());
+            let other = Shared::boxed();
             for index in 0..settings.entropy[0].shape.cells() {
                 [&shared, &other].iter().for_each(|shared| shared.banks[0].entropy[0].set(index, value));
             }
@@ -340,9 +342,9 @@ fn counters_near_their_ends_stay_where_they_are() {
             let mut expected = Window::new();
             read(&settings, &state, &shared, &mut expected);
             // The other pipe had nothing to count.
-            expected.bank[0].merge_shared(&other.banks[0], &settings);
+            expected.bank.merge_shared(&other.banks[0], &settings);
             assert_same(&settings, &switch.window(0), &expected, &format!("{kind:?} from {value}"));
-            full += expected.bank[0].entropy.sketches[0].full(settings.entropy[0].shape);
+            full += expected.bank.entropy.sketches[0].full(settings.entropy[0].shape);
         }
         assert!(full > 48, "{full}");
     }
@@ -361,7 +363,7 @@ fn pipes_add_up() {
     first.iter().for_each(|frame| drop(switch.model.inject(0, frame).unwrap()));
     second.iter().for_each(|frame| drop(switch.model.inject(128, frame).unwrap()));
     let (mut sum, second) = (expected(&settings, first.iter().copied()), expected(&settings, second.iter().copied()));
-    sum.bank[0].unite(&second.bank[0], &settings);
+    sum.bank.unite(&second.bank, &settings);
     assert_same(&settings, &switch.window(0), &sum, "two pipes");
 }
 

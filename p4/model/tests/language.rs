@@ -317,6 +317,8 @@ fn hashes() {
     assert_eq!(once(locals, "hdr.io.x = crc.get({ hdr.io.a }); hdr.io.y = 20w0 ++ 12w0;", 0x0a00_0001, 0).0, 0xa757_b578);
     assert_eq!(once(locals, "hdr.io.x[11:0] = short.get({ hdr.io.a });", 0x0a00_0001, 0).0, 0x578);
     assert_eq!(once(locals, "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b, hdr.io.a, 32w1 });", 5, 6).0, 7);
+    let halves = "hdr.io.x = fold.get({ hdr.io.a, hdr.io.b[15:0], hdr.io.b[31:16] });";
+    assert_eq!(once(locals, halves, 1, 0x0002_0003).0, 0x0003_0003, "fields that fill words together");
     assert_eq!(once(locals, "hdr.io.x[15:0] = same.get({ hdr.io.a[19:8], 4w3 });", 0x000a_bc00, 0).0, 0xabc3);
     let pieces = "hdr.io.x = bits.get({ hdr.io.a[31:28], hdr.io.a[27:3], hdr.io.a[2:0] });";
     assert_eq!(once(locals, pieces, 0x0a00_0001, 0).0, 0xa757_b578, "fields join without gaps");

@@ -69,6 +69,12 @@ fn declarations() {
     refused_local(&compared("c < 0x7c000000 || !(c <= 0x84000000)"), "no constant above 2^31");
     refused_local("Hash<bit<32>>(HashAlgorithm_t.RANDOM) h;", "unsupported hash algorithm");
     refused_local("table t { key = { hdr.io.a : range; } actions = { NoAction; } }", "unsupported match kind range");
+    let fold = |fields: &str| {
+        let local = "Hash<bit<32>>(HashAlgorithm_t.XOR32) fold;";
+        refused_local(&format!("{local}\naction a() {{ hdr.io.x = fold.get({{ {fields} }}); }}"), "of other than 32-bit words");
+    };
+    fold("hdr.io.a, hdr.io.b[15:0]");
+    fold("hdr.io.a[15:0], hdr.io.b, hdr.io.a[31:16]");
     refused_local(
         "table t { key = { hdr.io.a : lpm; } actions = { NoAction; } const entries = { 1 : NoAction(); } }",
         "an lpm table",

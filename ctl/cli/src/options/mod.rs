@@ -43,6 +43,10 @@ pub(crate) struct Options {
     #[arg(skip)]
     pub(crate) backend: Backend,
 
+    /// Whether packets that leave are told from those that arrive; `run` settles on it.
+    #[arg(skip)]
+    pub(crate) knows_direction: bool,
+
     /// Length of a window; one ends at every multiple of it [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) window: Option<Duration>,
@@ -288,6 +292,15 @@ impl Options {
         }
         self.own.settings(self, &mut settings);
         settings
+    }
+
+    /// Refuses several workers where they would count the packets of a capture out of their order, and that matters.
+    pub(crate) fn check_order(&self) -> Result<(), Failure> {
+        if self.workers.unwrap_or(1) > 1 && self.settings().wants_order() {
+            let problem = "several workers would count packets of a capture out of their order; delays and reordering take one: leave out --workers";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+        Ok(())
     }
 
     /// How much later than others a packet of a capture may come.

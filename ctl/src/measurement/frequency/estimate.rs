@@ -3,11 +3,9 @@
 //! Count-Min: Cormode and Muthukrishnan, *An improved data stream summary* (2005). Count Sketch: Charikar, Chen and Farach-Colton, *Finding
 //! frequent items in data streams* (2002).
 
+use crate::measurement::number::Z95;
 use flowgauge_core::sketch::Said;
 use flowgauge_core::{Grid, SketchKind, Tabulation, WideSketch};
-
-/// Two-sided 95 % quantile of the normal distribution.
-const Z95: f64 = 1.959_963_984_540_054;
 
 /// Packets of a flow; `0 <= low <= value <= high`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -14,6 +14,7 @@ use crate::arrival::Packets;
 use crate::hash::HashMode;
 use crate::key::KeyKind;
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::needs::Needs;
 use crate::observation::Observed;
 
 /// Registers in a bank at the highest precision.
@@ -247,8 +248,8 @@ impl Measurement for Cardinality {
     }
 
     #[inline(always)]
-    fn wants_time(settings: &Settings) -> bool {
-        settings.mode == Mode::Staggered
+    fn needs(settings: &Settings) -> Needs {
+        Needs::NONE.with(Needs::TIME, settings.mode == Mode::Staggered)
     }
 
     #[inline(always)]
@@ -274,7 +275,7 @@ impl Measurement for Cardinality {
             Mode::Staggered => {
                 let mut slots = Slots::new(pass.slot_ns);
                 for packet in packets.each() {
-                    let slot = slots.of(packet.arrival.timestamp);
+                    let slot = slots.of(packet.time());
                     parts.lasting.update(hash.hash(packet.by(key), pass.tabulation), precision, slot);
                 }
             }

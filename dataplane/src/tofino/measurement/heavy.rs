@@ -1,9 +1,9 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the table that they make together.
 
 use super::{Array, Capabilities, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, array, names, out_of_range};
-use crate::zeroed::Zeroed;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, codec};
+use flowgauge_core::Zeroed;
 use flowgauge_core::heavy::{self, Algorithm, Entry, PRECISION_STAGES, Unit};
 use flowgauge_core::{FlowKey, KeyKind, MeasurementKind, Settings, WideBank, hash};
 

@@ -4,10 +4,12 @@
 //! A new measurement is a file with an [`OnSwitch`], its `mod`, and a line in the list below. Nothing else knows a measurement by name.
 
 mod cardinality;
+mod delay;
 mod entropy;
 mod frequency;
 mod heavy;
 mod membership;
+mod reorder;
 mod rows;
 mod sizes;
 
@@ -26,6 +28,11 @@ pub(super) use rows::ROWS;
 pub(super) trait OnSwitch: Sync {
     /// Which it is, and the definition that switches it on.
     fn kind(&self) -> (MeasurementKind, &'static str);
+
+    /// What the definition is if the measurement is on.
+    fn value(&self, _settings: &Settings) -> u32 {
+        1
+    }
 
     /// Refuses what no program does.
     fn check(&self, _wanted: &Settings) -> Result<(), Failure> {
@@ -73,6 +80,8 @@ measurements! {
     membership: Membership;
     heavy: Heavy;
     sizes: Sizes;
+    delay: Delay;
+    reorder: Reorder;
 }
 
 /// One measurement of a program.
@@ -94,6 +103,10 @@ pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
     if settings.headers.inner {
         return Err(Failure::program("it opens no tunnels (--inner)"));
     }
+    let is_known = |kind: &MeasurementKind| ALL.iter().any(|measurement| measurement.kind().0 == *kind);
+    if let Some(kind) = MeasurementKind::ALL.iter().find(|kind| kind.is_on(settings) && !is_known(kind)) {
+        return Err(Failure::program(format!("there is no P4 that measures {}", kind.name())));
+    }
     ALL.iter().try_for_each(|measurement| measurement.check(settings))?;
     let build = |measurement: &&dyn OnSwitch| {
         let (kind, switch) = measurement.kind();
@@ -102,7 +115,7 @@ pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
         if let Some(rows) = rows.filter(|rows| *rows != ROWS) {
             return Err(Failure::program(format!("it has {ROWS} rows for {}, {rows} are wanted", kind.name())));
         }
-        let on = (switch, u32::from(layout.is_some()));
+        let on = (switch, layout.as_ref().map_or(0, |_| measurement.value(settings)));
         let (description, details) = layout.map(|layout| (layout.description, layout.definitions)).unzip();
         Ok(Build { kind, description, definitions: [on].into_iter().chain(details.unwrap_or_default()).collect() })
     };

@@ -1,9 +1,11 @@
 //! The cases, by subject.
 
 pub mod counting;
+pub mod delay;
 pub mod heavy;
 pub mod lifecycle;
 pub mod middleware;
+pub mod reorder;
 pub mod rotation;
 pub mod sampling;
 pub mod sizes;

@@ -250,7 +250,7 @@ impl Compiler {
                 return place.fail(format!("unsupported CRC of {total} bits, which are no whole bytes"));
             }
             Algorithm::Identity if total > 128 => return place.fail(format!("unsupported identity of {total} bits")),
-            Algorithm::Xor(width) if fields.iter().any(|(_, field)| *field != width) => {
+            Algorithm::Xor(width) if !fill_words(fields, width) => {
                 return place.fail(format!("unsupported XOR{width} of other than {width}-bit words"));
             }
             _ => {}
@@ -274,6 +274,18 @@ impl Compiler {
     pub(super) fn result(&self, action: usize) -> Option<Scalar> {
         self.results.get(action).copied().flatten()
     }
+}
+
+/// Whether values, one after another, fill words of this width, so that none lies in two words.
+fn fill_words(fields: &[(Value, u32)], word: u32) -> bool {
+    let mut free = 0;
+    let fit = fields.iter().all(|(_, width)| {
+        free = if free == 0 { word } else { free };
+        let fits = *width <= free;
+        free = free.saturating_sub(*width);
+        fits
+    });
+    fit && free == 0
 }
 
 /// Whether conditions compare an unsigned number with a constant that the ALU has no room for.

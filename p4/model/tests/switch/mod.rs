@@ -4,7 +4,7 @@
 use flowgauge_core::Grid;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
 use flowgauge_core::logarithm::PER_PACKET;
-use flowgauge_core::{HashMode, KeyKind, Settings, WideBank, WideSketch, cardinality, sketch};
+use flowgauge_core::{HashMode, KeyKind, Settings, WideBank, WideSketch, Zeroed, cardinality, sketch};
 use flowgauge_dataplane::Tables;
 use flowgauge_dataplane::tofino::definitions;
 use flowgauge_p4_model::{ActionCall, Counted, Entry, Match, Model, Options, Pipes};
@@ -23,21 +23,16 @@ pub struct Switch {
     next_port: u16,
 }
 
-/// What was counted in one bank, which has one element.
-#[derive(Clone, PartialEq, Eq)]
+/// What was counted in one bank.
+#[derive(PartialEq, Eq)]
 pub struct Window {
-    pub bank: Vec<WideBank>,
+    pub bank: Box<WideBank>,
 }
 
 impl Window {
     pub fn new() -> Self {
-        Window { bank: large(|| vec![WideBank::new()]) }
+        Window { bank: WideBank::boxed() }
     }
-}
-
-/// Makes what may be too large for the stack of a test.
-pub fn large<T: Send + 'static>(make: fn() -> T) -> T {
-    std::thread::Builder::new().stack_size(64 << 20).spawn(make).unwrap().join().unwrap()
 }
 
 fn call(action: &str, data: &[(&str, &[u8])]) -> ActionCall {
@@ -161,37 +156,37 @@ impl Switch {
                 let precision = cardinality.precision;
                 let name = format!("{}.registers", measurement("cardinality", cardinality.key));
                 let levels = range(&name, 0, bank * precision.registers()..(bank + 1) * precision.registers());
-                for (register, level) in one.bank[0].cardinality.levels_mut(precision).iter_mut().zip(levels) {
+                for (register, level) in one.bank.cardinality.levels_mut(precision).iter_mut().zip(levels) {
                     *register = u8::try_from(level).unwrap();
                 }
             }
             if entropy.mode != sketch::Mode::Off {
-                self.add_cells("entropy", &entropy, bank, pipe, &mut one.bank[0].entropy.sketches[0]);
+                self.add_cells("entropy", &entropy, bank, pipe, &mut one.bank.entropy.sketches[0]);
                 let name = format!("{}.sum", measurement("entropy", entropy.key));
                 let half = |field| range(&name, field, bank..bank + 1)[0];
-                one.bank[0].entropy.sums[0].sum = half(1) << 32 | half(0);
+                one.bank.entropy.sums[0].sum = half(1) << 32 | half(0);
             }
             if frequency.mode != sketch::Mode::Off {
-                self.add_cells("frequency", &frequency, bank, pipe, &mut one.bank[0].frequency);
+                self.add_cells("frequency", &frequency, bank, pipe, &mut one.bank.frequency);
             }
             if membership.on {
                 let cells = 1 << (membership.shape.column_bits() - 5);
                 let name = |row| format!("{}.bits{row}", measurement("membership", membership.key));
                 let rows = (0..ROWS).flat_map(|row| range(&name(row), 0, bank * cells..(bank + 1) * cells));
                 let cells: Vec<u64> = rows.collect();
-                for (word, halves) in one.bank[0].membership.words_mut(membership.shape).iter_mut().zip(cells.chunks(2)) {
+                for (word, halves) in one.bank.membership.words_mut(membership.shape).iter_mut().zip(cells.chunks(2)) {
                     *word = halves[1] << 32 | halves[0];
                 }
             }
             let class = |class| self.model.read_counter(FRAMES, bank * CLASSES + class, Pipes::One(pipe)).unwrap();
             let counted: Vec<Counted> = (0..CLASSES).map(class).collect();
-            one.bank[0].counters.bytes = counted.iter().map(|class| class.bytes).sum();
-            one.bank[0].counters.ipv4 = counted[0].packets;
-            one.bank[0].counters.ipv6 = counted[1].packets;
-            one.bank[0].counters.non_ip = counted[2].packets;
-            one.bank[0].counters.truncated = counted[3].packets;
-            one.bank[0].counters.bad_header = counted[4].packets;
-            merged.bank[0].unite(&one.bank[0], &self.settings);
+            one.bank.counters.bytes = counted.iter().map(|class| class.bytes).sum();
+            one.bank.counters.ipv4 = counted[0].packets;
+            one.bank.counters.ipv6 = counted[1].packets;
+            one.bank.counters.non_ip = counted[2].packets;
+            one.bank.counters.truncated = counted[3].packets;
+            one.bank.counters.bad_header = counted[4].packets;
+            merged.bank.unite(&one.bank, &self.settings);
         }
         merged
     }

@@ -4,10 +4,12 @@
 
 pub(crate) mod cardinality;
 pub(crate) mod chosen;
+pub(crate) mod delay;
 pub(crate) mod entropy;
 pub(crate) mod frequency;
 pub(crate) mod heavy;
 pub(crate) mod membership;
+pub(crate) mod reorder;
 pub(crate) mod sizes;
 pub(crate) mod sketch;
 
@@ -71,6 +73,8 @@ measurements! {
     membership,
     heavy,
     sizes,
+    delay,
+    reorder,
 }
 
 /// What can be said of a measurement on the command line.

@@ -1,0 +1,119 @@
+//! Round-trip delays without bias: the fridge of chapter 2 of the data-plane performance dissertation next to tables that overwrite requests or let them expire
+//! (figure 2.2), the choice of the share of requests that it admits, several fridges, and memory.
+//!
+//! The dissertation's trace of an Internet provider is not public, and of its synthetic ones only the recipe is at hand. So its figure is
+//! told in words, and figures in numbers are those of a simulation by another program.
+
+mod experiment;
+mod known;
+mod page;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+pub use experiment::{
+    ADMIT_LOG2, ADMITS_LOG2, Errors, MEMORIES_LOG2, MEMORY_LOG2, Method, Outcome, REQUESTS, Recipe, Run, Seen, Setup,
+};
+
+use crate::error::ReproduceError;
+use crate::parallel::{self, Progress};
+use crate::report::{Directory, Table};
+use crate::statistics::Spread;
+use std::convert::Infallible;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// Repetitions of every experiment, as in the dissertation.
+pub const SEEDS: u64 = 10;
+
+/// Repetitions for a look in passing.
+pub const QUICK_SEEDS: u64 = 2;
+
+/// Everything measured.
+pub struct Findings {
+    seeds: u64,
+    outcomes: Vec<Outcome>,
+}
+
+/// Runs all experiments with seeds 1 to `seeds`, as many at a time as there are processors. Progress is in requests.
+#[must_use]
+pub fn run(seeds: u64, progress: &Progress<'_>) -> Findings {
+    execute(seeds, REQUESTS, &Setup::all(), progress)
+}
+
+fn execute(seeds: u64, requests: u64, setups: &[Setup], progress: &Progress<'_>) -> Findings {
+    let runs: Vec<Run> =
+        Recipe::ALL.into_iter().flat_map(|recipe| (1..=seeds).map(move |seed| Run { recipe, requests, seed })).collect();
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let Ok(outcomes) = parallel::run(&runs, threads, |run| run.requests, progress, |run| Ok::<_, Infallible>(run.execute(setups)));
+    Findings { seeds, outcomes }
+}
+
+impl Findings {
+    fn outcomes(&self, recipe: Recipe) -> impl Iterator<Item = &Outcome> {
+        self.outcomes.iter().filter(move |outcome| outcome.run.recipe == recipe)
+    }
+
+    fn seen(&self, recipe: Recipe, setup: Setup) -> impl Iterator<Item = &Seen> {
+        self.outcomes(recipe).filter_map(move |outcome| outcome.seen.iter().find(|seen| seen.setup == setup))
+    }
+
+    /// The true times of the shares that are compared, in nanoseconds.
+    fn truth(&self, recipe: Recipe) -> &[f64] {
+        self.outcomes(recipe).next().map_or(&[], |outcome| &outcome.truth)
+    }
+
+    /// Times of the same shares, from all runs of a table together.
+    fn times(&self, recipe: Recipe, setup: Setup) -> Option<Vec<f64>> {
+        let mut seen = self.seen(recipe, setup);
+        let mut all = seen.next()?.histograms.clone();
+        for other in seen {
+            all.iter_mut().zip(&other.histograms).for_each(|((sum, _), (histogram, _))| sum.merge(histogram));
+        }
+        experiment::times(&all)
+    }
+
+    /// How far all runs of a table together are from the truth: bias, as good as without variance.
+    #[must_use]
+    pub fn combined(&self, recipe: Recipe, setup: Setup) -> Option<Errors> {
+        Some(Errors::of(recipe, &self.times(recipe, setup)?, self.truth(recipe)))
+    }
+
+    /// How far single runs are from the truth.
+    #[must_use]
+    pub fn single(&self, recipe: Recipe, setup: Setup) -> Vec<Errors> {
+        self.seen(recipe, setup).filter_map(|seen| seen.errors).collect()
+    }
+
+    /// The largest gaps of single runs that go on until the last answer.
+    fn gap_after_all(&self, recipe: Recipe, setup: Setup) -> Option<Spread> {
+        let stopped = self.outcomes(recipe).flat_map(|outcome| &outcome.stopped).filter(|seen| seen.setup == setup);
+        Spread::of(&stopped.filter_map(|seen| seen.errors).map(|errors| errors.gap).collect::<Vec<_>>())
+    }
+
+    /// The mean over runs of something about their errors.
+    fn mean(&self, recipe: Recipe, setup: Setup, what: impl Fn(&Errors) -> f64) -> Option<Spread> {
+        Spread::of(&self.single(recipe, setup).iter().map(what).collect::<Vec<_>>())
+    }
+
+    /// The comparison, the choice of what to admit, memory, and the end of requests, for a terminal.
+    #[must_use]
+    pub fn tables(&self) -> [Table; 5] {
+        let [first, second] = Recipe::ALL.map(|recipe| page::comparison_table(self, recipe));
+        [first, second, page::admission_table(self), page::memory_table(self), page::stopping_table(self)]
+    }
+
+    /// Writes `index.html`, `errors.csv` and `percentiles.csv` into a directory, which is made if need be; files with these names are replaced and
+    /// all others left alone. Gives the path of the page.
+    ///
+    /// # Errors
+    /// [`ReproduceError::File`].
+    pub fn write(&self, directory: &Path) -> Result<PathBuf, ReproduceError> {
+        let directory = Directory::create(directory)?;
+        directory.write("errors.csv", |file| summary::errors(self, file))?;
+        directory.write("percentiles.csv", |file| summary::percentiles(self, file))?;
+        let page = page::page(self);
+        directory.write("index.html", |file| file.write_all(page.as_bytes()))
+    }
+}

@@ -1,0 +1,315 @@
+//! Traffic of many prefixes, some of which reorder packets, through tables of both algorithms and several sizes.
+
+use flowgauge_core::measurement::{Listed, Parts, Pass};
+use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, Prefix, Settings};
+use flowgauge_core::{
+    Arrival, Context, Link, Measurement, Observation, Record, Reorder, Shared, Sharing, State, Tabulation, WideBank, Zeroed,
+};
+use flowgauge_ctl::measurement::reorder::estimate::{LEAST_LATE, MUCH, reorders, share};
+use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Range;
+
+/// Packets of a trace.
+pub const PACKETS: u64 = 1_000_000;
+
+/// Buckets of the claim, as a power of two.
+pub const MEMORY_LOG2: u8 = 8;
+
+/// Sizes that are compared, as powers of two.
+pub const MEMORIES_LOG2: [u8; 7] = [6, 7, 8, 9, 10, 11, 12];
+
+/// Algorithms that are compared.
+pub const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sampling, Algorithm::Hybrid];
+
+/// After how long without a segment a bucket is free.
+const IDLE_NS: u64 = (IDLE_TICKS as u64) << 16;
+
+/// Where addresses and ports are in a frame of IPv4 without options and tags.
+const ENDS: Range<usize> = 26..38;
+
+/// Segments of a heavy prefix: with fewer, more than [`MUCH`] of them can be fewer than [`LEAST_LATE`].
+pub const BETA: u64 = 300;
+
+/// Packets that are read at a time.
+const BATCH: usize = 512;
+
+/// What the traffic is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// What `generate reorder` makes when nothing else is said.
+    Usual,
+    /// The same in a tenth of the time, with more flows at a time.
+    Fast,
+    /// Every flow is small.
+    SmallFlows,
+    /// One segment in a hundred is lost.
+    Loss,
+    /// Late segments come far behind.
+    Deep,
+}
+
+impl Traffic {
+    /// All of them.
+    pub const ALL: [Traffic; 5] = [Traffic::Usual, Traffic::Fast, Traffic::SmallFlows, Traffic::Loss, Traffic::Deep];
+
+    /// The name in tables and plots.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Traffic::Usual => "usual",
+            Traffic::Fast => "fast",
+            Traffic::SmallFlows => "small flows",
+            Traffic::Loss => "loss",
+            Traffic::Deep => "deep",
+        }
+    }
+
+    /// How `generate reorder` makes it.
+    #[must_use]
+    pub fn options(self) -> &'static str {
+        match self {
+            Traffic::Usual => "reorder",
+            Traffic::Fast => "reorder,rate=1M",
+            Traffic::SmallFlows => "reorder,flows=100k,alpha=0.01",
+            Traffic::Loss => "reorder,loss=0.01",
+            Traffic::Deep => "reorder,depth=12",
+        }
+    }
+
+    /// What is generated.
+    #[must_use]
+    pub fn profile(self, packets: u64, seed: u64) -> ReorderProfile {
+        let usual = ReorderProfile { packets, seed, ..ReorderProfile::default() };
+        match self {
+            Traffic::Usual => usual,
+            Traffic::Fast => ReorderProfile { rate: 10.0 * usual.rate, ..usual },
+            // Flows are alike: one or two trains each.
+            Traffic::SmallFlows => ReorderProfile { flows: packets / 10, alpha: 0.01, ..usual },
+            Traffic::Loss => ReorderProfile { loss: 0.01, ..usual },
+            Traffic::Deep => ReorderProfile { depth: 12, ..usual },
+        }
+    }
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Which flows are followed.
+    pub algorithm: Algorithm,
+    /// Buckets, with the hybrid's slots for large flows, as a power of two.
+    pub memory_log2: u8,
+}
+
+impl Setup {
+    /// All that are compared.
+    #[must_use]
+    pub fn all() -> Vec<Setup> {
+        let by_memory = |algorithm| MEMORIES_LOG2.into_iter().map(move |memory_log2| Setup { algorithm, memory_log2 });
+        ALGORITHMS.into_iter().flat_map(by_memory).collect()
+    }
+
+    fn settings(&self) -> Settings {
+        Settings { algorithm: self.algorithm, slots_log2: self.memory_log2, ..Settings::DEFAULT }
+    }
+}
+
+/// What a prefix did; nothing if it is none of the traffic's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct True {
+    /// Of its data segments, how many are out of order.
+    share: f64,
+    pub(super) is_heavy: bool,
+    /// Heavy, and not by chance: the generator means it to be.
+    pub(super) is_meant: bool,
+}
+
+impl True {
+    /// What was lost before it got here and is sent again is out of order: sequence numbers do not tell it from what was late.
+    pub(super) fn of(truth: &PrefixTruth) -> True {
+        let share = (truth.out_of_order + truth.filling) as f64 / truth.segments.max(1) as f64;
+        let is_heavy = truth.segments >= BETA && share > MUCH;
+        True { share, is_heavy, is_meant: is_heavy && truth.heavy }
+    }
+}
+
+/// How the core writes a prefix.
+fn key(prefix: IpAddr) -> u64 {
+    match prefix {
+        IpAddr::V4(address) => u64::from(address.to_bits()) << 32 | 4,
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64 | 6,
+    }
+}
+
+/// What a table has seen of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Which table.
+    pub setup: Setup,
+    /// Prefixes that it takes for heavy ones.
+    pub found: u64,
+    /// Of these, heavy ones.
+    pub right: u64,
+    /// Of these, those that the generator means to be heavy.
+    pub meant: u64,
+    /// Of the others, those that reorder as much, and have too few segments to be heavy.
+    pub light: u64,
+    /// Heavy prefixes of which fewer than [`LEAST_LATE`] late segments were seen.
+    pub unseen: u64,
+    /// Mean absolute error of the share of late segments of the prefixes that are found; nothing if there is none.
+    pub error: Option<f64>,
+    /// Segments of flows that were followed.
+    pub followed: u64,
+    /// All segments.
+    pub segments: u64,
+}
+
+/// A trace, and the hashes of the tables that it goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What it is like.
+    pub traffic: Traffic,
+    /// Packets of the trace.
+    pub packets: u64,
+    /// Of the trace and of the hashes.
+    pub seed: u64,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Of what.
+    pub run: Run,
+    /// Heavy prefixes.
+    pub heavy: u64,
+    /// Of these, those that the generator means to be. The others reorder lightly, and are heavy by chance.
+    pub meant: u64,
+    /// Segments of a flow, in the mean.
+    pub length: f64,
+    /// Flows with a segment in the time after which a bucket is free, in the mean: those that ask for buckets.
+    pub active: f64,
+    /// By the tables.
+    pub seen: Vec<Seen>,
+}
+
+impl Outcome {
+    /// Share of the heavy prefixes that a table found.
+    #[must_use]
+    pub fn recall(&self, seen: &Seen) -> Option<f64> {
+        (self.heavy > 0).then(|| seen.right as f64 / self.heavy as f64)
+    }
+
+    /// The same of those that the generator means to be heavy.
+    #[must_use]
+    pub fn meant_recall(&self, seen: &Seen) -> Option<f64> {
+        (self.meant > 0).then(|| seen.meant as f64 / self.meant as f64)
+    }
+}
+
+impl Seen {
+    /// Share of the prefixes found that are heavy.
+    #[must_use]
+    pub fn precision(&self) -> Option<f64> {
+        (self.found > 0).then(|| self.right as f64 / self.found as f64)
+    }
+
+    /// Share of the segments whose flow was followed.
+    #[must_use]
+    pub fn share_followed(&self) -> f64 {
+        self.followed as f64 / self.segments.max(1) as f64
+    }
+}
+
+/// A table while it counts.
+struct Counting {
+    setup: Setup,
+    shared: Box<Shared>,
+}
+
+impl Counting {
+    fn new(setup: Setup) -> Self {
+        Counting { setup, shared: Shared::boxed() }
+    }
+
+    fn count(&mut self, pass: &Pass<'_>, packets: &[Observation]) {
+        let [bank, _] = &self.shared.banks;
+        let shared_lasting = Reorder::shared_lasting(&self.shared.lasting);
+        let parts = Parts { own: &mut (), lasting: &mut (), shared: Reorder::shared(bank), shared_lasting };
+        Reorder::measure(self.setup.settings(), parts, pass, packets);
+    }
+
+    fn seen(&self, truth: &HashMap<u64, True>) -> Seen {
+        let mut wide = WideBank::boxed();
+        let sum = &mut wide.reorder;
+        let [bank, _] = &self.shared.banks;
+        Reorder::merge_shared(sum, Reorder::shared(bank), &self.setup.settings());
+        let of = |prefix: &Prefix| truth.get(&prefix.prefix).copied().unwrap_or_default();
+        let found: Vec<(&Prefix, True)> =
+            sum.prefixes().filter(|prefix| reorders(prefix)).map(|prefix| (prefix, of(prefix))).collect();
+        let late: HashMap<u64, u64> = sum.prefixes().map(|prefix| (prefix.prefix, prefix.out_of_order)).collect();
+        let is_unseen = |prefix| late.get(prefix).is_none_or(|late| *late < LEAST_LATE);
+        let errors: f64 = found.iter().map(|(prefix, truth)| (share(prefix) - truth.share).abs()).sum();
+        let followed = sum.prefixes().map(|prefix| prefix.packets).sum();
+        Seen {
+            setup: self.setup,
+            found: found.len() as u64,
+            right: found.iter().filter(|(_, truth)| truth.is_heavy).count() as u64,
+            meant: found.iter().filter(|(_, truth)| truth.is_meant).count() as u64,
+            light: found.iter().filter(|(_, truth)| !truth.is_heavy && truth.share > MUCH).count() as u64,
+            unseen: truth.iter().filter(|(prefix, truth)| truth.is_heavy && is_unseen(prefix)).count() as u64,
+            error: (!found.is_empty()).then(|| errors / found.len() as f64),
+            followed,
+            segments: followed + sum.unfollowed + sum.contended + sum.crowded,
+        }
+    }
+}
+
+impl Run {
+    /// Counts the trace in all of these tables.
+    #[must_use]
+    pub fn execute(&self, setups: &[Setup]) -> Outcome {
+        let mut tables: Vec<Counting> = setups.iter().map(|setup| Counting::new(*setup)).collect();
+        let tabulation = Tabulation::from_seed(self.seed);
+        let pass = Pass { tabulation: &tabulation, sharing: Sharing::Alone, own: Sharing::Alone, slot_ns: 1, bank: 0 };
+        // What is read of a packet is the same for all tables.
+        let any = Settings { algorithm: Algorithm::Sampling, ..Settings::DEFAULT };
+        let settings = flowgauge_core::Settings { reorder: any, ..flowgauge_core::Settings::DEFAULT };
+        let context = Context::new(settings, &tabulation, Sharing::Alone);
+        let (mut state, shared) = (State::boxed(), Shared::boxed());
+        let mut packets = Vec::with_capacity(BATCH);
+        let profile = self.traffic.profile(self.packets, self.seed);
+        let size = profile.layout.size;
+        let mut traffic = ReorderTraffic::new(profile);
+        // Of a flow, the last time that it had a segment in; and how often flows had.
+        let (mut last, mut active, mut times) = (HashMap::new(), 0_u64, 0_u64);
+        loop {
+            let next = traffic.advance();
+            if packets.len() == BATCH || next.is_none() {
+                tables.iter_mut().for_each(|table| table.count(&pass, &packets));
+                packets.clear();
+            }
+            let Some((at, frame)) = next else { break };
+            times = at / IDLE_NS + 1;
+            // Frames with data are longer than others.
+            if let Some(flow) = frame.get(ENDS).filter(|_| frame.len() == size) {
+                let flow = <[u8; 12]>::try_from(flow).unwrap_or_default();
+                active += u64::from(last.insert(flow, times) != Some(times));
+            }
+            let mut packet = Observation::of(&Arrival::new(frame.len() as u32, at));
+            if state.active(&shared, 0).observe::<false, _, _>(&context, Link::Ethernet, frame, &mut packet) {
+                packets.push(packet);
+            }
+        }
+        let truth: HashMap<u64, True> = traffic.truth().iter().map(|truth| (key(truth.prefix), True::of(truth))).collect();
+        let sum = |what: fn(&PrefixTruth) -> u64| traffic.truth().iter().map(what).sum::<u64>().max(1) as f64;
+        Outcome {
+            run: *self,
+            heavy: truth.values().filter(|truth| truth.is_heavy).count() as u64,
+            meant: truth.values().filter(|truth| truth.is_meant).count() as u64,
+            length: sum(|truth| truth.segments) / sum(|truth| truth.flows),
+            active: active as f64 / times.max(1) as f64,
+            seen: tables.iter().map(|table| table.seen(&truth)).collect(),
+        }
+    }
+}

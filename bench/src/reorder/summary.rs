@@ -1,0 +1,29 @@
+//! The measurements as CSV.
+
+use super::Findings;
+use std::io::{self, Write};
+
+/// One line a run and table.
+pub(super) fn runs(findings: &Findings, file: &mut dyn Write) -> io::Result<()> {
+    write!(
+        file,
+        "traffic,seed,heavy,meant,segments_per_flow,active_flows,algorithm,buckets,found,found_heavy,found_meant,found_light,heavy_unseen"
+    )?;
+    writeln!(file, ",recall,precision,error,followed,segments")?;
+    for outcome in &findings.outcomes {
+        for seen in &outcome.seen {
+            let (traffic, seed, heavy, meant) = (outcome.run.traffic.name(), outcome.run.seed, outcome.heavy, outcome.meant);
+            let (algorithm, buckets) = (seen.setup.algorithm.name(), 1_u32 << seen.setup.memory_log2);
+            write!(file, "{traffic},{seed},{heavy},{meant},{:.2},{:.1},{algorithm},{buckets}", outcome.length, outcome.active)?;
+            write!(file, ",{},{},{},{},{}", seen.found, seen.right, seen.meant, seen.light, seen.unseen)?;
+            for value in [outcome.recall(seen), seen.precision(), seen.error] {
+                match value {
+                    Some(value) => write!(file, ",{value:.5}")?,
+                    None => write!(file, ",")?,
+                }
+            }
+            writeln!(file, ",{},{}", seen.followed, seen.segments)?;
+        }
+    }
+    Ok(())
+}

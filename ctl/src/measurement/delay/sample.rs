@@ -1,0 +1,111 @@
+//! Delays one by one.
+
+use crate::text::optional;
+use flowgauge_core::delay::weights::WEIGHT_BITS;
+use flowgauge_core::delay::{Directions, Kind, Settings};
+use flowgauge_dataplane::{DelaySample, Direction, Place};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// A delay as it is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample<'a> {
+    /// Number of the window that it is counted in.
+    pub window: u64,
+    /// Where its answer was counted, if there are several interfaces.
+    pub interface: Option<&'a str>,
+    /// Of which kind.
+    pub kind: Kind,
+    /// Where the request went; nothing if directions are not kept apart.
+    pub direction: Option<Direction>,
+    /// When the answer came, in nanoseconds since the Unix epoch.
+    pub time_ns: u64,
+    /// How long it took, in nanoseconds.
+    pub delay_ns: u64,
+    /// How many requests it stands for: those that were lost, and those that were not admitted.
+    pub weight: f64,
+    /// Whether it should weigh more than any weight does.
+    pub is_underweighted: bool,
+    /// Hashes of the ends: the one that asked, the one that answered.
+    pub flow: [u32; 2],
+}
+
+impl<'a> Sample<'a> {
+    /// A delay that a dataplane with these settings and places has passed on; nothing if there is no such kind.
+    #[must_use]
+    pub fn of(window: u64, settings: &Settings, places: &'a [Place], passed: &DelaySample) -> Option<Self> {
+        let DelaySample { place, sample } = passed;
+        let (row, labels) = (usize::from(sample.row), settings.labels());
+        let kind = settings.kinds.each().nth(row.checked_div(labels)?)?;
+        let leaves = row.checked_rem(labels)? == 1;
+        let has_direction = settings.directions == Directions::Apart && kind != Kind::TcpDuration;
+        let (share, bits) = settings.admitted(sample.fridge.into());
+        let is_one = places.iter().all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
+        let (source, destination) = (sample.source, sample.destination);
+        Some(Sample {
+            window,
+            interface: places.get(*place).filter(|_| !is_one).map(|place| place.interface.as_str()),
+            kind,
+            direction: has_direction.then_some(if leaves { Direction::Egress } else { Direction::Ingress }),
+            time_ns: sample.at,
+            delay_ns: u64::from(sample.delay) << kind.tick_bits(),
+            weight: f64::from(sample.weight) / f64::from(1_u32 << WEIGHT_BITS) * 2_f64.powi(bits as i32) / f64::from(share),
+            is_underweighted: sample.beyond != 0,
+            // The sender of an edge of the spin bit has sent the one before as well.
+            flow: if kind == Kind::QuicSpin { [source, destination] } else { [destination, source] },
+        })
+    }
+}
+
+impl Serialize for Sample<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let [from, to] = self.flow;
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("record", "delay-sample")?;
+        line.serialize_entry("window", &self.window)?;
+        optional(&mut line, "interface", self.interface)?;
+        line.serialize_entry("kind", self.kind.name())?;
+        optional(&mut line, "direction", self.direction.map(Direction::name))?;
+        line.serialize_entry("time_ns", &self.time_ns)?;
+        line.serialize_entry("delay_ns", &self.delay_ns)?;
+        line.serialize_entry("weight", &self.weight)?;
+        optional(&mut line, "underweighted", self.is_underweighted.then_some(true))?;
+        line.serialize_entry("flow", &format!("{from:08x}{to:08x}"))?;
+        line.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flowgauge_core::delay::sample::Sample as Passed;
+    use flowgauge_core::delay::{Algorithm, Kinds};
+
+    fn line(settings: &Settings, places: &[Place], place: usize, sample: Passed) -> String {
+        let passed = DelaySample { place, sample };
+        serde_json::to_string(&Sample::of(7, settings, places, &passed).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_delay_is_told_with_its_kind_its_direction_and_what_it_stands_for() {
+        let kinds = Kinds::NONE.with(Kind::TcpData).with(Kind::TcpDuration).with(Kind::Dns).with(Kind::QuicSpin);
+        let settings = Settings { kinds, directions: Directions::Apart, admit_log2: 3, ..Settings::DEFAULT };
+        let both = |name: &str| Direction::ALL.map(|direction| Place { interface: name.to_owned(), direction });
+        let one = both("eth0");
+        let two = [both("eth0"), both("eth1")].concat();
+        let sample = Passed { at: 123, source: 0xa, destination: 0xb, delay: 2, weight: 6144, row: 5, ..Passed::EMPTY };
+        let expected = r#"{"record":"delay-sample","window":7,"kind":"dns","direction":"egress","time_ns":123,"delay_ns":128,"weight":12.0,"flow":"0000000b0000000a"}"#;
+        assert_eq!(line(&settings, &one, 0, sample), expected);
+        let expected = r#"{"record":"delay-sample","window":7,"interface":"eth1","kind":"quic-spin","direction":"ingress","time_ns":123,"delay_ns":128,"weight":12.0,"underweighted":true,"flow":"0000000a0000000b"}"#;
+        assert_eq!(line(&settings, &two, 2, Passed { row: 6, beyond: 1, ..sample }), expected);
+        // Connections have no direction, and ticks of their own.
+        let expected = r#"{"record":"delay-sample","window":7,"kind":"tcp-duration","time_ns":123,"delay_ns":8192,"weight":12.0,"flow":"0000000b0000000a"}"#;
+        assert_eq!(line(&settings, &one, 1, Passed { row: 2, ..sample }), expected);
+        // Fridges of several admit less, each.
+        let several = Settings { algorithm: Algorithm::MultiFridge, admit_log2: 0, ..settings };
+        let weight =
+            |fridge| Sample::of(0, &several, &one, &DelaySample { place: 0, sample: Passed { fridge, weight: 4096, ..sample } });
+        let weights: Vec<f64> = (0..4).map(|fridge| weight(fridge).unwrap().weight).collect();
+        assert_eq!(weights, [4.0 / 3.0, 16.0 / 3.0, 64.0 / 3.0, 64.0]);
+        assert_eq!(Sample::of(0, &settings, &one, &DelaySample { place: 0, sample: Passed { row: 8, ..sample } }), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Shares of requests that follow the traffic.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use flowgauge_core::delay::{self, Kind as Delayed, Kinds};
+use flowgauge_core::{Settings, cardinality};
+use flowgauge_ctl::clock::Trace;
+use flowgauge_ctl::controller::{Controller, Plan, Sink};
+use flowgauge_ctl::measurement::Estimation;
+use flowgauge_ctl::measurement::delay::Delay;
+use flowgauge_ctl::record::{Kind, Record};
+use flowgauge_ctl::schedule::Intervals;
+use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
+use flowgauge_dataplane::poll::port::pcap_reader;
+use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_testing::chance::binomial;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::io::{self, Cursor};
+use std::time::Duration;
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1_700_000_000 * SECOND;
+/// The 95th of 50, 90, 95, 99 and 99.9.
+const P95: usize = 2;
+
+/// An echo request or its reply, between a host of this number and a server.
+fn echo(host: u32, sequence: u16, is_reply: bool) -> Vec<u8> {
+    let (host, server) = ((0x0a00_0000 + host).to_be_bytes(), [192, 0, 2, 1]);
+    let (from, to) = if is_reply { (server, host) } else { (host, server) };
+    let mut bytes = vec![0; 12];
+    bytes.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0]);
+    bytes.extend(from);
+    bytes.extend(to);
+    bytes.extend([if is_reply { 0 } else { 8 }, 0, 0, 0, 0, 1]);
+    bytes.extend(sequence.to_be_bytes());
+    bytes
+}
+
+/// Requests at these rates, second by second, with log-uniform delays from 1 to 100 ms; and those of the answers of each second, in order.
+fn traffic(seed: u64, rates: &[u64]) -> (Vec<Packet>, Vec<Vec<u64>>) {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (mut packets, mut delays) = (Vec::new(), vec![Vec::new(); rates.len() + 1]);
+    let mut number = 0_u32;
+    for (second, rate) in rates.iter().enumerate() {
+        for index in 0..*rate {
+            let at = second as u64 * SECOND + index * SECOND / rate;
+            let delay = (1e6 * 100_f64.powf(random.random::<f64>())) as u64;
+            packets.push((at, echo(number % 60_000, (number / 60_000) as u16, false)));
+            packets.push((at + delay, echo(number % 60_000, (number / 60_000) as u16, true)));
+            delays[((at + delay) / SECOND) as usize].push(delay);
+            number += 1;
+        }
+    }
+    packets.sort_by_key(|(at, _)| *at);
+    delays.iter_mut().for_each(|delays| delays.sort_unstable());
+    (packets.into_iter().map(|(at, bytes)| Packet::new(START + at, bytes)).collect(), delays)
+}
+
+#[derive(Default)]
+struct Kept(Vec<Record>);
+
+impl Sink for Kept {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.0.push(record.clone());
+        Ok(())
+    }
+}
+
+/// What is told of windows of a second, and of all of them.
+fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
+    let delay = delay::Settings { kinds: Kinds::NONE.with(Delayed::Icmp), slots_log2: 6, follows, ..delay::Settings::DEFAULT };
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let settings = Settings { delay, ..Settings::only(off) };
+    let poll = Poll::new(
+        pcap_reader(Cursor::new(capture.to_vec()), "trace", 1, Pace::Trace).unwrap(),
+        poll::Options { settings, ..poll::Options::default() },
+    );
+    let (gate, mut kept) = (poll.gate(), Kept::default());
+    let mut options = Estimation::default();
+    options.delay.tune = true;
+    let intervals = Intervals { window: Some(Duration::from_secs(1)), read_every: None, duration: None };
+    let plan = Plan { intervals, seed: 1, hash_key: None, options };
+    Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
+    let of = |kind: Kind| kept.0.iter().filter(move |record| record.kind == kind);
+    let delays = |record: &Record| record.reports.delay.as_ref().unwrap().0[0].clone();
+    (of(Kind::Window).map(delays).collect(), of(Kind::Total).map(delays).next().unwrap())
+}
+
+/// Whether the 95th percentile is known to be between two times, and between which.
+fn p95(delay: &Delay) -> Option<(f64, f64)> {
+    let percentile = delay.distribution.as_ref()?.corrected[P95];
+    Some((percentile.low, percentile.high?))
+}
+
+#[test]
+fn the_share_follows_a_rising_load() {
+    let rates = [vec![256, 512, 1024, 2048, 4096, 8192], vec![16_384; 6], vec![512; 6]].concat();
+    let (packets, truths) = traffic(7, &rates);
+    let capture = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
+    let ((fixed, _), (auto, total)) = (replayed(&capture, false), replayed(&capture, true));
+    let seconds = rates.len();
+    let truth = |second: usize| truths[second][truths[second].len() * 95 / 100] as f64;
+    let holds =
+        |delays: &[Delay], second: usize| p95(&delays[second]).is_some_and(|(low, high)| (low..=high).contains(&truth(second)));
+    let told: Vec<_> = (0..seconds)
+        .map(|second| {
+            (auto[second].settings.admit_log2, truth(second), p95(&auto[second]), p95(&fixed[second]), auto[second].suggested)
+        })
+        .collect();
+    // At full load 16,384 / 2 requests a second and 93 ms ask for 12 times as many slots.
+    for second in 9..12 {
+        assert_eq!(auto[second].settings.admit_log2, 4, "{told:?}");
+        assert!(holds(&auto, second), "{second}: {told:?}");
+        assert!(!holds(&fixed, second), "{second}: {told:?}");
+        assert_eq!(auto[second].suggested.unwrap().slots(), 1024, "{told:?}");
+    }
+    // Whatever the share does, an interval that is told holds the truth, as often as it says.
+    let bounded: Vec<usize> = (0..seconds).filter(|second| p95(&auto[*second]).is_some()).collect();
+    let missed = bounded.iter().filter(|second| !holds(&auto, **second)).count() as u64;
+    assert!(missed <= *binomial(bounded.len() as u64, 0.05).end(), "{missed} of {}: {told:?}", bounded.len());
+    // It comes back step by step, from two windows after the load went.
+    let back: Vec<u8> = auto[12..18].iter().map(|delay| delay.settings.admit_log2).collect();
+    assert!(back.windows(2).all(|pair| pair[1] <= pair[0] && pair[0] - pair[1] <= 1) && back[5] < 4, "{told:?}");
+    // Windows of different shares add up: to all requests, of which nearly all answers have come.
+    let requests: u64 = rates.iter().sum();
+    assert_eq!(total.counts.requests, requests);
+    let answered = total.distribution.unwrap().answered;
+    assert!((answered.low..=answered.high).contains(&(requests as f64)), "{answered:?} of {requests}");
+}

@@ -1,0 +1,198 @@
+//! Kinds of requests and answers.
+
+use crate::segment::flags::{ACK, FIN, RST, SYN};
+use crate::segment::{Segment, Speaks};
+
+/// Kinds that there are.
+pub const KINDS: usize = 7;
+
+/// What is taken for a request, and what for its answer. Both carry the same token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// SYN to SYN/ACK: the acknowledgement that the SYN asks for.
+    TcpHandshake = 0,
+    /// Data to its acknowledgement: the sequence number behind the data.
+    TcpData = 1,
+    /// SYN to the first FIN or RST of either side: the connection itself.
+    TcpDuration = 2,
+    /// TSval to TSecr (RFC 7323): the timestamp.
+    TcpTimestamps = 3,
+    /// Query to answer: the id.
+    Dns = 4,
+    /// Echo request to reply of ICMP and ICMPv6: identifier and sequence number.
+    Icmp = 5,
+    /// From one edge of QUIC's spin bit to the next of the same sender (RFC 9000 §17.4).
+    QuicSpin = 6,
+}
+
+impl Kind {
+    /// All kinds; each is at the index of its number.
+    pub const ALL: [Kind; KINDS] =
+        [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::TcpTimestamps, Kind::Dns, Kind::Icmp, Kind::QuicSpin];
+
+    /// The kind of a number, if there is one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(number: usize) -> Option<Self> {
+        match number {
+            0 => Some(Kind::TcpHandshake),
+            1 => Some(Kind::TcpData),
+            2 => Some(Kind::TcpDuration),
+            3 => Some(Kind::TcpTimestamps),
+            4 => Some(Kind::Dns),
+            5 => Some(Kind::Icmp),
+            6 => Some(Kind::QuicSpin),
+            _ => None,
+        }
+    }
+
+    /// The numbers of the kinds in which somebody may take part, from the first to the one behind the last.
+    #[inline(always)]
+    pub(crate) const fn range(speaks: Speaks) -> (usize, usize) {
+        match speaks {
+            Speaks::Nothing => (0, 0),
+            Speaks::Tcp => (Kind::TcpHandshake as usize, Kind::Dns as usize),
+            Speaks::Dns => (Kind::Dns as usize, Kind::Icmp as usize),
+            Speaks::Echo => (Kind::Icmp as usize, Kind::QuicSpin as usize),
+            Speaks::Quic => (Kind::QuicSpin as usize, KINDS),
+        }
+    }
+
+    /// The name used in options and outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::TcpHandshake => "tcp-handshake",
+            Kind::TcpData => "tcp-data",
+            Kind::TcpDuration => "tcp-duration",
+            Kind::TcpTimestamps => "tcp-timestamps",
+            Kind::Dns => "dns",
+            Kind::Icmp => "icmp",
+            Kind::QuicSpin => "quic-spin",
+        }
+    }
+
+    /// Nanoseconds of a tick of this kind's clock, as a power of two: 64 ns, so that delays up to 2^31 ticks are 137 s; of whole connections
+    /// 4096 ns, and 2.4 hours.
+    #[inline(always)]
+    #[must_use]
+    pub const fn tick_bits(self) -> u32 {
+        match self {
+            Kind::TcpDuration => 12,
+            _ => 6,
+        }
+    }
+
+    /// Whether a request that comes again while it waits keeps the time of its first packet: TCP sends the same segment again. Other tokens may be
+    /// used for something new.
+    #[inline(always)]
+    pub(crate) const fn keeps_first(self) -> bool {
+        matches!(self, Kind::TcpHandshake | Kind::TcpData | Kind::TcpTimestamps)
+    }
+
+    /// Whether packets repeat a token beyond its answer, so that only the first one counts.
+    #[inline(always)]
+    pub(crate) const fn repeats(self) -> bool {
+        matches!(self, Kind::TcpTimestamps)
+    }
+
+    /// Whether only those requests are known that were put in a table.
+    #[inline(always)]
+    pub(crate) const fn is_known_if_kept(self) -> bool {
+        self.repeats() || matches!(self, Kind::QuicSpin)
+    }
+
+    /// What a packet does. Only for kinds of the packet's [range](Self::range).
+    #[inline(always)]
+    pub(crate) const fn roles(self, segment: &Segment) -> Roles {
+        let (has_data, end, acknowledged) = (segment.payload > 0, segment.end(), segment.acknowledgement);
+        let (is_syn, is_answer) = (segment.is(SYN, ACK | FIN | RST), segment.flags == 1);
+        let (asks, request, answers, answer) = match self {
+            Kind::TcpHandshake => (is_syn, segment.sequence.wrapping_add(1), segment.is(SYN | ACK, FIN | RST), acknowledged),
+            // Resets acknowledge nothing: their number is a guess of the other side's.
+            Kind::TcpData => (has_data && segment.is(0, SYN | RST), end, segment.is(ACK, SYN | RST), acknowledged),
+            Kind::TcpDuration => (is_syn, 0, segment.is(FIN, SYN) || segment.is(RST, SYN), 0),
+            Kind::TcpTimestamps => {
+                // Nobody answers a pure acknowledgement at once.
+                let asks = has_data || segment.is(SYN, RST) || segment.is(FIN, RST);
+                (asks && segment.sent != 0, segment.sent, segment.is(ACK, RST) && segment.echoed != 0, segment.echoed)
+            }
+            Kind::Dns | Kind::Icmp => (!is_answer, segment.sequence, is_answer, segment.sequence),
+            // Both at once: an edge ends one round and begins the next.
+            Kind::QuicSpin => (true, 0, false, 0),
+        };
+        Roles { asks, request, answers, answer }
+    }
+}
+
+/// What a packet does for a kind. Not options: the compiler leaves what an option does not hold to chance, and the kernel's verifier refuses to look
+/// at that.
+#[derive(Clone, Copy)]
+pub(crate) struct Roles {
+    /// Whether it is a request.
+    pub(crate) asks: bool,
+    /// The token of that.
+    pub(crate) request: u32,
+    /// Whether it is an answer.
+    pub(crate) answers: bool,
+    /// The token of the request that it answers.
+    pub(crate) answer: u32,
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    /// None.
+    pub const NONE: Kinds = Kinds(0);
+    /// Handshakes, data and DNS.
+    pub const USUAL: Kinds = Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData).with(Kind::Dns);
+
+    /// The same, and one more.
+    #[must_use]
+    pub const fn with(self, kind: Kind) -> Self {
+        Kinds(self.0 | 1_u8.wrapping_shl(kind as u32))
+    }
+
+    /// Whether a kind is one of them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(self, kind: Kind) -> bool {
+        self.0 & 1_u8.wrapping_shl(kind as u32) != 0
+    }
+
+    /// Whether there are any.
+    #[inline(always)]
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// How many there are before a kind.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rank(self, kind: Kind) -> usize {
+        self.before(kind as usize)
+    }
+
+    /// How many there are before the one of this number.
+    #[inline(always)]
+    pub(super) const fn before(self, number: usize) -> usize {
+        Kinds(self.0 & 1_u8.wrapping_shl(number as u32).wrapping_sub(1)).number()
+    }
+
+    /// Each of them, in order.
+    pub fn each(self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(move |kind| self.has(*kind))
+    }
+}

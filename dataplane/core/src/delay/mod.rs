@@ -1,0 +1,791 @@
+//! How long answers take: requests are kept until their answers come (dissertation, chapter 2).
+//!
+//! Requests and answers of a [`Kind`] are matched by a signature of both ends and of a token that the answer repeats. A request of one
+//! direction is kept in one of two tables and answered from the other side, so that a packet that is both, data that acknowledges data, looks into
+//! one and is put in the other. The order of the ends' hashes says which: every device finds the same.
+//!
+//! Memory is small, so that requests overwrite each other, and long delays are lost more often than short ones. [`Algorithm::Fridge`] makes up
+//! for that: a delay counts for all those that were as likely to be lost ([`weights`]). Which requests are admitted follows from their hash,
+//! so that every backend admits the same.
+
+pub mod histogram;
+mod kind;
+pub mod sample;
+mod table;
+pub mod weights;
+
+use kind::Roles;
+pub use kind::{KINDS, Kind, Kinds};
+pub use table::{Admission, MAX_SLOTS, Requests, Shares};
+
+use crate::arrival::Packets;
+use crate::branchless::opaque;
+use crate::hash::{Crc32, Tabulation};
+use crate::key::KeyKind;
+use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
+use crate::needs::Needs;
+use crate::observation::{Observation, Observed};
+use histogram::Histogram;
+use sample::Outbox;
+#[cfg(not(target_arch = "bpf"))]
+use sample::Sample;
+use table::{MAX_FRIDGES, Request, SHARES};
+use weights::Weight;
+
+/// Fridges of [`Algorithm::MultiFridge`].
+pub const FRIDGES: usize = 4;
+
+/// Histograms of all kinds, directions and fridges together.
+pub const MAX_HISTOGRAMS: usize = 64;
+
+/// Tables of a kind: one for requests of either direction.
+const TABLES: usize = 2;
+
+/// The fewest and the most slots of a table, as powers of two.
+pub const SLOT_BITS: core::ops::RangeInclusive<u8> = 6..=16;
+
+/// The smallest share of requests that is admitted: one in two to this power.
+pub const MAX_ADMIT_BITS: u8 = 16;
+
+/// How the bias against long delays is dealt with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// Requests overwrite each other; delays are weighted by how likely theirs was to survive (dissertation, §2.2.2).
+    #[default]
+    Fridge = 0,
+    /// Four fridges that admit ever fewer requests, for ever longer delays (dissertation, §2.3.2).
+    MultiFridge = 1,
+    /// Requests overwrite each other, and delays count as they come (dissertation, §2.1.1).
+    Overwrite = 2,
+    /// A request stays until it expires, and others go to a second stage or are refused (Chen et al. 2020).
+    Expiry = 3,
+}
+
+impl Algorithm {
+    /// All algorithms.
+    pub const ALL: [Algorithm; 4] = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite, Algorithm::Expiry];
+
+    /// The name used in options and outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Algorithm::Fridge => "fridge",
+            Algorithm::MultiFridge => "multi-fridge",
+            Algorithm::Overwrite => "overwrite",
+            Algorithm::Expiry => "expiry",
+        }
+    }
+}
+
+/// Which delays are kept apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Directions {
+    /// None: nobody knows which packets leave.
+    #[default]
+    Together = 0,
+    /// Those of requests that arrive from those of requests that leave.
+    Apart = 1,
+}
+
+/// What to measure and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// Of which kinds; none, if delays are not measured.
+    pub kinds: Kinds,
+    /// How.
+    pub algorithm: Algorithm,
+    /// Slots of a table, as a power of two in [`SLOT_BITS`]; all tables together have at most [`MAX_SLOTS`].
+    pub slots_log2: u8,
+    /// One request in two to this power is admitted, at most [`MAX_ADMIT_BITS`]; if the share [follows](Self::follows), at first.
+    pub admit_log2: u8,
+    /// Whether directions are kept apart.
+    pub directions: Directions,
+    /// Whether delays are passed on one by one as well.
+    pub samples: bool,
+    /// Whether each window has [shares of its own](Shares), by kind ([`Algorithm::Fridge`]).
+    pub follows: bool,
+    /// No padding.
+    pub reserved: u8,
+    /// After how many nanoseconds a request may be replaced ([`Algorithm::Expiry`]).
+    pub expiry_ns: u32,
+}
+
+impl Settings {
+    /// As [`Default`], for statics: off; fridges of 1024 slots that admit everything.
+    pub const DEFAULT: Settings = Settings {
+        kinds: Kinds::NONE,
+        algorithm: Algorithm::Fridge,
+        slots_log2: 10,
+        admit_log2: 0,
+        directions: Directions::Together,
+        samples: false,
+        follows: false,
+        reserved: 0,
+        expiry_ns: 50_000_000,
+    };
+
+    /// Why no device can measure so, if none can.
+    #[must_use]
+    pub fn problem(&self) -> Option<&'static str> {
+        let widest = if self.algorithm == Algorithm::MultiFridge { 10 } else { MAX_ADMIT_BITS };
+        // The second stage is chosen by the bits that admit.
+        let is_narrow = self.algorithm == Algorithm::Expiry && self.admit_log2.saturating_add(self.slots_log2) > 17;
+        if !SLOT_BITS.contains(&self.slots_log2) || self.fridge_slots_log2() < *SLOT_BITS.start() {
+            Some("a table has 64 to 65536 slots, and for multi-fridge 256 at least")
+        } else if is_narrow {
+            Some("expiry with so few requests admitted takes fewer slots: admit more, or halve the slots")
+        } else if self.admit_log2 > widest {
+            Some("too few requests are admitted: 1/65536 is the least, and 1/1024 for multi-fridge")
+        } else if self.follows && self.algorithm != Algorithm::Fridge {
+            // Several fridges share hashes out by the bits behind those that admit; the others weigh no delays.
+            Some("--delay-admit auto is for --delay-algorithm fridge; give a share, or leave out the other algorithm")
+        } else if self.slots() > MAX_SLOTS {
+            Some("tables of all kinds together have at most 262144 slots; measure fewer kinds, or with fewer slots")
+        } else {
+            None
+        }
+    }
+
+    /// Slots of all tables.
+    #[inline(always)]
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.kinds.number().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
+    }
+
+    /// Slots among which a request has one, as a power of two: of several fridges those of one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fridge_slots_log2(&self) -> u8 {
+        match self.algorithm {
+            Algorithm::MultiFridge => self.slots_log2.saturating_sub(FRIDGE_BITS),
+            Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => self.slots_log2,
+        }
+    }
+
+    /// Fridges whose delays are kept apart.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fridges(&self) -> usize {
+        match self.algorithm {
+            Algorithm::MultiFridge => FRIDGES,
+            Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => 1,
+        }
+    }
+
+    /// Directions that are kept apart.
+    #[inline(always)]
+    #[must_use]
+    pub const fn labels(&self) -> usize {
+        match self.directions {
+            Directions::Together => 1,
+            Directions::Apart => 2,
+        }
+    }
+
+    /// Histograms in use: kind by kind, direction by direction, fridge by fridge.
+    #[inline(always)]
+    #[must_use]
+    pub const fn histograms(&self) -> usize {
+        self.kinds.number().wrapping_mul(self.labels()).wrapping_mul(self.fridges())
+    }
+
+    /// The share of requests that a fridge admits.
+    #[must_use]
+    pub fn admitted(&self, fridge: usize) -> (u32, u32) {
+        let bits = u32::from(self.admit_log2);
+        match self.algorithm {
+            // All that fewer zeros than the next one wants, of those that two more zeros would leave.
+            Algorithm::MultiFridge if fridge < FRIDGES - 1 => (3, bits.wrapping_add(2).wrapping_add((fridge as u32) << 1)),
+            Algorithm::MultiFridge => (1, bits.wrapping_add((fridge as u32) << 1)),
+            Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => (1, bits),
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Fridges of several, as a power of two.
+const FRIDGE_BITS: u8 = FRIDGES.trailing_zeros() as u8;
+
+/// What is counted of one kind and direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counts {
+    /// Requests, admitted or not; of [timestamps](Kind::TcpTimestamps) and the [spin bit](Kind::QuicSpin) only those that were put in a table, as
+    /// nobody can tell others from repetitions: these stand for others, as delays do.
+    pub requests: u64,
+    /// Requests that were put in a table, of those whose answers [count](Admission::counted).
+    pub admitted: u64,
+    /// Requests that found no free slot ([`Algorithm::Expiry`]).
+    pub refused: u64,
+    /// Answers that came before their requests, or 2^31 ticks after them: a clock was set, or packets are out of order.
+    pub backward: u64,
+    /// Delays that were to be passed on [one by one](sample) and found no room.
+    pub unsampled: u64,
+}
+
+impl Counts {
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(&mut self, other: &Counts, raise: u32) {
+        self.requests = self.requests.wrapping_add(other.requests.wrapping_shl(raise));
+        self.admitted = self.admitted.wrapping_add(other.admitted);
+        self.refused = self.refused.wrapping_add(other.refused);
+        self.backward = self.backward.wrapping_add(other.backward);
+        self.unsampled = self.unsampled.wrapping_add(other.unsampled);
+    }
+}
+
+impl Empty for Counts {
+    const EMPTY: Self = Counts { requests: 0, admitted: 0, refused: 0, backward: 0, unsampled: 0 };
+}
+
+/// Counts of all kinds and directions, as a power of two.
+const ROOM: usize = (KINDS * 2).next_power_of_two();
+
+/// Delays that were counted.
+#[derive(Clone, PartialEq, Eq)]
+#[repr(C)]
+pub struct Delay {
+    /// By number of kind, one more than the power of two of the share that [counts](Admission::counted), if shares [follow](Settings::follows) and
+    /// anything was counted; zero else. Of a sum, the largest of its shares: what was counted with smaller ones weighs so much more.
+    counted: [u32; SHARES],
+    /// Kind by kind, direction by direction; the first ones are in use.
+    pub counts: [Counts; ROOM],
+    /// As [`Settings::histograms`]; the first ones are in use.
+    pub histograms: [Histogram; MAX_HISTOGRAMS],
+}
+
+impl Empty for Delay {
+    const EMPTY: Self =
+        Delay { counted: [0; SHARES], counts: [Counts::EMPTY; ROOM], histograms: [const { Histogram::EMPTY }; MAX_HISTOGRAMS] };
+}
+
+impl Delay {
+    /// What was counted of a kind's requests that leave, or arrive. Without [directions](Directions) all are in the first.
+    #[must_use]
+    pub fn counts(&self, settings: &Settings, kind: Kind, leaves: bool) -> Counts {
+        let index = settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(usize::from(leaves));
+        self.counts.get(index).copied().unwrap_or_default()
+    }
+
+    /// The delays of a kind, a direction and a fridge.
+    #[must_use]
+    pub fn histogram(&self, settings: &Settings, kind: Kind, leaves: bool, fridge: usize) -> Option<&Histogram> {
+        let row = settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(usize::from(leaves));
+        self.histograms.get(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
+    }
+
+    /// The share of a kind's requests that its delays stand for, as a power of two.
+    #[must_use]
+    pub fn admit_log2(&self, settings: &Settings, kind: Kind) -> u8 {
+        let counted = self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1));
+        counted.map_or(settings.admit_log2, |bits| bits as u8)
+    }
+
+    fn clear(&mut self, settings: &Settings) {
+        self.counted = [0; SHARES];
+        self.counts = Empty::EMPTY;
+        self.histograms.iter_mut().take(settings.histograms()).for_each(Histogram::clear);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(&mut self, other: &Delay, settings: &Settings) {
+        let (labels, fridges) = (settings.labels(), settings.fridges());
+        for (rank, kind) in settings.kinds.each().enumerate() {
+            let [mine, theirs] = [&*self, other].map(|it| it.counted.get(kind as usize).copied().unwrap_or(0));
+            // What was counted with a smaller share stands for more, by as many doublings.
+            let (raise_mine, raise_theirs) =
+                if mine == 0 || theirs == 0 { (0, 0) } else { (mine.saturating_sub(theirs), theirs.saturating_sub(mine)) };
+            if let Some(counted) = self.counted.get_mut(kind as usize) {
+                *counted = if mine == 0 || theirs == 0 { mine | theirs } else { mine.min(theirs) };
+            }
+            let first = rank.wrapping_mul(labels);
+            let counts = self.counts.iter_mut().zip(&other.counts).skip(first).take(labels);
+            counts.for_each(|(mine, theirs)| {
+                if kind.is_known_if_kept() {
+                    mine.requests = mine.requests.wrapping_shl(raise_mine);
+                }
+                mine.merge(theirs, if kind.is_known_if_kept() { raise_theirs } else { 0 });
+            });
+            let histograms = self.histograms.iter_mut().zip(&other.histograms);
+            histograms.skip(first.wrapping_mul(fridges)).take(labels.wrapping_mul(fridges)).for_each(|(mine, theirs)| {
+                mine.raise(raise_mine);
+                mine.merge_raised(theirs, raise_theirs);
+            });
+        }
+    }
+}
+
+/// Where a request is kept, or would be.
+#[derive(Clone, Copy)]
+struct Place {
+    signature: u32,
+    hash: u32,
+    /// Of all tables.
+    table: usize,
+}
+
+impl Place {
+    /// Of a request from one end to the other, in one of a kind's tables.
+    #[inline(always)]
+    fn of((from, to): (u32, u32), token: u32, kind_rank: usize, table: usize, tabulation: &Tabulation) -> Self {
+        let signature = from ^ to.rotate_left(16) ^ Crc32::new().words([token.to_be_bytes()]).finish();
+        Place { signature, hash: tabulation.hash(signature), table: kind_rank.wrapping_mul(TABLES).wrapping_add(table) }
+    }
+
+    /// Whether it is of a share.
+    #[inline(always)]
+    fn is_of(&self, admit: u32) -> bool {
+        self.hash & 1_u32.wrapping_shl(admit).wrapping_sub(1) == 0
+    }
+
+    /// The fridge that admits it, if it is of the share.
+    #[inline(always)]
+    fn fridge(&self, settings: &Settings, admit: u32) -> Option<usize> {
+        // Zero stands for an empty slot.
+        if self.signature == 0 || !self.is_of(admit) {
+            return None;
+        }
+        let rest = self.hash.wrapping_shr(admit);
+        Some(match settings.algorithm {
+            Algorithm::MultiFridge if rest & 0x3 != 0 => 0,
+            Algorithm::MultiFridge if rest & 0xf != 0 => 1,
+            Algorithm::MultiFridge if rest & 0x3f != 0 => 2,
+            Algorithm::MultiFridge => 3,
+            Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => 0,
+        })
+    }
+
+    /// Its slot among all, in a fridge. Upper bits of the hash say so, which do not admit.
+    #[inline(always)]
+    fn slot(&self, settings: &Settings, fridge: usize) -> usize {
+        let bits = u32::from(settings.fridge_slots_log2());
+        let index = self.hash.wrapping_shr(u32::BITS.wrapping_sub(bits)) as usize;
+        let base = self.table.wrapping_shl(u32::from(settings.slots_log2));
+        base.wrapping_add((fridge & (FRIDGES - 1)).wrapping_shl(bits)).wrapping_add(index)
+    }
+}
+
+/// How long an answer took, and since when.
+#[derive(Clone, Copy)]
+struct Found {
+    delay: u32,
+    insertions: u32,
+    fridge: usize,
+}
+
+/// What one packet does for one kind.
+struct Exchange<'a, P> {
+    settings: Settings,
+    kind: Kind,
+    requests: &'a Requests,
+    packet: &'a Observation<P>,
+}
+
+impl<P: Packets> Exchange<'_, P> {
+    /// Ticks. Only for those who have a use for it: in the kernel a look at the clock costs as much as all the rest.
+    #[inline(always)]
+    fn now(&self) -> u32 {
+        self.packet.time().wrapping_shr(self.kind.tick_bits()) as u32
+    }
+
+    /// The powers of two of what is kept, and of what counts. Looked up where they are asked for: in the kernel there is no room to keep them.
+    #[inline(always)]
+    fn shares(&self, bank: usize) -> (u32, u32) {
+        if self.settings.follows {
+            self.requests.shares.of(bank, self.kind)
+        } else {
+            let bits = u32::from(self.settings.admit_log2);
+            (bits, bits)
+        }
+    }
+
+    #[inline(always)]
+    fn inserted(&self, place: &Place, fridge: usize) -> usize {
+        place.table.wrapping_mul(self.settings.fridges()).wrapping_add(fridge) & (MAX_FRIDGES - 1)
+    }
+
+    /// Keeps a request; says whether it was put in a table.
+    #[inline(always)]
+    fn ask(&self, place: &Place, fridge: usize) -> Asked {
+        let is_expiring = self.settings.algorithm == Algorithm::Expiry;
+        let mut slot = self.requests.slot(self.stage(place, fridge, 0));
+        let mut request = slot.request();
+        if is_expiring && !self.is_free(request, place) {
+            slot = self.requests.slot(self.stage(place, fridge, 1));
+            request = slot.request();
+            if !self.is_free(request, place) {
+                return Asked::Refused;
+            }
+        }
+        let is_again = request.signature() == place.signature;
+        if self.kind.repeats() && is_again {
+            return Asked::Again;
+        }
+        let stamp = (self.requests.inserted(self.inserted(place, fridge)).add(1) as u32).wrapping_add(1);
+        if self.kind.keeps_first() && is_again {
+            return Asked::Kept;
+        }
+        // Of requests that only the first packet asks, time zero says that they were answered.
+        let now = self.now();
+        let time = if self.kind.repeats() && now == 0 { 1 } else { now };
+        slot.put(Request::new(place.signature, time), stamp);
+        Asked::Kept
+    }
+
+    /// Chen et al.: whether a slot is empty, its request's own, or has one that has expired.
+    #[inline(always)]
+    fn is_free(&self, request: Request, place: &Place) -> bool {
+        let age = self.settings.expiry_ns.wrapping_shr(self.kind.tick_bits());
+        let is_own = self.kind.keeps_first() && request.signature() == place.signature;
+        request.signature() == 0 || is_own || self.now().wrapping_sub(request.time()) > age
+    }
+
+    /// The slot of a request; of [`Algorithm::Expiry`] that of a stage, which has half of a table.
+    #[inline(always)]
+    fn stage(&self, place: &Place, fridge: usize, stage: usize) -> usize {
+        if self.settings.algorithm != Algorithm::Expiry {
+            return place.slot(&self.settings, fridge);
+        }
+        let bits = u32::from(self.settings.slots_log2).wrapping_sub(1);
+        let hash = if stage == 0 { place.hash } else { place.hash.rotate_left(16) };
+        let index = hash.wrapping_shr(u32::BITS.wrapping_sub(bits)) as usize;
+        let base = place.table.wrapping_shl(u32::from(self.settings.slots_log2));
+        base.wrapping_add(stage.wrapping_shl(bits)).wrapping_add(index)
+    }
+
+    /// Finds the request that a packet answers, and takes it away.
+    #[inline(always)]
+    fn answer(&self, place: &Place, fridge: usize) -> Option<Found> {
+        let mut slot = self.requests.slot(self.stage(place, fridge, 0));
+        let mut request = slot.request();
+        if self.settings.algorithm == Algorithm::Expiry && request.signature() != place.signature {
+            slot = self.requests.slot(self.stage(place, fridge, 1));
+            request = slot.request();
+        }
+        if request.signature() != place.signature {
+            return None;
+        }
+        let stamp = slot.stamp();
+        // What others repeat stays, so that it is not put in again, without a time.
+        let rest = if self.kind.repeats() { Request::new(place.signature, 0) } else { Request::new(0, 0) };
+        if request == rest || !slot.replace(request, rest) {
+            return None;
+        }
+        Some(self.found(request.time(), stamp, place, fridge))
+    }
+
+    #[inline(always)]
+    fn found(&self, time: u32, stamp: u32, place: &Place, fridge: usize) -> Found {
+        let inserted = self.requests.inserted(self.inserted(place, fridge)).load() as u32;
+        Found { delay: self.now().wrapping_sub(time), insertions: inserted.wrapping_sub(stamp), fridge }
+    }
+
+    /// A round that ends with an edge of the spin bit. The lowest bit of the signature is the bit itself; time zero says that nobody has seen the edge
+    /// since which it has this value.
+    #[inline(always)]
+    fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Option<Found>) {
+        let slot = self.requests.slot(place.slot(&self.settings, fridge));
+        let mine = place.signature & !1 | u32::from(bit);
+        let request = slot.request();
+        if request.signature() == mine {
+            return (Asked::Again, None);
+        }
+        let counter = self.requests.inserted(self.inserted(place, fridge));
+        if request.signature() ^ mine != 1 {
+            let stamp = (counter.add(1) as u32).wrapping_add(1);
+            slot.put(Request::new(mine, 0), stamp);
+            return (Asked::Again, None);
+        }
+        let (stamp, inserted) = (slot.stamp(), counter.load() as u32);
+        let now = self.now().max(1);
+        if !slot.replace(request, Request::new(mine, now)) {
+            return (Asked::Again, None);
+        }
+        slot.restamp(inserted);
+        let found = Found { delay: now.wrapping_sub(request.time()), insertions: inserted.wrapping_sub(stamp), fridge };
+        (Asked::Kept, (request.time() != 0).then_some(found))
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Kept,
+    Refused,
+    /// It was there already, or is none.
+    Again,
+}
+
+impl Delay {
+    #[inline(always)]
+    fn packet<P: Packets>(
+        &mut self,
+        settings: Settings,
+        requests: &Requests,
+        pass: &Pass<'_>,
+        packet: &Observation<P>,
+        outbox: &mut Outbox,
+    ) {
+        // One copy of the code for all kinds: in the kernel there is no room for more.
+        let (mut number, end) = Kind::range(packet.segment.speaks);
+        let end = opaque(end);
+        let mut rank = settings.kinds.before(number);
+        while number < end {
+            if let Some(kind) = Kind::of(number)
+                && settings.kinds.has(kind)
+            {
+                self.exchange(settings, (kind, rank), requests, pass, packet, outbox);
+                rank = rank.wrapping_add(1);
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+
+    #[inline(always)]
+    fn exchange<P: Packets>(
+        &mut self,
+        settings: Settings,
+        (kind, rank): (Kind, usize),
+        requests: &Requests,
+        pass: &Pass<'_>,
+        packet: &Observation<P>,
+        outbox: &mut Outbox,
+    ) {
+        let Roles { asks, request, answers, answer } = kind.roles(&packet.segment);
+        if !asks && !answers {
+            return;
+        }
+        if settings.follows {
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            let told = &mut self.counted[opaque(kind as usize) & (SHARES - 1)];
+            *told = requests.shares.of(pass.bank, kind).1.wrapping_add(1);
+        }
+        let (exchange, tabulation) = (Exchange { settings, kind, requests, packet }, pass.tabulation);
+        let (source, destination) = packet.ends;
+        // Either side ends a connection.
+        let has_sides = kind != Kind::TcpDuration;
+        let (forth, back) = (table(source, destination), table(destination, source));
+        let ((from, to), table, (back_from, back_to), back_table) = match (has_sides, forth) {
+            (true, _) => ((source, destination), forth, (destination, source), back),
+            (false, 0) => ((source, destination), 0, (source, destination), 0),
+            (false, _) => ((destination, source), 0, (destination, source), 0),
+        };
+        // Who ends a connection says nothing of who began it.
+        let mask = if has_sides { settings.labels().wrapping_sub(1) } else { 0 };
+        // The verifier has to see the mask, which the compiler takes for granted of a flag.
+        let leaves = opaque(usize::from(packet.arrival.leaves)) & mask;
+        // Requests of answers that arrive have left.
+        let answered_leaves = (leaves ^ 1) & mask;
+        // An end that speaks to itself has both in one table, which a switch looks into once: it asks.
+        if answers && (!asks || forth != back) {
+            let place = Place::of((back_from, back_to), answer, rank, back_table, tabulation);
+            if let Some(fridge) = place.fridge(&settings, exchange.shares(pass.bank).0)
+                && let Some(found) = exchange.answer(&place, fridge)
+                && place.is_of(exchange.shares(pass.bank).1)
+            {
+                self.count(&settings, rank, answered_leaves, requests, found, outbox);
+            }
+        }
+        if asks {
+            let place = Place::of((from, to), request, rank, table, tabulation);
+            let mut became = Asked::Again;
+            // Of some that are put in a table answers do not count yet, but take them away: later ones are none.
+            let (kept, counted) = exchange.shares(pass.bank);
+            let is_counted = place.is_of(counted);
+            if let Some(fridge) = place.fridge(&settings, kept) {
+                if kind == Kind::QuicSpin {
+                    let (asked, found) = exchange.spin(&place, fridge, packet.segment.flags);
+                    became = asked;
+                    if let Some(found) = found
+                        && is_counted
+                    {
+                        self.count(&settings, rank, leaves, requests, found, outbox);
+                    }
+                } else {
+                    became = exchange.ask(&place, fridge);
+                }
+            }
+            let index = rank.wrapping_mul(settings.labels()).wrapping_add(leaves) & (ROOM - 1);
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            let counts = &mut self.counts[index];
+            let is_kept = became == Asked::Kept && is_counted;
+            counts.requests = counts.requests.wrapping_add(u64::from(!kind.is_known_if_kept() || is_kept));
+            counts.admitted = counts.admitted.wrapping_add(u64::from(is_kept));
+            counts.refused = counts.refused.wrapping_add(u64::from(became == Asked::Refused));
+        }
+    }
+
+    /// Counts an answer.
+    #[inline(always)]
+    fn count(&mut self, settings: &Settings, rank: usize, label: usize, requests: &Requests, found: Found, outbox: &mut Outbox) {
+        let row = rank.wrapping_mul(settings.labels()).wrapping_add(label);
+        if found.delay as i32 >= 0 {
+            let (weight, is_beyond) = match settings.algorithm {
+                Algorithm::Fridge | Algorithm::MultiFridge => requests.weights.of(found.insertions, settings.fridge_slots_log2()),
+                Algorithm::Overwrite | Algorithm::Expiry => (Weight::ONE, false),
+            };
+            let fridge = found.fridge & settings.fridges().wrapping_sub(1);
+            if settings.samples {
+                if let Some(sample) = outbox.next() {
+                    (sample.delay, sample.weight) = (found.delay, weight.weight);
+                    (sample.row, sample.fridge, sample.beyond) = (row as u8, fridge as u8, u8::from(is_beyond));
+                } else {
+                    self.miss(row);
+                }
+            }
+            let index = row.wrapping_mul(settings.fridges()).wrapping_add(fridge) & (MAX_HISTOGRAMS - 1);
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            self.histograms[index].add(found.delay, weight, is_beyond);
+        } else {
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            let counts = &mut self.counts[row & (ROOM - 1)];
+            counts.backward = counts.backward.wrapping_add(1);
+        }
+    }
+}
+
+impl Delay {
+    /// Passes on what is in an outbox, and counts what there is no room for.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn pass_on(&mut self, outbox: &mut Outbox, mut take: impl FnMut(&Sample) -> bool) {
+        for sample in outbox.take() {
+            if !take(sample) {
+                self.miss(usize::from(sample.row));
+            }
+        }
+    }
+
+    /// Counts a delay that is not passed on.
+    #[inline(always)]
+    pub fn miss(&mut self, row: usize) {
+        #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+        let counts = &mut self.counts[row & (ROOM - 1)];
+        counts.unsampled = counts.unsampled.wrapping_add(1);
+    }
+}
+
+/// The table of requests from one end to another: the other one for those of the opposite direction.
+#[inline(always)]
+fn table(from: u32, to: u32) -> usize {
+    from.wrapping_sub(to).wrapping_shr(31) as usize
+}
+
+impl Measurement for Delay {
+    const NAME: &'static str = "delay";
+    type Settings = Settings;
+    const DEFAULT: Settings = Settings::DEFAULT;
+    type Own = Delay;
+    type Lasting = Outbox;
+    type Shared = ();
+    type SharedLasting = Requests;
+    #[cfg(not(target_arch = "bpf"))]
+    type Sum = Delay;
+    #[cfg(not(target_arch = "bpf"))]
+    type Exact = ();
+
+    fn key(_: &Settings, _: usize) -> Option<KeyKind> {
+        None
+    }
+
+    #[inline(always)]
+    fn uses(_: &Settings, _: KeyKind) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn is_on(settings: &Settings) -> bool {
+        settings.kinds.any()
+    }
+
+    #[inline(always)]
+    fn needs(settings: &Settings) -> Needs {
+        let needs = Needs::TIME.and(Needs::SEGMENT).and(Needs::ENDS);
+        needs
+            .with(Needs::PLACE, settings.directions == Directions::Apart)
+            .with(Needs::TIMESTAMPS, settings.kinds.has(Kind::TcpTimestamps))
+    }
+
+    #[inline(always)]
+    fn wants_order(settings: &Settings) -> bool {
+        settings.kinds.any()
+    }
+
+    #[inline(always)]
+    fn used(settings: &Settings) -> Used {
+        if !settings.kinds.any() {
+            return Used::default();
+        }
+        let histograms = settings.histograms().wrapping_mul(size_of::<Histogram>());
+        Used {
+            own: core::mem::offset_of!(Delay, histograms).wrapping_add(histograms),
+            lasting: if settings.samples { Outbox::IN_KERNEL } else { 0 },
+            shared_lasting: Requests::bytes(settings.slots()),
+            ..Used::default()
+        }
+    }
+
+    #[inline(always)]
+    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        for packet in packets.each() {
+            if packet.segment.speaks != crate::segment::Speaks::Nothing {
+                let before = parts.lasting.length;
+                parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
+                if settings.samples {
+                    // What all of a packet have in common comes last, when there is room for it in registers.
+                    parts.lasting.address(before, packet, pass.bank);
+                }
+            }
+        }
+    }
+
+    fn clear(own: &mut Delay, settings: &Settings) {
+        if settings.kinds.any() {
+            own.clear(settings);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn prepare(requests: &Requests, settings: &Settings) {
+        if settings.kinds.any() {
+            requests.prepare(settings);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn clear_sum(sum: &mut Delay, settings: &Settings) {
+        Self::clear(sum, settings);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn merge(sum: &mut Delay, own: &Delay, settings: &Settings) {
+        if settings.kinds.any() {
+            sum.merge(own, settings);
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn unite(sum: &mut Delay, other: &Delay, settings: &Settings) {
+        <Self as Measurement>::merge(sum, other, settings);
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    fn tell(sum: &Delay, settings: &Settings, told: &mut dyn FnMut(&'static str, &[u64])) {
+        let of_kind = settings.labels().wrapping_mul(settings.fridges());
+        for (index, kind) in settings.kinds.each().enumerate() {
+            for histogram in sum.histograms.iter().skip(index.wrapping_mul(of_kind)).take(of_kind) {
+                let mut samples = [0; histogram::BUCKETS];
+                samples.iter_mut().zip(histogram.buckets()).for_each(|(to, from)| *to = from.samples.into());
+                told(kind.name(), &samples);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What all flows did, for comparison.
+
+use super::{Expected, Means, Prefix, Seen};
+use crate::key::KeyKind;
+use crate::observation::Observation;
+use crate::state::BANKS;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Prefixes with what all of their flows did. It follows every flow, and takes memory for each.
+#[derive(Debug, Default)]
+pub struct ExactReorder {
+    /// By prefix and signature of the five-tuple: what is expected, and in which window the flow was last seen.
+    flows: BTreeMap<(u64, u32), (Expected, u32)>,
+    banks: [BTreeMap<u64, Prefix>; BANKS],
+    /// Windows that were taken.
+    windows: u32,
+}
+
+impl ExactReorder {
+    /// Counts a packet in a bank.
+    pub fn count(&mut self, bank: usize, packet: &Observation) {
+        let flow = (packet.prefix, packet.by(KeyKind::FiveTuple));
+        match Means::of(&packet.segment) {
+            Means::Nothing => {}
+            Means::Begins => {
+                self.flows.remove(&flow);
+            }
+            Means::Data => {
+                let known = self.flows.get(&flow).copied();
+                let (expected, window) = known.unwrap_or_default();
+                let (seen, expected) = expected.compare(&packet.segment, known.is_some());
+                let is_new = known.is_none() || window != self.windows;
+                self.flows.insert(flow, (expected, self.windows));
+                let Some(bank) = self.banks.get_mut(bank).filter(|_| seen != Seen::KeepAlive) else { return };
+                let total = bank.entry(packet.prefix).or_insert(Prefix { prefix: packet.prefix, ..Prefix::default() });
+                let packets = u64::from(packet.number());
+                let of = |kind| if seen == kind { packets } else { 0 };
+                *total = total.plus(&Prefix {
+                    packets,
+                    out_of_order: of(Seen::OutOfOrder),
+                    retransmitted: of(Seen::Retransmitted),
+                    gaps: u64::from(seen == Seen::Gap),
+                    flows: u64::from(is_new),
+                    ..Prefix::default()
+                });
+            }
+        }
+    }
+
+    /// Takes what was counted in a bank, in the order of prefixes. It is empty then.
+    pub fn take(&mut self, bank: usize) -> Vec<Prefix> {
+        self.windows = self.windows.wrapping_add(1);
+        self.banks.get_mut(bank).map(core::mem::take).unwrap_or_default().into_values().collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! A packet's part in a conversation: what its transport header says of requests, answers and the order of data.
+
+use crate::frame::Frame;
+use crate::parse::{ICMP, ICMPV6, Packet, TCP, Transport, UDP};
+
+const DNS_PORT: u16 = 53;
+const QUIC_PORT: u16 = 443;
+/// Bytes of a UDP header.
+const UDP_LENGTH: usize = 8;
+/// Bytes of a TCP header without options.
+const TCP_LENGTH: usize = 20;
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Speaks {
+    /// Nobody who is listened to; all else is zero.
+    #[default]
+    Nothing = 0,
+    /// TCP.
+    Tcp = 1,
+    /// DNS over UDP: port 53 on either side.
+    Dns = 2,
+    /// An ICMP or ICMPv6 echo.
+    Echo = 3,
+    /// QUIC with a short header: UDP, port 443 on either side.
+    Quic = 4,
+}
+
+/// Flags of a TCP segment (RFC 9293 §3.1).
+pub mod flags {
+    /// No more data from the sender.
+    pub const FIN: u8 = 1;
+    /// Synchronise sequence numbers.
+    pub const SYN: u8 = 2;
+    /// Reset the connection.
+    pub const RST: u8 = 4;
+    /// The acknowledgement number counts.
+    pub const ACK: u8 = 16;
+}
+
+/// What is known of a packet's part in a conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Segment {
+    /// Who speaks.
+    pub speaks: Speaks,
+    /// Of TCP its [`flags`]; of DNS and echoes 1 for answers; of QUIC the spin bit.
+    pub flags: u8,
+    /// No padding.
+    reserved: u16,
+    /// Bytes that a TCP segment carries; zero if its network header does not say how long it is.
+    pub payload: u32,
+    /// Sequence number of TCP; id of DNS; identifier and sequence number of an echo, as 16 bits each.
+    pub sequence: u32,
+    /// Acknowledgement number of TCP.
+    pub acknowledgement: u32,
+    /// TCP's own timestamp (TSval, RFC 7323 §3), if asked for and where senders usually put it.
+    pub sent: u32,
+    /// The peer's timestamp that TCP echoes (TSecr), as `sent`.
+    pub echoed: u32,
+}
+
+impl Segment {
+    /// Nothing that is listened to.
+    pub const NONE: Segment =
+        Segment { speaks: Speaks::Nothing, flags: 0, reserved: 0, payload: 0, sequence: 0, acknowledgement: 0, sent: 0, echoed: 0 };
+
+    /// Whether all of these flags are set, and none of those.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is(&self, set: u8, unset: u8) -> bool {
+        self.flags & (set | unset) == set
+    }
+
+    /// The sequence number behind the segment: what acknowledges all of it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn end(&self) -> u32 {
+        let flags = self.flags as u32;
+        let (syn, fin) = (flags >> 1 & 1, flags & 1);
+        self.sequence.wrapping_add(self.payload).wrapping_add(syn).wrapping_add(fin)
+    }
+
+    /// Reads what begins at an offset in a frame. `timestamps`: whether TCP's are asked for.
+    #[inline(always)]
+    pub(crate) fn of<F: Frame + ?Sized>(
+        frame: &F,
+        packet: &Packet<'_>,
+        transport: Transport,
+        offset: Option<usize>,
+        timestamps: bool,
+    ) -> Self {
+        let Some(offset) = offset else { return Segment::NONE };
+        let [source_high, source_low, destination_high, destination_low] = transport.ports;
+        let (source, destination) =
+            (u16::from_be_bytes([source_high, source_low]), u16::from_be_bytes([destination_high, destination_low]));
+        match transport.protocol {
+            TCP => Self::tcp(frame, packet, offset, timestamps),
+            UDP if source == DNS_PORT || destination == DNS_PORT => Self::dns(frame, offset, source == DNS_PORT),
+            UDP if source == QUIC_PORT || destination == QUIC_PORT => Self::quic(frame, offset),
+            ICMP => Self::echo(frame, offset, 8, 0),
+            ICMPV6 => Self::echo(frame, offset, 128, 129),
+            _ => Segment::NONE,
+        }
+    }
+
+    #[inline(always)]
+    fn tcp<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>, offset: usize, timestamps: bool) -> Self {
+        let header: Option<&[u8; TCP_LENGTH]> = frame.bytes(offset);
+        let Some(&[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..]) = header else { return Segment::NONE };
+        let header_length = usize::from(data_offset >> 4).wrapping_mul(4);
+        let before = offset.wrapping_sub(packet.offset()).wrapping_add(header_length) as u32;
+        let (sent, echoed) = if timestamps { timestamps_of(frame, offset, header_length) } else { (0, 0) };
+        Segment {
+            speaks: Speaks::Tcp,
+            flags: flags & 0x3f,
+            payload: packet.total_length().saturating_sub(before),
+            sequence: u32::from_be_bytes([s0, s1, s2, s3]),
+            acknowledgement: u32::from_be_bytes([a0, a1, a2, a3]),
+            sent,
+            echoed,
+            ..Segment::NONE
+        }
+    }
+
+    #[inline(always)]
+    fn dns<F: Frame + ?Sized>(frame: &F, offset: usize, from_server: bool) -> Self {
+        let Some(&[high, low, flags, _]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return Segment::NONE };
+        let is_answer = flags >> 7;
+        // Both sides may use the port (a server that asks another one); else the bit has to fit.
+        if is_answer == 1 && !from_server {
+            return Segment::NONE;
+        }
+        let sequence = u32::from(u16::from_be_bytes([high, low]));
+        Segment { speaks: Speaks::Dns, flags: is_answer, sequence, ..Segment::NONE }
+    }
+
+    #[inline(always)]
+    fn quic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Self {
+        let Some(&[first]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return Segment::NONE };
+        // Header form 0, fixed bit 1, spin bit (RFC 9000 §17.3.1).
+        if first & 0xc0 != 0x40 {
+            return Segment::NONE;
+        }
+        Segment { speaks: Speaks::Quic, flags: first >> 5 & 1, ..Segment::NONE }
+    }
+
+    #[inline(always)]
+    fn echo<F: Frame + ?Sized>(frame: &F, offset: usize, request: u8, reply: u8) -> Self {
+        let Some(&[kind, code, _, _, i0, i1, s0, s1]) = frame.bytes(offset) else { return Segment::NONE };
+        if code != 0 || kind != request && kind != reply {
+            return Segment::NONE;
+        }
+        Segment {
+            speaks: Speaks::Echo,
+            flags: u8::from(kind == reply),
+            sequence: u32::from_be_bytes([i0, i1, s0, s1]),
+            ..Segment::NONE
+        }
+    }
+}
+
+/// TSval and TSecr, where Linux, the BSDs and macOS put them: first of all options, behind two that pad; in the SYN of Linux behind MSS and
+/// SACK permitted; in that of the others behind MSS, window scale and padding. A loop over options would take a switch a pass each.
+#[inline(always)]
+fn timestamps_of<F: Frame + ?Sized>(frame: &F, offset: usize, header_length: usize) -> (u32, u32) {
+    const PAD: u8 = 1;
+    const MSS: (u8, u8) = (2, 4);
+    const WINDOW_SCALE: (u8, u8) = (3, 3);
+    const SACK_PERMITTED: (u8, u8) = (4, 2);
+    const TIMESTAMPS: (u8, u8) = (8, 10);
+    let options = offset.wrapping_add(TCP_LENGTH);
+    let Some(&[b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]) = frame.bytes(options) else { return (0, 0) };
+    let at = if (b0, b1, (b2, b3)) == (PAD, PAD, TIMESTAMPS) {
+        4
+    } else if ((b0, b1), (b4, b5), (b6, b7)) == (MSS, SACK_PERMITTED, TIMESTAMPS) {
+        8
+    } else if ((b0, b1), b4, (b5, b6), (b8, b9), (b10, b11)) == (MSS, PAD, WINDOW_SCALE, (PAD, PAD), TIMESTAMPS) {
+        12
+    } else {
+        return (0, 0);
+    };
+    let _ = b7;
+    if header_length < TCP_LENGTH.wrapping_add(at).wrapping_add(8) {
+        return (0, 0);
+    }
+    match frame.bytes(options.wrapping_add(at)) {
+        Some(&[v0, v1, v2, v3, e0, e1, e2, e3]) => (u32::from_be_bytes([v0, v1, v2, v3]), u32::from_be_bytes([e0, e1, e2, e3])),
+        None => (0, 0),
+    }
+}

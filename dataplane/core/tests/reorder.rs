@@ -1,0 +1,328 @@
+//! Reordering: what segments are, which flows are followed, and which prefixes are found.
+
+use flowgauge_core::measurement::{Empty, Measurement};
+use flowgauge_core::reorder::{
+    Algorithm, IDLE_TICKS, MOST_LATE, Prefix, SAMPLING_ADMITS_LOG2, Settings as Reordering, WideReorder,
+};
+use flowgauge_core::{Arrival, Context, Link, Reorder, Settings, Shared, Sharing, State, Tabulation, Zeroed};
+use std::collections::{HashMap, HashSet};
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+const MS: u64 = 1_000_000;
+const SAMPLING: Reordering = Reordering { algorithm: Algorithm::Sampling, ..Reordering::DEFAULT };
+const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reordering::DEFAULT };
+
+/// An Ethernet frame of a TCP segment from 10.0.0.0/8, by address and port.
+fn tcp(source: u32, port: u16, flags: u8, sequence: u32, payload: u16) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend((40 + payload).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+    frame.extend((10 << 24 | source).to_be_bytes());
+    frame.extend([192, 0, 2, 1]);
+    frame.extend(port.to_be_bytes());
+    frame.extend([1, 187]);
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 5 << 4, flags, 0, 0, 0, 0, 0, 0]);
+    frame
+}
+
+/// The same over IPv6, from 2001:db8::/32 and 16 bits more.
+fn tcp_over_ipv6(source: u16, sequence: u32, payload: u16) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend((20 + payload).to_be_bytes());
+    frame.extend([6, 64, 0x20, 1, 0xd, 0xb8]);
+    frame.extend(source.to_be_bytes());
+    frame.extend([7; 26]);
+    frame.extend([1, 2, 3, 4]);
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 5 << 4, ACK, 0, 0, 0, 0, 0, 0]);
+    frame
+}
+
+struct Counting {
+    settings: Settings,
+    tabulation: Tabulation,
+    state: Box<State>,
+    shared: Box<Shared>,
+    bank: usize,
+}
+
+impl Counting {
+    fn new(reorder: Reordering, seed: u64) -> Self {
+        assert_eq!(reorder.problem(), None);
+        let settings = Settings { reorder, ..Settings::DEFAULT };
+        Counting { settings, tabulation: Tabulation::from_seed(seed), state: State::boxed(), shared: Shared::boxed(), bank: 0 }
+    }
+
+    fn packet(&mut self, at: u64, frame: &[u8]) {
+        let context = Context::new(self.settings, &self.tabulation, Sharing::Alone);
+        self.state.active(&self.shared, self.bank).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
+    }
+
+    fn sum(&self) -> Box<WideReorder> {
+        let mut sum = Box::new(WideReorder::EMPTY);
+        <Reorder as Measurement>::merge_shared(&mut sum, &self.shared.banks[self.bank].reorder, &self.settings.reorder);
+        sum
+    }
+
+    /// Of the only prefix.
+    #[track_caller]
+    fn is(&self, packets: u64, out_of_order: u64, retransmitted: u64, gaps: u64, flows: u64) {
+        let sum = self.sum();
+        let found = sum.prefixes().copied().collect::<Vec<_>>();
+        let prefix = found.first().map_or(0, |found| found.prefix);
+        let squares = found.first().map_or(0, |found| found.squares);
+        assert_eq!(found, [Prefix { prefix, packets, out_of_order, retransmitted, gaps, flows, squares }]);
+        assert_eq!((sum.contended, sum.crowded), (0, 0));
+    }
+}
+
+/// Segments of 100 bytes of one flow, by number, from a sequence number on.
+fn flow(reorder: Reordering, first: u32, segments: &[u32]) -> Counting {
+    let mut counting = Counting::new(reorder, 1);
+    for segment in segments {
+        counting.packet(0, &tcp(1, 1, ACK, first.wrapping_add(segment * 100), 100));
+    }
+    counting
+}
+
+#[test]
+fn segments_are_what_they_are_wherever_sequence_numbers_wrap() {
+    for algorithm in [SAMPLING, HYBRID] {
+        for first in [0, 1000, u32::MAX - 99, u32::MAX - 250, i32::MAX as u32 - 150] {
+            flow(algorithm, first, &[0, 1, 2, 3, 4]).is(5, 0, 0, 0, 1);
+            // Late, and in order from then on; what comes again was seen.
+            flow(algorithm, first, &[0, 2, 1, 3, 4, 1, 2]).is(7, 1, 2, 1, 1);
+            // Three late ones in a row fill the hole from below.
+            flow(algorithm, first, &[0, 4, 1, 2, 3, 5, 1]).is(7, 3, 1, 1, 1);
+            // Two holes, the later one filled first.
+            flow(algorithm, first, &[0, 2, 4, 3, 1, 1]).is(6, 2, 1, 2, 1);
+            // What was seen takes the place of what is missing, which then counts as seen: the numbers stay right.
+            flow(algorithm, first, &[0, 2, 3, 3, 1, 1]).is(6, 1, 2, 1, 1);
+        }
+    }
+}
+
+#[test]
+fn what_carries_no_data_does_not_count() {
+    let mut counting = flow(HYBRID, 1000, &[0, 1]);
+    counting.packet(0, &tcp(1, 1, ACK, 1100, 0));
+    counting.packet(0, &tcp(1, 1, ACK | RST, 1100, 20));
+    // Keep-alives, without and with a byte.
+    counting.packet(0, &tcp(1, 1, ACK, 1199, 0));
+    counting.packet(0, &tcp(1, 1, ACK, 1199, 1));
+    counting.is(2, 0, 0, 0, 1);
+    counting.packet(0, &tcp(1, 1, ACK, 1198, 1));
+    counting.is(3, 0, 1, 0, 1);
+    // A port that is used again, with data in the SYN.
+    counting.packet(0, &tcp(1, 1, SYN, 5, 10));
+    counting.packet(0, &tcp(1, 1, ACK, 16, 10));
+    counting.is(4, 0, 1, 0, 1 + 1);
+}
+
+#[test]
+fn flows_last_beyond_rotations_and_until_they_are_idle() {
+    let mut counting = flow(SAMPLING, 0, &[0, 2]);
+    counting.bank = 1;
+    counting.packet(MS, &tcp(1, 1, ACK, 100, 100));
+    counting.is(1, 1, 0, 0, 1);
+    // After silence it is the same flow, but counts once more.
+    counting.packet(2000 * MS, &tcp(1, 1, ACK, 100, 100));
+    counting.is(2, 1, 1, 0, 2);
+    // A clock that was set back.
+    counting.packet(MS, &tcp(1, 1, ACK, 300, 100));
+    counting.is(3, 1, 1, 0, 2);
+    counting.packet(3000 * MS, &tcp(2, 2, ACK, 100, 100));
+    counting.is(4, 1, 1, 0, 3);
+    // The first one has lost its slot.
+    counting.packet(5000 * MS, &tcp(1, 1, ACK, 300, 100));
+    counting.is(5, 1, 1, 0, 4);
+}
+
+#[test]
+fn late_segments_are_squared_by_flow_and_window() {
+    let mut counting = flow(HYBRID, 0, &[0, 4, 1, 2]);
+    (2..5).for_each(|port| [0, 200, 100].into_iter().for_each(|sequence| counting.packet(0, &tcp(1, port, ACK, sequence, 100))));
+    let squares = |counting: &Counting| counting.sum().prefixes().map(|prefix| prefix.squares).sum::<u64>();
+    assert_eq!(squares(&counting), 4 + 1 + 1 + 1);
+    counting.bank = 1;
+    counting.packet(0, &tcp(1, 1, ACK, 300, 100));
+    assert_eq!(squares(&counting), 1);
+    // Beyond the most the square does not grow.
+    let mut counting = flow(HYBRID, 0, &[0, 1]);
+    for number in 0..MOST_LATE + 10 {
+        counting.packet(0, &tcp(1, 1, ACK, number * 200 + 300, 100));
+        counting.packet(0, &tcp(1, 1, ACK, number * 200 + 200, 100));
+    }
+    assert_eq!(squares(&counting), u64::from(MOST_LATE).pow(2));
+}
+
+#[test]
+fn another_flow_gets_a_slot_by_its_hash_or_when_it_is_idle() {
+    const OTHERS: u32 = 64_000;
+    let first = tcp(1, 1, ACK, 0, 100);
+    let mut counting = Counting::new(SAMPLING, 1);
+    counting.packet(0, &first);
+    let mut admitted = 0;
+    for number in 0..OTHERS {
+        let before = counting.sum().unfollowed;
+        counting.packet(0, &tcp(1, 2, ACK, number * 100, 100));
+        if counting.sum().unfollowed == before {
+            admitted += 1;
+            // A new connection gives it up.
+            counting.packet(0, &tcp(1, 2, SYN, 0, 0));
+            counting.packet(0, &first);
+        }
+    }
+    let (mean, share) = (f64::from(OTHERS) / f64::from(1 << SAMPLING_ADMITS_LOG2), 1.0 / f64::from(1 << SAMPLING_ADMITS_LOG2));
+    assert!((f64::from(admitted) - mean).abs() < 4.0 * (mean * (1.0 - share)).sqrt(), "{admitted} of {mean}");
+
+    let mut counting = Counting::new(SAMPLING, 1);
+    counting.packet(0, &first);
+    let idle = u64::from(IDLE_TICKS) << 16;
+    counting.packet(idle - 1, &tcp(1, 3, ACK, 100, 100));
+    counting.packet(idle, &tcp(1, 3, ACK, 100, 100));
+    let sum = counting.sum();
+    assert_eq!((sum.unfollowed, sum.prefixes().map(|prefix| prefix.flows).sum::<u64>()), (1, 2));
+}
+
+#[test]
+fn prefixes_are_as_long_as_settings_say_and_sums_add_up() {
+    let mut counting = Counting::new(Reordering { v4_bits: 16, v6_bits: 40, ..HYBRID }, 1);
+    for source in [0x0001_0203, 0x0001_ff03, 0x0002_0203] {
+        counting.packet(0, &tcp(source, 1, ACK, 0, 100));
+    }
+    [0x0102, 0x01ff, 0x0202].into_iter().for_each(|source| counting.packet(0, &tcp_over_ipv6(source, 0, 100)));
+    let sum = counting.sum();
+    let mut found = sum.prefixes().map(|prefix| prefix.prefix).collect::<Vec<_>>();
+    found.sort_unstable();
+    let expected = [0x0a01_0000_0000_0004, 0x0a02_0000_0000_0004, 0x2001_0db8_0100_0006, 0x2001_0db8_0200_0006];
+    assert_eq!(found, expected);
+    let mut both = counting.sum();
+    <Reorder as Measurement>::unite(&mut both, &sum, &counting.settings.reorder);
+    let packets = |sum: &WideReorder| sum.prefixes().map(|prefix| prefix.packets).sum::<u64>() + sum.unfollowed;
+    assert_eq!((packets(&sum), packets(&both), both.prefixes().count()), (6, 12, 4));
+    <Reorder as Measurement>::clear_shared(&counting.shared.banks[0].reorder, &counting.settings.reorder);
+    assert!(*counting.sum() == WideReorder::EMPTY);
+}
+
+#[test]
+fn cores_that_share_a_slot_lose_no_segment_untold() {
+    const CORES: u32 = 4;
+    const SEGMENTS: u32 = 20_000;
+    let counting = Counting::new(Reordering { slots_log2: 1, ..HYBRID }, 1);
+    std::thread::scope(|scope| {
+        for core in 0..CORES {
+            let counting = &counting;
+            scope.spawn(move || {
+                let context = Context::new(counting.settings, &counting.tabulation, Sharing::AloneWithFew);
+                let mut state = State::boxed();
+                for number in 0..SEGMENTS {
+                    let frame = tcp(1, 1, ACK, (number * CORES + core) * 100, 100);
+                    let arrival = Arrival::new(frame.len() as u32, 0);
+                    state.active(&counting.shared, 0).record(&context, Link::Ethernet, frame.as_slice(), arrival);
+                }
+            });
+        }
+    });
+    let sum = counting.sum();
+    let followed = sum.prefixes().map(|prefix| prefix.packets).sum::<u64>();
+    assert_eq!(followed + sum.contended + sum.unfollowed + sum.crowded, u64::from(CORES * SEGMENTS));
+    for prefix in sum.prefixes() {
+        assert!(prefix.out_of_order + prefix.retransmitted + prefix.gaps + prefix.flows <= prefix.packets, "{prefix:?}");
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Recall and precision of prefixes of whose segments more than 1 % are out of order, among 2,000. Ten seconds of traffic; the n-th prefix has traffic in proportion
+/// to 1/n. Of the first 76 every other one reorders 2 to 8 %, and all other prefixes 0.2 %. Flows have 2 to 5,000 segments, in proportion to 1/n^2.
+fn experiment(algorithm: Algorithm, slots_log2: u8, seed: u64) -> (f64, f64) {
+    const PREFIXES: u64 = 2000;
+    const HEAVY: u64 = 38;
+    const PACKETS: u64 = 400_000;
+    /// Flows of a prefix at a time.
+    const LANES: u64 = 4;
+    /// Of 1,000 segments of the other prefixes, how many are late.
+    const BACKGROUND: u64 = 2;
+    let reorders = |prefix: u64| prefix < 2 * HEAVY && prefix.is_multiple_of(2);
+    let mut random = Random(seed);
+    let mut counting = Counting::new(Reordering { algorithm, slots_log2, ..Reordering::DEFAULT }, seed);
+    let mut weights = vec![0.0];
+    for prefix in 1..=PREFIXES {
+        weights.push(weights[weights.len() - 1] + 1.0 / prefix as f64);
+    }
+    let unit = |random: &mut Random| random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
+    let rates = (0..HEAVY * 2).map(|_| 20 + random.below(60)).collect::<Vec<_>>();
+    // Of a flow: the next segment, how many are left, and one that is late.
+    let mut flows = HashMap::<(u64, u64), (u16, u32, u64, Option<u32>)>::new();
+    for packet in 0..PACKETS {
+        let point = unit(&mut random) * weights[weights.len() - 1];
+        let prefix = weights.partition_point(|sum| *sum <= point) as u64 - 1;
+        let lane = random.below(LANES);
+        let flow = flows.entry((prefix, lane)).or_insert_with(|| {
+            let length = (2.0 / (1.0 - unit(&mut random))).min(5000.0) as u64;
+            ((random.next() as u16) << 2 | lane as u16, random.next() as u32, length, None)
+        });
+        let permille = if reorders(prefix) { rates[prefix as usize] } else { BACKGROUND };
+        let sequence = match flow.3.take() {
+            Some(late) => late,
+            None if random.below(1000) < permille => {
+                flow.3 = Some(flow.1);
+                flow.1 = flow.1.wrapping_add(200);
+                flow.1.wrapping_sub(100)
+            }
+            None => {
+                flow.1 = flow.1.wrapping_add(100);
+                flow.1.wrapping_sub(100)
+            }
+        };
+        let port = flow.0;
+        flow.2 -= 1;
+        let is_over = flow.2 == 0;
+        if is_over {
+            flows.remove(&(prefix, lane));
+        }
+        counting.packet(
+            packet * 10_000 * MS / PACKETS,
+            &tcp((prefix << 8 | lane) as u32, port, if is_over { ACK | FIN } else { ACK }, sequence, 100),
+        );
+    }
+    let sum = counting.sum();
+    let is_found = |found: &&Prefix| found.out_of_order >= 3 && found.out_of_order * 100 > found.packets;
+    let found = sum.prefixes().filter(is_found).map(|found| (found.prefix >> 40) & 0xffff).collect::<HashSet<_>>();
+    let right = found.iter().filter(|prefix| reorders(**prefix)).count() as f64;
+    (right / HEAVY as f64, if found.is_empty() { 0.0 } else { right / found.len() as f64 })
+}
+
+#[test]
+fn heavy_prefixes_that_reorder_are_found() {
+    // The bounds are the target. Of seeds 1 to 40 hybrid finds 74 to 100 %, 86 % in the mean, and sampling 66 to 90 %, 78 % in the mean; five of them
+    // are below 80 % with hybrid, where one prefix is 2.6 %.
+    let runs = |algorithm| (1..=10).map(|seed| experiment(algorithm, 8, seed)).collect::<Vec<_>>();
+    let mean = |runs: &[(f64, f64)]| runs.iter().map(|(recall, _)| recall).sum::<f64>() / runs.len() as f64;
+    let (hybrid, sampling) = (runs(Algorithm::Hybrid), runs(Algorithm::Sampling));
+    println!("hybrid {hybrid:.3?} {:.3}\nsampling {sampling:.3?} {:.3}", mean(&hybrid), mean(&sampling));
+    assert!(mean(&hybrid) > mean(&sampling) && mean(&hybrid) >= 0.8, "{hybrid:?}\n{sampling:?}");
+    assert!(hybrid.iter().chain(&sampling).all(|(_, precision)| *precision >= 0.8), "{hybrid:?}\n{sampling:?}");
+}

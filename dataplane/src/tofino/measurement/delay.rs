@@ -1,0 +1,239 @@
+//! Round-trip delays: what a bank counts of them. Requests that wait for answers last, and stay on the switch.
+
+use super::{Array, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, hash, names, out_of_range};
+use flowgauge_bfruntime::schema::{Schema, SchemaError, Table};
+use flowgauge_bfruntime::{Match, codec};
+use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
+use flowgauge_core::delay::weights::{CLASS_BITS, Weight, weights};
+use flowgauge_core::delay::{self, Algorithm, Counts, Directions, FRIDGES, Kind, Kinds};
+use flowgauge_core::{MeasurementKind, Settings, WideBank};
+
+const KIND: MeasurementKind = MeasurementKind::Delay;
+/// Kinds that a program can measure, and their definitions.
+const KINDS: [(Kind, &str); 5] = [
+    (Kind::TcpHandshake, "FLOWGAUGE_DELAY_TCP_HANDSHAKE"),
+    (Kind::TcpData, "FLOWGAUGE_DELAY_TCP_DATA"),
+    (Kind::TcpDuration, "FLOWGAUGE_DELAY_TCP_DURATION"),
+    (Kind::Dns, "FLOWGAUGE_DELAY_DNS"),
+    (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
+];
+const ALGORITHM: &str = "FLOWGAUGE_DELAY_ALGORITHM";
+const SLOT_BITS: &str = "FLOWGAUGE_DELAY_SLOT_BITS";
+/// Slots that the kinds of a table have together, as a power of two.
+const MAX_SLOT_BITS: u8 = 16;
+
+/// Table that says what a packet asks and answers. It has an action for each kind.
+const ROLES: &str = "delay.roles";
+/// Slots of all kinds in the first of the two tables.
+const SIGNATURES: &str = "delay.signatures0";
+/// Hash and admission of the request that a packet is, and of the one that it answers.
+const REQUESTS: [&str; 2] = ["delay.asked", "delay.answered"];
+/// Ternary table from the lower bits of a hash to whether the request is admitted.
+const ADMISSION: &str = "admission";
+const HASH: &str = "hash";
+const HASH_BITS: u32 = 16;
+const ADMIT: &str = "admit";
+const FRIDGE: &str = "fridge";
+const FRIDGE_BITS: u32 = FRIDGES.trailing_zeros();
+/// Longest-prefix table from a delay to its bucket.
+const TICKS: &str = "ticks";
+const BUCKET_TABLE: &str = "delay.buckets";
+const SET_BUCKET: &str = "set_bucket";
+const NUMBER: &str = "number";
+const BUCKET_BITS: u32 = BUCKETS.next_power_of_two().trailing_zeros();
+/// Longest-prefix table from the requests that were put in a table since one's own to what its delay counts for.
+const WEIGHTS: &str = "delay.weights";
+const INSERTIONS: &str = "insertions";
+const SET_WEIGHT: &str = "set_weight";
+const WEIGHT: [&str; 5] = ["value", "inverted", "squared", "squared_inverted", "is_beyond"];
+
+const COUNTS: [&str; 3] = ["delay.requests", "delay.admitted", "delay.backward"];
+const DELAYS: &str = "delay.delays";
+const SAMPLES: [&str; 2] = ["samples", "beyond"];
+const SUMS: [&str; 2] = ["delay.weights_sum", "delay.squares_sum"];
+/// Halves of numbers of 64 bits.
+const HALVES: [&str; 2] = ["low", "high"];
+
+pub(super) struct Delay;
+
+impl OnSwitch for Delay {
+    fn kind(&self) -> (MeasurementKind, &'static str) {
+        (KIND, "FLOWGAUGE_DELAY")
+    }
+
+    fn check(&self, Settings { delay, .. }: &Settings) -> Result<(), Failure> {
+        if !delay.kinds.any() {
+            return Ok(());
+        }
+        if let Some(kind) = delay.kinds.each().find(|kind| KINDS.iter().all(|(known, _)| known != kind)) {
+            return Err(Failure::program(format!("it measures no delays of {}", kind.name())));
+        }
+        if delay.kinds.has(Kind::TcpDuration) && delay.kinds.number() > 1 {
+            let kind = Kind::TcpDuration.name();
+            return Err(Failure::program(format!("it measures {kind} alone, and no other delays beside it")));
+        }
+        if delay.algorithm == Algorithm::Expiry {
+            return Err(Failure::program(format!("it does not measure delays by {}", delay.algorithm.name())));
+        }
+        if delay.directions == Directions::Apart {
+            return Err(Failure::program("it measures delays of both directions together"));
+        }
+        let most = MAX_SLOT_BITS.saturating_sub(kind_bits(delay.kinds) as u8);
+        if delay.slots_log2 > most {
+            let kinds = delay.kinds.number();
+            return Err(Failure::program(format!("with {kinds} kinds of delays a table has at most {} slots", 1_u32 << most)));
+        }
+        Ok(())
+    }
+
+    fn find(&self, schema: &Schema, Settings { delay, .. }: &mut Settings) -> Result<(), Failure> {
+        let Some(roles) = table(schema, ROLES)? else { return Ok(()) };
+        let signatures = schema.table(SIGNATURES).map_err(Failure::program)?;
+        let kinds = KINDS.iter().filter(|(kind, _)| roles.action(&format!("ask_{}", name(*kind))).is_ok());
+        delay.kinds = kinds.fold(Kinds::NONE, |kinds, (kind, _)| kinds.with(*kind));
+        let admission = schema.table(&format!("{}.{ADMISSION}", REQUESTS[0])).map_err(Failure::program)?;
+        let has_fridges = admission.action(ADMIT).map_err(Failure::program)?.field(FRIDGE).is_ok();
+        delay.algorithm = match (table(schema, WEIGHTS)?, has_fridges) {
+            (None, _) => Algorithm::Overwrite,
+            (Some(_), false) => Algorithm::Fridge,
+            (Some(_), true) => Algorithm::MultiFridge,
+        };
+        let bits = signatures.size.checked_ilog2().unwrap_or(0).checked_sub(kind_bits(delay.kinds));
+        let bits = bits.filter(|_| signatures.size.is_power_of_two()).ok_or_else(|| out_of_range(signatures))?;
+        delay.slots_log2 = u8::try_from(bits).map_err(|_| out_of_range(signatures))?;
+        if delay.problem().is_some() {
+            return Err(out_of_range(signatures));
+        }
+        Ok(())
+    }
+
+    fn layout(&self, Settings { delay, .. }: &Settings) -> Layout {
+        let delay = *delay;
+        let has = |(kind, definition): &(Kind, &'static str)| (*definition, u32::from(delay.kinds.has(*kind)));
+        let mut definitions: Vec<_> = KINDS.iter().map(has).collect();
+        definitions.extend([(ALGORITHM, delay.algorithm as u32), (SLOT_BITS, delay.slots_log2.into())]);
+        let kinds: Vec<&str> = delay.kinds.each().map(Kind::name).collect();
+        let per_count = 1 << kind_bits(delay.kinds);
+        let per_bank = (per_count * delay.fridges()) << BUCKET_BITS;
+        let mut arrays: Vec<Array> = COUNTS.iter().map(|count| Array::new((*count).to_owned(), per_count, &HALVES)).collect();
+        arrays.push(Array::new(DELAYS.to_owned(), per_bank, &SAMPLES));
+        let mut tables: Vec<MatchTable> = Vec::new();
+        for request in REQUESTS {
+            tables.extend(hash::tabulation(move |index| format!("{request}.words{index}")));
+            tables.push(admission(request, delay));
+        }
+        let bucket = vec![(NUMBER, BUCKET_BITS)];
+        tables.push(MatchTable::new(BUCKET_TABLE.to_owned(), vec![(TICKS, 32)], SET_BUCKET, bucket, buckets));
+        if weighs(&delay) {
+            arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
+            let (keys, parameters) = (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
+            let filling = move |_: &Tables| classes(delay.fridge_slots_log2());
+            tables.push(MatchTable::new(WEIGHTS.to_owned(), keys, SET_WEIGHT, parameters, filling));
+        }
+        let (algorithm, slots) = (delay.algorithm.name(), 1_u32 << delay.slots_log2);
+        let description = format!("of {}, {algorithm}, {slots} slots", kinds.join(", "));
+        Layout { description, definitions, arrays, rows: None, tables }
+    }
+
+    fn merge(&self, Settings { delay, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+        let Some(([requests, admitted, backward], [delays, sums @ ..])) = arrays.split_first_chunk() else { return 0 };
+        for (count, cells) in bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number()) {
+            let of = |array: &Cells| {
+                array.iter().filter_map(|pipe| pipe.get(count)).fold(0, |sum: u64, half| sum.wrapping_add(whole(*half)))
+            };
+            *cells = Counts { requests: of(requests), admitted: of(admitted), backward: of(backward), ..*cells };
+        }
+        for (pipe, delays) in delays.iter().enumerate() {
+            let sums = |index: usize| {
+                let sum = |nth: usize| sums.get(nth).and_then(|array| array.get(pipe)?.get(index)).copied().map_or(0, whole);
+                (sum(0), sum(1))
+            };
+            let rows = delays.chunks(1 << BUCKET_BITS).zip(&mut bank.delay.histograms).take(delay.histograms());
+            for (row, (cells, histogram)) in rows.enumerate() {
+                for (number, [samples, beyond]) in cells.iter().enumerate() {
+                    let (weight, squares) = if weighs(delay) {
+                        sums((row << BUCKET_BITS) + number)
+                    } else {
+                        let times = |one: u32| u64::from(one).wrapping_mul(u64::from(*samples));
+                        (times(Weight::ONE.weight), times(Weight::ONE.square))
+                    };
+                    if let Some(bucket) = histogram.bucket_mut(number) {
+                        bucket.merge(&Bucket { weight, squares, samples: *samples, beyond: *beyond });
+                    }
+                }
+            }
+        }
+        0
+    }
+}
+
+fn table<'a>(schema: &'a Schema, name: &str) -> Result<Option<&'a Table>, Failure> {
+    match schema.table(name) {
+        Ok(table) => Ok(Some(table)),
+        Err(SchemaError::Missing { .. }) => Ok(None),
+        Err(error) => Err(Failure::program(error)),
+    }
+}
+
+/// A kind as part of a name.
+fn name(kind: Kind) -> String {
+    kind.name().replace('-', "_")
+}
+
+/// Bits of an index that say which kind.
+fn kind_bits(kinds: Kinds) -> u32 {
+    kinds.number().next_power_of_two().trailing_zeros()
+}
+
+/// Whether delays count for more than themselves.
+fn weighs(delay: &delay::Settings) -> bool {
+    delay.algorithm != Algorithm::Overwrite
+}
+
+fn whole([low, high]: [u32; 2]) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Which requests are admitted, and into which fridge: the first entry that matches says so.
+fn admission(request: &str, delay: delay::Settings) -> MatchTable {
+    let has_fridges = delay.fridges() > 1;
+    let filling = move |_: &Tables| {
+        let entry = |(priority, fridge): (u32, usize)| {
+            let zeros = u32::from(delay.admit_log2) + ((fridge as u32) << 1);
+            let mask = 1_u32.wrapping_shl(zeros).wrapping_sub(1);
+            let hash = Match::Ternary { value: names::bytes(0, HASH_BITS), mask: names::bytes(mask, HASH_BITS) };
+            let priority = Match::Exact(priority.to_be_bytes().to_vec());
+            let fridge = has_fridges.then(|| names::bytes(fridge as u32, FRIDGE_BITS));
+            (vec![(HASH, hash), (codec::PRIORITY, priority)], fridge.into_iter().collect())
+        };
+        // The fridge that wants the most zeros comes first.
+        Filling { entries: (0..).zip((0..delay.fridges()).rev()).map(entry).collect(), default: None }
+    };
+    let parameters = if has_fridges { vec![(FRIDGE, FRIDGE_BITS)] } else { Vec::new() };
+    MatchTable::new(format!("{request}.{ADMISSION}"), vec![(HASH, HASH_BITS)], ADMIT, parameters, filling)
+}
+
+fn prefix(value: u32, free_bits: u32) -> Match {
+    Match::Lpm { value: value.to_be_bytes().to_vec(), prefix_length: u32::BITS - free_bits }
+}
+
+fn buckets(_: &Tables) -> Filling {
+    let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS)];
+    let entry = |bucket: usize| {
+        let free_bits = (least(bucket + 1) - least(bucket)).trailing_zeros();
+        (vec![(TICKS, prefix(least(bucket), free_bits))], data(bucket))
+    };
+    Filling { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
+}
+
+/// Weights with their complements, class by class. Beyond the last class delays count as much as in it.
+fn classes(slots_log2: u8) -> Filling {
+    let free_bits = u32::from(slots_log2).saturating_sub(CLASS_BITS);
+    let data = |weight: Weight, is_beyond: bool| {
+        let values = [weight.weight, !weight.weight, weight.square, !weight.square, is_beyond.into()];
+        values.map(|value| value.to_be_bytes().to_vec()).to_vec()
+    };
+    let entry = |(class, weight): (u32, Weight)| (vec![(INSERTIONS, prefix(class << free_bits, free_bits))], data(weight, false));
+    let last = weights(slots_log2).last().unwrap_or(Weight::ONE);
+    Filling { entries: (0..).zip(weights(slots_log2)).map(entry).collect(), default: Some(data(last, true)) }
+}

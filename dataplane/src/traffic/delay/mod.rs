@@ -1,0 +1,426 @@
+//! Traffic with round trips: requests, and the responses that pass the same place later.
+//!
+//! [`DelayTraffic`] gives packets in the order of their times, and tells the truth about every round trip. It holds no more than
+//! what is outstanding: responses and retransmissions that are still to come, or open connections.
+
+mod conversation;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use super::frames::Layout;
+use super::{CounterRng, ProfileError, mix, parse, parse_count, parse_duration, parse_number};
+use conversation::Conversations;
+use rand::RngExt;
+use requests::Requests;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What tells the random choices of this traffic apart.
+const DELAYED: u64 = 0x64_656c_6179;
+/// First address of servers: 198.18.0.0/15, for benchmarks (RFC 2544). There are 2^17.
+const SERVERS: u32 = 0xc612_0000;
+const SERVER_BITS: u32 = 17;
+const HTTPS: u16 = 443;
+/// First port of clients, and how many there are (Linux's `ip_local_port_range`).
+const CLIENT_PORTS: (u16, u64) = (32_768, 28_232);
+/// The shortest retransmission timeout of Linux.
+const SHORTEST_TIMEOUT_NS: u64 = 200_000_000;
+const MILLISECOND: u64 = 1_000_000;
+
+const OPTIONS: &str = "shape=log-uniform|bimodal|heavy-tail|conversations, rate=PPS, requests=N, answered=SHARE, min=TIME, max=TIME, \
+     loss=SHARE, flows=N, alpha=A, seed=N, size=BYTES, vlan=ID, ipv6, timestamps";
+
+/// How delays are distributed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// The logarithm of a delay is uniform: the synthetic trace of the data-plane performance dissertation (§2.4).
+    LogUniform,
+    /// Half of the delays are log-uniform from the shortest one to twice that, the others from half the longest one to that.
+    Bimodal,
+    /// A Pareto distribution between the shortest and the longest delay.
+    HeavyTail {
+        /// Its exponent, positive.
+        alpha: f64,
+    },
+    /// Connections from DNS query to FIN. Each has a shortest delay of its own, log-uniform; its round trips take up to a quarter longer.
+    Conversations,
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Shape::LogUniform => "log-uniform",
+            Shape::Bimodal => "bimodal",
+            Shape::HeavyTail { .. } => "heavy-tail",
+            Shape::Conversations => "conversations",
+        }
+    }
+}
+
+/// A description of traffic with round trips: `delay[,OPTION=VALUE]…`, for example `delay,shape=bimodal,max=50ms`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DelayProfile {
+    /// How delays are distributed.
+    pub shape: Shape,
+    /// Requests per second.
+    pub rate: f64,
+    /// How many requests. Of conversations these are the data segments of clients, and SYNs that nobody answers.
+    pub requests: u64,
+    /// Share of the requests that are answered, in (0, 1].
+    pub answered: f64,
+    /// The shortest delay.
+    pub min_ns: u64,
+    /// The longest delay.
+    pub max_ns: u64,
+    /// Share of the requests that are lost before they get here, in [0, 0.5]. They are sent again after a timeout.
+    pub loss: f64,
+    /// Flows that requests belong to in turn. By default each request has its own.
+    pub flows: Option<u64>,
+    /// What frames look like.
+    pub layout: Layout,
+    /// What random choices come from.
+    pub seed: u64,
+}
+
+impl DelayProfile {
+    /// The usual profile of a shape.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        let connections = shape == Shape::Conversations;
+        DelayProfile {
+            shape,
+            rate: if connections { 10_000.0 } else { 1_000_000.0 },
+            requests: if connections { 100_000 } else { 1_250_000 },
+            answered: if connections { 0.9 } else { 0.4 },
+            min_ns: MILLISECOND / 10,
+            max_ns: if matches!(shape, Shape::HeavyTail { .. }) { 10_000 * MILLISECOND } else { 100 * MILLISECOND },
+            loss: 0.0,
+            flows: None,
+            layout: Layout::default(),
+            seed: 1,
+        }
+    }
+
+    fn set(&mut self, option: &str) -> Result<(), ProfileError> {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let unfitting = || ProfileError::unfitting(option, "delay", OPTIONS);
+        let time = || parse_duration(value).ok_or_else(|| ProfileError::value(key, value, "a time such as 100us or 50ms"));
+        match (key, &mut self.shape) {
+            // Taken already.
+            ("shape", _) => {}
+            ("rate", _) => self.rate = parse_number(key, value)?,
+            ("requests", _) => self.requests = parse_count(key, value)?,
+            ("answered", _) => self.answered = parse_number(key, value)?,
+            ("min", _) => self.min_ns = time()?,
+            ("max", _) => self.max_ns = time()?,
+            ("loss", _) => self.loss = super::parse_share(key, value)?,
+            ("seed", _) => self.seed = parse(key, value, "a whole number")?,
+            ("alpha", Shape::HeavyTail { alpha }) => *alpha = parse_number(key, value)?,
+            ("flows", Shape::LogUniform | Shape::Bimodal | Shape::HeavyTail { .. }) => {
+                self.flows = Some(parse_count(key, value)?);
+            }
+            _ if self.layout.set(key, value)? => {}
+            _ => return Err(unfitting()),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        let refused = |key, value: &dyn fmt::Display, expected: &str| Err(ProfileError::value(key, &value.to_string(), expected));
+        let longest = Duration::from_nanos(self.max_ns);
+        if self.answered > 1.0 {
+            return refused("answered", &self.answered, "a share of the requests in (0, 1], such as 0.4");
+        }
+        if self.loss > 0.5 {
+            return refused("loss", &self.loss, "a share of the requests of at most 0.5");
+        }
+        if self.max_ns < self.min_ns {
+            return refused("max", &format!("{longest:?}"), "a time that is at least that of min=TIME");
+        }
+        if self.shape == Shape::Bimodal && self.max_ns < 4 * self.min_ns {
+            return refused("max", &format!("{longest:?}"), "a time that is at least four times that of min=TIME");
+        }
+        self.layout.check()
+    }
+
+    /// Random numbers for the request or the connection of this number.
+    fn random(&self, index: u64) -> CounterRng {
+        CounterRng(mix(self.seed ^ DELAYED) ^ mix(index))
+    }
+
+    /// A random delay.
+    fn delay(&self, random: &mut CounterRng) -> u64 {
+        let [shortest, longest] = [self.min_ns as f64, self.max_ns as f64];
+        let delay = match self.shape {
+            Shape::Bimodal if random.random_bool(0.5) => log_uniform(shortest, 2.0 * shortest, random),
+            Shape::Bimodal => log_uniform(longest / 2.0, longest, random),
+            Shape::HeavyTail { alpha } => {
+                let beyond = (shortest / longest).powf(alpha);
+                shortest * (1.0 - random.random::<f64>() * (1.0 - beyond)).powf(-1.0 / alpha)
+            }
+            Shape::LogUniform | Shape::Conversations => log_uniform(shortest, longest, random),
+        };
+        (delay as u64).clamp(self.min_ns, self.max_ns)
+    }
+
+    /// How long losses hold up something that is sent again after this timeout and, while that is lost too, after twice the time before.
+    fn held_up(&self, timeout: u64, random: &mut CounterRng) -> u64 {
+        let (mut held_up, mut timeout) = (0_u64, timeout);
+        while self.loss > 0.0 && random.random_bool(self.loss) {
+            held_up = held_up.saturating_add(timeout);
+            timeout = timeout.saturating_mul(2);
+        }
+        held_up
+    }
+
+    /// Request `index` of any shape but [`Conversations`](Shape::Conversations), without its frames.
+    #[must_use]
+    pub fn request(&self, index: u64) -> Request {
+        let mut random = self.random(index);
+        let answered = random.random_bool(self.answered);
+        let delay = self.delay(&mut random);
+        let held_up = self.held_up(SHORTEST_TIMEOUT_NS, &mut random);
+        let due = (index as f64 * 1e9 / self.rate) as u64;
+        Request { at_ns: due.saturating_add(held_up), delay_ns: answered.then_some(delay), retransmission: held_up > 0 }
+    }
+}
+
+fn log_uniform(from: f64, to: f64, random: &mut CounterRng) -> f64 {
+    from * (to / from).powf(random.random::<f64>())
+}
+
+/// When a request passes, and how long its answer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it passes.
+    pub at_ns: u64,
+    /// How much later its response does, if there is one.
+    pub delay_ns: Option<u64>,
+    /// Whether it was lost before, and sent again.
+    pub retransmission: bool,
+}
+
+impl FromStr for DelayProfile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
+        let mut parts = text.split(',').map(str::trim);
+        match parts.next().unwrap_or_default() {
+            "delay" => {}
+            name => return Err(ProfileError::Name(name.to_owned())),
+        }
+        // Other options depend on it.
+        let shape = match parts.clone().filter_map(|part| part.strip_prefix("shape=")).next_back() {
+            None | Some("log-uniform") => Shape::LogUniform,
+            Some("bimodal") => Shape::Bimodal,
+            Some("heavy-tail") => Shape::HeavyTail { alpha: 1.2 },
+            Some("conversations") => Shape::Conversations,
+            Some(other) => {
+                return Err(ProfileError::value("shape", other, "log-uniform, bimodal, heavy-tail or conversations"));
+            }
+        };
+        let mut profile = DelayProfile::new(shape);
+        parts.try_for_each(|part| profile.set(part))?;
+        profile.check()?;
+        Ok(profile)
+    }
+}
+
+impl fmt::Display for DelayProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DelayProfile { shape, rate, requests, answered, min_ns, max_ns, loss, flows, layout, seed } = self;
+        let [min, max] = [*min_ns, *max_ns].map(Duration::from_nanos);
+        write!(f, "delay,shape={}", shape.name())?;
+        if let Shape::HeavyTail { alpha } = shape {
+            write!(f, ",alpha={alpha}")?;
+        }
+        write!(f, ",rate={rate},requests={requests},answered={answered},min={min:?},max={max:?},loss={loss}")?;
+        if let Some(flows) = flows {
+            write!(f, ",flows={flows}")?;
+        }
+        write!(f, "{},seed={seed}", layout.options())
+    }
+}
+
+/// What a round trip is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// DNS query and answer.
+    Dns,
+    /// SYN and SYN/ACK.
+    Handshake,
+    /// A TCP segment with data, and the first segment that acknowledges exactly up to its end.
+    Data,
+    /// FIN and its acknowledgement.
+    Fin,
+    /// The SYN of a connection, and its first FIN or RST.
+    Duration,
+    /// The first SYN, FIN or segment with data that has a TCP timestamp, and the first that echoes it. Told of conversations only.
+    Timestamps,
+}
+
+impl Kind {
+    /// As in `--delay`, which has no name for the acknowledgement of a FIN.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Dns => "dns",
+            Kind::Handshake => "tcp-handshake",
+            Kind::Data => "tcp-data",
+            Kind::Fin => "tcp-fin",
+            Kind::Duration => "tcp-duration",
+            Kind::Timestamps => "tcp-timestamps",
+        }
+    }
+}
+
+/// The truth about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RoundTrip {
+    /// What request and response are.
+    pub kind: Kind,
+    /// When the request passes.
+    pub request_ns: u64,
+    /// When the response does, if there is one.
+    pub response_ns: Option<u64>,
+    /// Whose request it is.
+    pub source: SocketAddr,
+    /// Who is asked.
+    pub destination: SocketAddr,
+    /// Whether the request had been lost on its way, and was sent again.
+    pub retransmission: bool,
+}
+
+impl RoundTrip {
+    /// The columns of [`fmt::Display`].
+    pub const COLUMNS: &str = "kind,request_ns,response_ns,src,dst,src_port,dst_port,retransmission";
+}
+
+impl fmt::Display for RoundTrip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RoundTrip { kind, request_ns, response_ns, source, destination, retransmission } = self;
+        write!(f, "{},{request_ns},", kind.name())?;
+        if let Some(response_ns) = response_ns {
+            write!(f, "{response_ns}")?;
+        }
+        let (src, dst, src_port, dst_port) = (source.ip(), destination.ip(), source.port(), destination.port());
+        write!(f, ",{src},{dst},{src_port},{dst_port},{}", u8::from(*retransmission))
+    }
+}
+
+/// Takes the truth.
+pub type Tell<'a> = dyn FnMut(RoundTrip) + 'a;
+
+/// The packets of a [`DelayProfile`], in the order of their times.
+#[derive(Debug)]
+pub struct DelayTraffic {
+    profile: DelayProfile,
+    source: Source,
+    frame: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Requests(Requests),
+    Conversations(Conversations),
+}
+
+impl DelayTraffic {
+    /// All packets of a profile.
+    #[must_use]
+    pub fn new(profile: DelayProfile) -> Self {
+        let source = match profile.shape {
+            Shape::Conversations => Source::Conversations(Conversations::default()),
+            _ => Source::Requests(Requests::default()),
+        };
+        DelayTraffic { profile, source, frame: Vec::new() }
+    }
+
+    /// The next packet: its nanoseconds after the first request was due, and its frame. Tells of requests when it is known when their
+    /// response comes: with the request, but for [`Kind::Duration`] and [`Kind::Timestamps`], which come with the response or with the end of the connection.
+    pub fn advance(&mut self, tell: &mut Tell<'_>) -> Option<(u64, &[u8])> {
+        let at = match &mut self.source {
+            Source::Requests(requests) => requests.advance(&self.profile, &mut self.frame, tell)?,
+            Source::Conversations(conversations) => conversations.advance(&self.profile, &mut self.frame, tell)?,
+        };
+        Some((at, &self.frame))
+    }
+}
+
+impl Iterator for DelayTraffic {
+    type Item = (u64, Vec<u8>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance(&mut |_| {}).map(|(at, frame)| (at, frame.to_vec()))
+    }
+}
+
+/// What is to come, by its time.
+#[derive(Debug)]
+struct Agenda<T> {
+    heap: BinaryHeap<Reverse<Due<T>>>,
+    added: u64,
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Agenda { heap: BinaryHeap::new(), added: 0 }
+    }
+}
+
+#[derive(Debug)]
+struct Due<T> {
+    at: u64,
+    /// Keeps what is due at one time in its order.
+    number: u64,
+    what: T,
+}
+
+impl<T> Agenda<T> {
+    fn add(&mut self, at: u64, what: T) {
+        self.heap.push(Reverse(Due { at, number: self.added, what }));
+        self.added += 1;
+    }
+
+    /// The next one, if it is due by then. Without a time, any is.
+    fn take(&mut self, by: Option<u64>) -> Option<(u64, T)> {
+        let Reverse(next) = self.heap.peek()?;
+        if by.is_some_and(|by| next.at > by) {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(Due { at, what, .. })| (at, what))
+    }
+}
+
+impl<T> Due<T> {
+    fn key(&self) -> (u64, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl<T> PartialEq for Due<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Due<T> {}
+
+impl<T> PartialOrd for Due<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Due<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}

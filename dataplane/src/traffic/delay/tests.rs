@@ -1,0 +1,287 @@
+use super::*;
+use crate::traffic::frames::flag;
+use crate::traffic::reader::{Packet, Tcp, Transport, read, word};
+use flowgauge_testing::chance::binomial;
+use std::collections::{HashMap, HashSet};
+
+fn profile(text: &str) -> DelayProfile {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// All packets in order, and what is told of them.
+fn traffic(text: &str) -> (Vec<(u64, Packet)>, Vec<RoundTrip>) {
+    let (mut packets, mut told) = (Vec::new(), Vec::new());
+    let mut traffic = DelayTraffic::new(profile(text));
+    while let Some((at, frame)) = traffic.advance(&mut |round_trip| told.push(round_trip)) {
+        packets.push((at, read(frame)));
+    }
+    assert!(packets.is_sorted_by_key(|(at, _)| *at), "{text}");
+    (packets, told)
+}
+
+/// Round trips as somebody who watches finds them: retransmissions are not known as such.
+fn observed(packets: &[(u64, Packet)], is_conversation: bool) -> Vec<RoundTrip> {
+    let mut found: Vec<RoundTrip> = Vec::new();
+    let mut queries = HashMap::new();
+    let mut segments = HashMap::new();
+    let mut connections = HashMap::new();
+    // The request with a timestamp, until it is answered.
+    let mut stamps: HashMap<_, Option<usize>> = HashMap::new();
+    for (at, packet) in packets {
+        let Packet { source, destination, transport, .. } = packet;
+        let (there, back) = ((*source, *destination), (*destination, *source));
+        let mut ask = |kind| {
+            let (source, destination) = there;
+            found.push(RoundTrip { kind, request_ns: *at, response_ns: None, source, destination, retransmission: false });
+            found.len() - 1
+        };
+        let mut answered: Vec<Option<usize>> = Vec::new();
+        match transport {
+            Transport::Udp(message) if destination.port() == 53 => {
+                let query = queries.insert((there, word(message, 0)), ask(Kind::Dns));
+                assert_eq!(query, None);
+            }
+            Transport::Udp(message) => answered.push(queries.remove(&(back, word(message, 0)))),
+            Transport::Tcp(tcp) => {
+                let kind = match tcp.flags & (flag::SYN | flag::FIN | flag::ACK) {
+                    flag::SYN => Some(Kind::Handshake),
+                    flags if flags & flag::FIN != 0 => Some(Kind::Fin),
+                    _ if tcp.data > 0 => Some(Kind::Data),
+                    _ => None,
+                };
+                if let Some(kind) = kind {
+                    assert_eq!(segments.insert((there, tcp.end()), ask(kind)), None, "the same segment twice");
+                }
+                if kind == Some(Kind::Handshake) {
+                    connections.insert(there, ask(Kind::Duration));
+                }
+                if let Some([value, echo]) = tcp.stamps.filter(|_| is_conversation && tcp.flags & flag::RST == 0) {
+                    if tcp.flags & flag::ACK != 0 {
+                        answered.push(stamps.get_mut(&(back, echo)).and_then(Option::take));
+                    }
+                    if kind.is_some() || tcp.flags & flag::SYN != 0 {
+                        stamps.entry((there, value)).or_insert_with(|| Some(ask(Kind::Timestamps)));
+                    }
+                }
+                if tcp.flags & flag::ACK != 0 {
+                    answered.push(segments.remove(&(back, tcp.acknowledgement)));
+                }
+                if tcp.flags & (flag::FIN | flag::RST) != 0 {
+                    answered.push(connections.remove(&there));
+                }
+            }
+        }
+        answered.into_iter().flatten().for_each(|index| found[index].response_ns = Some(*at));
+    }
+    found
+}
+
+fn set(round_trips: &[RoundTrip]) -> HashSet<RoundTrip> {
+    let set: HashSet<_> = round_trips.iter().map(|told| RoundTrip { retransmission: false, ..*told }).collect();
+    assert_eq!(set.len(), round_trips.len());
+    set
+}
+
+const PROFILES: [&str; 10] = [
+    "delay,requests=20k",
+    "delay,requests=20k,shape=bimodal,flows=50,loss=0.1,timestamps",
+    "delay,requests=20k,shape=heavy-tail,ipv6,size=200,seed=9",
+    "delay,requests=5k,flows=1,answered=1,vlan=7,timestamps,ipv6,size=1500",
+    "delay,requests=5k,shape=conversations",
+    "delay,requests=5k,shape=conversations,loss=0.1,timestamps,seed=5",
+    "delay,requests=5k,shape=conversations,ipv6,timestamps,vlan=9",
+    "delay,requests=5k,shape=conversations,answered=1,min=50ms,max=50ms,size=1514",
+    "delay,requests=300,shape=conversations,answered=0.01",
+    "delay,requests=1",
+];
+
+#[test]
+fn the_truth_is_what_somebody_who_watches_finds() {
+    for text in PROFILES {
+        let (packets, told) = traffic(text);
+        let (told, found) = (set(&told), set(&observed(&packets, text.contains("conversations"))));
+        let differing = told.symmetric_difference(&found).take(4).collect::<Vec<_>>();
+        assert!(differing.is_empty(), "{text}: {differing:?}");
+    }
+}
+
+#[test]
+fn requests_come_at_their_rate_and_as_many_are_answered_as_was_asked_for() {
+    let (packets, told) = traffic("delay,requests=40k,rate=200k,answered=0.3");
+    let requests: Vec<u64> = packets.iter().filter(|(_, packet)| packet.destination.port() == HTTPS).map(|(at, _)| *at).collect();
+    assert!(requests.iter().enumerate().all(|(index, at)| *at == index as u64 * 5_000));
+    assert_eq!(requests.len(), 40_000);
+    let answered = told.iter().filter(|told| told.response_ns.is_some()).count() as u64;
+    assert!(binomial(40_000, 0.3).contains(&answered), "{answered}");
+    assert_eq!(packets.len() as u64, 40_000 + answered);
+    // Every one has a flow of its own.
+    assert_eq!(told.iter().map(|told| told.source).collect::<HashSet<_>>().len(), 40_000);
+    let (_, shared) = traffic("delay,requests=1000,flows=7");
+    assert_eq!(shared.iter().map(|told| (told.source, told.destination)).collect::<HashSet<_>>().len(), 7);
+}
+
+/// How many of the answers take less than each of these times.
+fn below(text: &str, times: &[u64]) -> (u64, Vec<u64>) {
+    let delays: Vec<u64> =
+        traffic(text).1.iter().filter_map(|told| told.response_ns.map(|response| response - told.request_ns)).collect();
+    let profile = profile(text);
+    assert!(delays.iter().all(|delay| (profile.min_ns..=profile.max_ns).contains(delay)), "{text}");
+    (delays.len() as u64, times.iter().map(|time| delays.iter().filter(|delay| *delay < time).count() as u64).collect())
+}
+
+#[test]
+fn delays_are_distributed_as_their_shape_says() {
+    let ms = MILLISECOND;
+    // By halves of the logarithm; to twice the shortest, to half the longest, and the medians of the two modes; quantiles of the
+    // Pareto distribution, 0.1 ms x (1 - q (1 - (min / max)^1.5))^(-1 / 1.5), with the bound of 10 s.
+    for (text, times, shares) in [
+        (
+            "delay,requests=100k",
+            vec![ms * 316_228 / 1_000_000, ms * 3_162_278 / 1_000_000, ms * 31_622_777 / 1_000_000],
+            vec![1.0 / 6.0, 0.5, 5.0 / 6.0],
+        ),
+        (
+            "delay,requests=100k,shape=bimodal,min=1ms,max=20ms",
+            vec![1_414_214, 2 * ms, 10 * ms, 14_142_136],
+            vec![0.25, 0.5, 0.5, 0.75],
+        ),
+        ("delay,requests=100k,shape=heavy-tail,alpha=1.5", vec![158_740, 464_159, 2_154_434], vec![0.5, 0.9, 0.99]),
+    ] {
+        let (answers, counts) = below(text, &times);
+        for (count, share) in counts.into_iter().zip(shares) {
+            assert!(binomial(answers, share).contains(&count), "{text}: {count} of {answers}, not {share}");
+        }
+    }
+}
+
+#[test]
+fn what_was_lost_comes_after_its_timeout_and_is_told_apart() {
+    let (_, told) = traffic("delay,requests=20k,loss=0.1");
+    let late: Vec<_> = told.iter().filter(|told| told.retransmission).collect();
+    assert!(binomial(20_000, 0.1).contains(&(late.len() as u64)), "{}", late.len());
+    // The requests are over after 20 ms.
+    assert!(told.iter().all(|told| told.retransmission == (told.request_ns >= SHORTEST_TIMEOUT_NS)));
+    let again = late.iter().filter(|told| told.request_ns >= 3 * SHORTEST_TIMEOUT_NS).count() as u64;
+    assert!(binomial(20_000, 0.01).contains(&again), "{again}");
+
+    let (_, told) = traffic("delay,requests=5k,shape=conversations,loss=0.1");
+    let lost = |kind| told.iter().filter(|told| told.kind == kind && told.retransmission).count() as u64;
+    let all = |kind| told.iter().filter(|told| told.kind == kind).count() as u64;
+    for kind in [Kind::Handshake, Kind::Data, Kind::Duration] {
+        assert!(binomial(all(kind), 0.1).contains(&lost(kind)), "{kind:?}: {} of {}", lost(kind), all(kind));
+    }
+    assert_eq!(lost(Kind::Dns), 0);
+}
+
+#[test]
+fn conversations_have_as_many_requests_as_was_asked_for() {
+    let (packets, told) = traffic("delay,requests=5k,shape=conversations,rate=1k,answered=0.8");
+    let of_clients = |kind| told.iter().filter(move |told| told.kind == kind && told.destination.port() == HTTPS);
+    let half_open = of_clients(Kind::Handshake).filter(|told| told.response_ns.is_none()).count();
+    assert_eq!(of_clients(Kind::Data).count() + half_open, 5_000);
+    let handshakes = of_clients(Kind::Handshake).count();
+    assert!(binomial(handshakes as u64, 0.2).contains(&(half_open as u64)), "{half_open} of {handshakes}");
+    let last = packets.iter().filter(|(_, packet)| packet.destination.port() == DNS).map(|(at, _)| *at).max().unwrap();
+    // The last connection begins before the end of 5 s, by as many requests as it has itself.
+    assert!((4_800 * MILLISECOND..5_000 * MILLISECOND).contains(&last), "{last}");
+    let resets =
+        packets.iter().filter(|(_, packet)| matches!(&packet.transport, Transport::Tcp(tcp) if tcp.flags & flag::RST != 0)).count();
+    assert!(binomial((handshakes - half_open) as u64, 0.1).contains(&(resets as u64)), "{resets}");
+}
+
+const DNS: u16 = 53;
+
+/// What a host remembers of its peer.
+#[derive(Default)]
+struct Peer {
+    next: u32,
+    last_stamp: u32,
+}
+
+#[test]
+fn every_segment_fits_those_before_it() {
+    for text in PROFILES.into_iter().filter(|text| text.contains("conversations")) {
+        let stamped = text.contains("timestamps");
+        let mut peers: HashMap<(SocketAddr, SocketAddr), Peer> = HashMap::new();
+        let mut wrapped = 0;
+        let (packets, _) = traffic(text);
+        for (_, packet) in packets {
+            let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else { continue };
+            let Tcp { flags, sequence, acknowledgement, stamps, .. } = tcp;
+            let ends = [(source, destination), (destination, source)];
+            if flags & flag::SYN == 0 {
+                assert_eq!(sequence, peers[&ends[0]].next, "{text}");
+            }
+            if flags & flag::ACK != 0 {
+                assert_eq!(acknowledgement, peers[&ends[1]].next, "{text}: everything that passed is acknowledged");
+            }
+            assert_eq!(stamps.is_some(), stamped, "{text}");
+            if let Some([value, echo]) = stamps {
+                let other = peers.get(&ends[1]).map_or(0, |peer| peer.last_stamp);
+                assert!(flags & flag::ACK == 0 || other.wrapping_sub(echo) < 1 << 20, "{text}: {echo} echoes {other}");
+                let own = peers.entry(ends[0]).or_default();
+                assert!(flags & flag::SYN != 0 || value.wrapping_sub(own.last_stamp) < 1 << 20, "{text}: a clock goes back");
+                own.last_stamp = value;
+            }
+            wrapped += usize::from(tcp.end() < sequence);
+            peers.entry(ends[0]).or_default().next = tcp.end();
+        }
+        // Of the 300 attempts of one profile hardly any is answered.
+        assert!(wrapped > 0 || text.contains("requests=300"), "{text}");
+    }
+}
+
+#[test]
+fn the_first_of_several_segments_is_echoed() {
+    let (packets, _) = traffic("delay,requests=5k,shape=conversations,timestamps,answered=0.5");
+    let mut open: HashMap<(SocketAddr, SocketAddr), Vec<u32>> = HashMap::new();
+    let mut flights = 0;
+    for (_, packet) in packets {
+        let Packet { source, destination, transport: Transport::Tcp(tcp), .. } = packet else { continue };
+        let [value, echo] = tcp.stamps.unwrap();
+        if tcp.data > 0 {
+            open.entry((source, destination)).or_default().push(value);
+        } else if let Some(flight) = open.remove(&(destination, source)) {
+            assert_eq!(echo, flight[0], "{flight:?}");
+            flights += usize::from(flight.len() > 1 && flight[0] != flight[flight.len() - 1]);
+        }
+    }
+    assert!(flights > 10, "{flights} flights took longer than a millisecond");
+}
+
+#[test]
+fn the_same_profile_gives_the_same_packets() {
+    for text in PROFILES {
+        let [first, second] = [0, 1].map(|_| DelayTraffic::new(profile(text)).collect::<Vec<_>>());
+        assert!(first == second, "{text}");
+        let other = DelayProfile { seed: 77, ..profile(text) };
+        assert!(DelayTraffic::new(other).ne(first), "{text}");
+    }
+}
+
+#[test]
+fn descriptions_round_trip_and_bad_ones_say_why() {
+    for text in PROFILES.into_iter().chain(["delay,shape=heavy-tail,alpha=2.5,min=20us", "delay,rate=2.5k,loss=0.25,max=1s"]) {
+        assert_eq!(profile(&profile(text).to_string()), profile(text), "{text}");
+    }
+    for (text, part) in [
+        ("delay,shape=square", "log-uniform, bimodal"),
+        ("delay,answered=1.5", "(0, 1]"),
+        ("delay,answered=0", "positive"),
+        ("delay,loss=0.6", "at most 0.5"),
+        ("delay,loss=-1", "from 0 to 1"),
+        ("delay,min=5ms,max=1ms", "at least that of min"),
+        ("delay,shape=bimodal,min=5ms,max=10ms", "four times"),
+        ("delay,min=5", "50ms"),
+        ("delay,rate=max", "positive number"),
+        ("delay,alpha=2", "options of delay are"),
+        ("delay,shape=conversations,flows=5", "options of delay are"),
+        ("delay,packets=5", "options of delay are"),
+        ("delay,size=55", "56 to 9018"),
+        ("delay,ipv6,timestamps,vlan=3,size=91", "92 to 9018"),
+        ("delay,vlan=0", "4094"),
+    ] {
+        let message = text.parse::<DelayProfile>().unwrap_err().to_string();
+        assert!(message.contains(part), "{text}: {message}");
+    }
+}

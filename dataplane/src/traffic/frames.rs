@@ -1,0 +1,229 @@
+//! Frames of TCP and UDP, with their checksums and with the options that Linux sends.
+
+use super::{MAX_FRAME, ProfileError, TCP, internet_sum, parse_count, parse_vlan};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Bytes of the shortest frame on an Ethernet, without its check sequence. Shorter ones are padded with zeros.
+const SHORTEST: usize = 60;
+const UDP: u8 = 17;
+const CLIENT_MAC: [u8; 6] = [0x3a, 0xfb, 0xf6, 0xe9, 0xbe, 0x5f];
+const SERVER_MAC: [u8; 6] = [0xf6, 0x22, 0x3b, 0xa1, 0x3a, 0xfb];
+const WINDOW: u16 = 502;
+
+/// Flags of TCP.
+pub(super) mod flag {
+    pub(in super::super) const FIN: u8 = 0x01;
+    pub(in super::super) const SYN: u8 = 0x02;
+    pub(in super::super) const RST: u8 = 0x04;
+    pub(in super::super) const PSH: u8 = 0x08;
+    pub(in super::super) const ACK: u8 = 0x10;
+}
+
+/// Headers and length of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// IPv6 instead of IPv4.
+    pub ipv6: bool,
+    /// An 802.1Q tag.
+    pub vlan: Option<u16>,
+    /// TCP timestamps in every segment.
+    pub timestamps: bool,
+    /// Bytes of a frame that carries TCP data, without frame check sequence.
+    pub size: usize,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Layout { ipv6: false, vlan: None, timestamps: false, size: 100 }
+    }
+}
+
+/// A TCP segment. Its data are zeros.
+pub(super) struct Segment {
+    pub(super) source: SocketAddr,
+    pub(super) destination: SocketAddr,
+    pub(super) flags: u8,
+    pub(super) sequence: u32,
+    /// Of segments with the flag.
+    pub(super) acknowledgement: u32,
+    /// `TSval` and `TSecr`, if the layout has timestamps.
+    pub(super) stamps: [u32; 2],
+    /// Bytes of data.
+    pub(super) data: usize,
+}
+
+impl Layout {
+    /// Takes an option of a profile; whether there is one of this name.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, ProfileError> {
+        match key {
+            "size" => self.size = parse_count(key, value)? as usize,
+            "ipv6" if value.is_empty() => self.ipv6 = true,
+            "timestamps" if value.is_empty() => self.timestamps = true,
+            "vlan" => self.vlan = Some(parse_vlan(key, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What [`set`](Self::set) takes.
+    pub(super) fn options(&self) -> String {
+        let mut options = String::new();
+        if let Some(id) = self.vlan {
+            options += &format!(",vlan={id}");
+        }
+        for (set, name) in [(self.ipv6, ",ipv6"), (self.timestamps, ",timestamps")] {
+            options += if set { name } else { "" };
+        }
+        options + &format!(",size={}", self.size)
+    }
+
+    /// Refuses frames without room for two bytes of data: one byte could be a keep-alive.
+    pub(super) fn check(&self) -> Result<(), ProfileError> {
+        let smallest = self.headers() + 2;
+        if (smallest..=MAX_FRAME).contains(&self.size) {
+            return Ok(());
+        }
+        let range = format!("{smallest} to {MAX_FRAME} bytes for these headers");
+        Err(ProfileError::value("size", &self.size.to_string(), &range))
+    }
+
+    /// Bytes of all headers of a segment with data.
+    fn headers(&self) -> usize {
+        let link = if self.vlan.is_some() { 18 } else { 14 };
+        link + if self.ipv6 { 40 } else { 20 } + if self.timestamps { 32 } else { 20 }
+    }
+
+    /// Bytes of data in a segment with data.
+    pub(super) fn data(&self) -> usize {
+        self.size.saturating_sub(self.headers())
+    }
+
+    /// An address: in IPv6 the last 32 bits in 2001:db8::/96.
+    pub(super) fn address(&self, bits: u32) -> IpAddr {
+        if self.ipv6 {
+            IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(bits)))
+        } else {
+            IpAddr::V4(Ipv4Addr::from_bits(bits))
+        }
+    }
+
+    /// Makes `frame` this segment.
+    pub(super) fn tcp(&self, segment: &Segment, frame: &mut Vec<u8>) {
+        let Segment { source, destination, flags, sequence, acknowledgement, stamps: [value, echo], data } = *segment;
+        let mut stamps = [8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+        stamps[2..6].copy_from_slice(&value.to_be_bytes());
+        stamps[6..10].copy_from_slice(&echo.to_be_bytes());
+        // In the order in which Linux writes them (tcp_options_write).
+        let maximum = self.segment_maximum().to_be_bytes();
+        let mss = [2, 4, maximum[0], maximum[1]];
+        let options: [&[u8]; 3] = match (flags & flag::SYN != 0, self.timestamps) {
+            (true, true) => [&[mss[0], mss[1], mss[2], mss[3], 4, 2], &stamps, &[1, 3, 3, 7]],
+            (true, false) => [&mss, &[1, 1, 4, 2], &[1, 3, 3, 7]],
+            (false, true) => [&[1, 1], &stamps, &[]],
+            (false, false) => [&[], &[], &[]],
+        };
+        let header = 20 + options.iter().map(|part| part.len()).sum::<usize>();
+        let pseudo_header = self.network(source, destination, TCP, header + data, frame);
+        let transport = frame.len();
+        frame.extend(source.port().to_be_bytes());
+        frame.extend(destination.port().to_be_bytes());
+        frame.extend(sequence.to_be_bytes());
+        frame.extend(if flags & flag::ACK != 0 { acknowledgement } else { 0 }.to_be_bytes());
+        frame.extend([(header as u8 / 4) << 4, flags]);
+        frame.extend(WINDOW.to_be_bytes());
+        frame.extend([0; 4]);
+        options.iter().for_each(|part| frame.extend(*part));
+        // Data of zeros add nothing.
+        let checksum = !add(pseudo_header, internet_sum(&frame[transport..]));
+        frame[transport + 16..transport + 18].copy_from_slice(&checksum.to_be_bytes());
+        frame.resize((transport + header + data).max(SHORTEST), 0);
+    }
+
+    /// Makes `frame` a datagram with this message.
+    pub(super) fn udp(&self, source: SocketAddr, destination: SocketAddr, message: &[u8], frame: &mut Vec<u8>) {
+        let length = 8 + message.len();
+        let pseudo_header = self.network(source, destination, UDP, length, frame);
+        let transport = frame.len();
+        frame.extend(source.port().to_be_bytes());
+        frame.extend(destination.port().to_be_bytes());
+        frame.extend((length as u16).to_be_bytes());
+        frame.extend([0; 2]);
+        frame.extend(message);
+        let checksum = match !add(pseudo_header, internet_sum(&frame[transport..])) {
+            // Zero says that there is no checksum.
+            0 => u16::MAX,
+            checksum => checksum,
+        };
+        frame[transport + 6..transport + 8].copy_from_slice(&checksum.to_be_bytes());
+        if frame.len() < SHORTEST {
+            frame.resize(SHORTEST, 0);
+        }
+    }
+
+    /// The maximum segment size that a host announces.
+    fn segment_maximum(&self) -> u16 {
+        let fitting = self.data() + if self.timestamps { 12 } else { 0 };
+        (fitting as u16).max(if self.ipv6 { 1440 } else { 1460 })
+    }
+
+    /// Begins a frame; the sum of the pseudo-header.
+    fn network(&self, source: SocketAddr, destination: SocketAddr, protocol: u8, length: usize, frame: &mut Vec<u8>) -> u16 {
+        frame.clear();
+        // Services have the lower port.
+        let to_server = source.port() > destination.port();
+        let (to, from) = if to_server { (SERVER_MAC, CLIENT_MAC) } else { (CLIENT_MAC, SERVER_MAC) };
+        frame.extend(to);
+        frame.extend(from);
+        if let Some(id) = self.vlan {
+            frame.extend([0x81, 0x00]);
+            frame.extend(id.to_be_bytes());
+        }
+        let length = length as u16;
+        let addresses = match (source.ip(), destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                frame.extend([0x08, 0x00]);
+                let network = frame.len();
+                frame.extend([0x45, 0]);
+                frame.extend((length + 20).to_be_bytes());
+                // Identification 0, do not fragment, 64 hops.
+                frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+                frame.extend(source.octets());
+                frame.extend(destination.octets());
+                let checksum = !internet_sum(&frame[network..]);
+                frame[network + 10..network + 12].copy_from_slice(&checksum.to_be_bytes());
+                network + 12
+            }
+            (source, destination) => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend(length.to_be_bytes());
+                frame.extend([protocol, 64]);
+                let addresses = frame.len();
+                for address in [source, destination] {
+                    frame.extend(match address {
+                        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                        IpAddr::V6(address) => address.octets(),
+                    });
+                }
+                addresses
+            }
+        };
+        add(add(internet_sum(&frame[addresses..]), u16::from(protocol)), length)
+    }
+}
+
+/// The first sequence number of a host: anything, but one in eight is at the end of the numbers, so that they wrap.
+pub(super) fn first_sequence(random: u64) -> u32 {
+    let [high, low] = [random >> 32, random & 0x3ff].map(|part| part as u32);
+    if high % 8 == 0 { u32::MAX - low } else { high }
+}
+
+/// A clock of TCP timestamps at a time in nanoseconds: as in Linux, it counts milliseconds from a random number.
+pub(super) fn ticks(clock: u32, at: u64) -> u32 {
+    clock.wrapping_add((at / 1_000_000) as u32)
+}
+
+/// Adds in one's complement.
+fn add(left: u16, right: u16) -> u16 {
+    let (sum, carry) = left.overflowing_add(right);
+    sum + u16::from(carry)
+}

@@ -1,0 +1,446 @@
+//! Round-trip delays: which requests are kept, which answers find them, and what each counts for.
+
+use crate::backend::{Backend, Breadth, SEED, Setup, start};
+use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
+use crate::samples::passed_on;
+use flowgauge_core::delay::histogram::least;
+use flowgauge_core::delay::weights::{Weight, weights};
+use flowgauge_core::delay::{Admission, Algorithm, Counts, Kind, Kinds, Settings as Delays};
+use flowgauge_core::hash::crc32;
+use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashMap;
+
+/// What a frame means.
+#[derive(Clone, Copy)]
+struct Exchange {
+    kind: Kind,
+    /// Ends of the request, whoever sends the frame: address and port, as bytes of a hash.
+    from: u32,
+    to: u32,
+    token: u32,
+    is_answer: bool,
+    at: u64,
+}
+
+/// Frames, and what each means.
+struct Traffic {
+    frames: Vec<(OwnedFrame, Vec<Exchange>)>,
+    random: ChaCha8Rng,
+}
+
+#[derive(Clone, Copy)]
+struct End {
+    v6: bool,
+    number: u8,
+    port: u16,
+}
+
+impl End {
+    fn bytes(self) -> Vec<u8> {
+        if self.v6 { [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[self.number]].concat() } else { vec![10, 0, 0, self.number] }
+    }
+
+    fn hash(self) -> u32 {
+        crc32(&[self.bytes(), self.port.to_be_bytes().to_vec()].concat())
+    }
+}
+
+impl Traffic {
+    fn push(&mut self, (from, to): (End, End), protocol: u8, transport: &[u8], exchanges: &[(Kind, u32, bool)]) {
+        let at = 1_000_000_000 + self.frames.len() as u64 * 100_000;
+        let array = |end: End| end.bytes().try_into().unwrap_or([0; 16]);
+        let mut frame = if from.v6 {
+            ethernet(&[], IPV6, &ipv6_packet(array(from), array(to), protocol, transport))
+        } else {
+            let (from, to) = (from.bytes().try_into().unwrap(), to.bytes().try_into().unwrap());
+            ethernet(&[], IPV4, &ipv4_packet(from, to, 0, 0, protocol, transport))
+        };
+        frame.resize(frame.len().max(60), 0);
+        let exchange = |&(kind, token, is_answer): &(Kind, u32, bool)| {
+            let (from, to) = if is_answer { (to.hash(), from.hash()) } else { (from.hash(), to.hash()) };
+            let (from, to) = if kind == Kind::TcpDuration && side(from, to) == 1 { (to, from) } else { (from, to) };
+            Exchange { kind, from, to, token, is_answer, at }
+        };
+        let frame = OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) };
+        self.frames.push((frame, exchanges.iter().map(exchange).collect()));
+    }
+
+    fn tcp(
+        &mut self,
+        (from, to): (End, End),
+        flags: u8,
+        [sequence, acknowledgement]: [u32; 2],
+        payload: u32,
+        exchanges: &[(Kind, u32, bool)],
+    ) {
+        let mut bytes = [from.port.to_be_bytes(), to.port.to_be_bytes()].concat();
+        bytes.extend([sequence.to_be_bytes(), acknowledgement.to_be_bytes()].concat());
+        bytes.extend([0x50, flags, 1, 0, 0, 0, 0, 0]);
+        bytes.resize(20 + payload as usize, 0);
+        self.push((from, to), 6, &bytes, exchanges);
+    }
+
+    fn udp(&mut self, ends: (End, End), id: u16, is_answer: bool) {
+        let mut bytes = [ends.0.port.to_be_bytes(), ends.1.port.to_be_bytes(), [0, 20], [0, 0], id.to_be_bytes()].concat();
+        bytes.extend([if is_answer { 0x80 } else { 1 }, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        self.push(ends, 17, &bytes, &[(Kind::Dns, id.into(), is_answer)]);
+    }
+
+    fn echo(&mut self, ends: (End, End), sequence: u16, is_answer: bool) {
+        let (kind, protocol) = match (ends.0.v6, is_answer) {
+            (false, false) => (8, 1),
+            (false, true) => (0, 1),
+            (true, false) => (128, 58),
+            (true, true) => (129, 58),
+        };
+        let token = 0x1234_0000 | u32::from(sequence);
+        let bytes = [&[kind, 0, 0, 0][..], &token.to_be_bytes()].concat();
+        self.push(ends, protocol, &bytes, &[(Kind::Icmp, token, is_answer)]);
+    }
+
+    /// Conversations that begin one after another and go on side by side.
+    fn new(seed: u64, conversations: usize) -> Self {
+        let mut traffic = Traffic { frames: Vec::new(), random: ChaCha8Rng::seed_from_u64(seed) };
+        let mut open: Vec<(End, End, [u32; 2], usize)> = Vec::new();
+        let mut begun = 0;
+        while begun < conversations || !open.is_empty() {
+            if begun < conversations && (open.len() < 8 || traffic.random.random_ratio(1, 4)) {
+                let v6 = traffic.random.random_ratio(1, 3);
+                let client = End { v6, number: traffic.random.random_range(1..250), port: 1024 + begun as u16 };
+                let server = End { v6, number: traffic.random.random_range(1..250), port: 443 };
+                open.push((client, server, [traffic.random.random(), traffic.random.random()], 0));
+                begun += 1;
+            }
+            let index = traffic.random.random_range(0..open.len());
+            if traffic.step(&mut open[index]) {
+                open.swap_remove(index);
+            }
+        }
+        traffic
+    }
+
+    /// The next frame of a conversation; says whether it was the last.
+    fn step(&mut self, (client, server, [here, there], step): &mut (End, End, [u32; 2], usize)) -> bool {
+        const FIN: u8 = 1;
+        const SYN: u8 = 2;
+        const ACK: u8 = 16;
+        let (forth, back) = ((*client, *server), (*server, *client));
+        let payload = 1 + (*here & 63);
+        let named = |end: End, port| End { port, ..end };
+        match *step {
+            0 => self.tcp(
+                forth,
+                SYN,
+                [*here, 0],
+                0,
+                &[(Kind::TcpHandshake, here.wrapping_add(1), false), (Kind::TcpDuration, 0, false)],
+            ),
+            1 => self.tcp(back, SYN | ACK, [*there, here.wrapping_add(1)], 0, &[(Kind::TcpHandshake, here.wrapping_add(1), true)]),
+            2 | 4 => {
+                *here = here.wrapping_add(1);
+                let end = here.wrapping_add(payload);
+                let acknowledgement = there.wrapping_add(1);
+                let exchanges = [(Kind::TcpData, acknowledgement, true), (Kind::TcpData, end, false)];
+                // Some segments are sent again.
+                for _ in 0..1 + (*there & 1) {
+                    self.tcp(forth, ACK, [*here, acknowledgement], payload, &exchanges);
+                }
+                *here = end;
+            }
+            // Data that acknowledges data.
+            3 => {
+                let end = there.wrapping_add(20);
+                self.tcp(back, ACK, [*there, *here], 20, &[(Kind::TcpData, *here, true), (Kind::TcpData, end, false)]);
+                *there = end.wrapping_sub(1);
+            }
+            5 if *here & 1 == 0 => self.tcp(back, ACK, [*there, *here], 0, &[(Kind::TcpData, *here, true)]),
+            6 => self.udp((named(*client, client.port), named(*server, 53)), *here as u16, false),
+            7 if *here & 3 != 0 => self.udp((named(*server, 53), named(*client, client.port)), *here as u16, true),
+            8 => self.echo((named(*client, 0), named(*server, 0)), *here as u16, false),
+            9 if *here & 4 != 0 => self.echo((named(*server, 0), named(*client, 0)), *here as u16, true),
+            10 => {
+                let acknowledgement = there.wrapping_add(1);
+                self.tcp(
+                    forth,
+                    FIN | ACK,
+                    [*here, acknowledgement],
+                    0,
+                    &[(Kind::TcpDuration, 0, true), (Kind::TcpData, acknowledgement, true)],
+                );
+            }
+            _ => {}
+        }
+        *step += 1;
+        *step > 10
+    }
+}
+
+/// Which of a kind's tables requests from one end to another are in.
+fn side(from: u32, to: u32) -> usize {
+    usize::from(from.wrapping_sub(to) >> 31 == 1)
+}
+
+/// What is expected of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Expected {
+    requests: u64,
+    admitted: u64,
+    /// Of each fridge: delays, weights, squares.
+    sums: Vec<[u64; 3]>,
+    /// Bucket by bucket.
+    ticks: Vec<u32>,
+}
+
+/// Where a request waits: of which kind, in which table, fridge and slot.
+type Slot = (Kind, usize, usize, u32);
+
+/// The definition, with maps.
+struct Model {
+    settings: Delays,
+    tabulation: Tabulation,
+    weights: Vec<Weight>,
+    /// Of the window that is open.
+    admission: Admission,
+    slots: HashMap<Slot, (u32, u32, u64)>,
+    inserted: HashMap<(Kind, usize, usize), u32>,
+}
+
+impl Model {
+    fn new(settings: Delays) -> Self {
+        let weights = weights(settings.fridge_slots_log2()).collect();
+        let admission = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };
+        Model {
+            settings,
+            tabulation: Tabulation::from_seed(SEED),
+            weights,
+            admission,
+            slots: HashMap::new(),
+            inserted: HashMap::new(),
+        }
+    }
+
+    fn fridge(&self, hash: u32, admit_log2: u8) -> Option<usize> {
+        let zeros = hash.trailing_zeros();
+        let admit = u32::from(admit_log2);
+        match (zeros >= admit, self.settings.algorithm) {
+            (false, _) => None,
+            (true, Algorithm::MultiFridge) => Some((((zeros - admit) / 2) as usize).min(3)),
+            (true, _) => Some(0),
+        }
+    }
+
+    fn count(&mut self, exchange: &Exchange, expected: &mut Expected) {
+        let Exchange { kind, from, to, token, is_answer, at } = *exchange;
+        let signature = from ^ to.rotate_left(16) ^ crc32(&token.to_be_bytes());
+        let hash = self.tabulation.hash(signature);
+        expected.sums.resize(self.settings.fridges(), [0; 3]);
+        expected.requests += u64::from(!is_answer);
+        let Admission { kept, counted } = self.admission;
+        let Some(fridge) = self.fridge(hash, kept).filter(|_| signature != 0) else { return };
+        let is_counted = hash.trailing_zeros() >= u32::from(counted);
+        let side = if kind == Kind::TcpDuration { 0 } else { side(from, to) };
+        let index = hash >> (32 - u32::from(self.settings.fridge_slots_log2()));
+        let slot = (kind, side, fridge, index);
+        let inserted = self.inserted.entry((kind, side, fridge)).or_default();
+        if !is_answer {
+            let again = self.slots.get(&slot).is_some_and(|(found, ..)| *found == signature);
+            *inserted += 1;
+            expected.admitted += u64::from(is_counted);
+            if !(again && matches!(kind, Kind::TcpHandshake | Kind::TcpData)) {
+                self.slots.insert(slot, (signature, *inserted, at));
+            }
+        } else if let Some((_, stamp, since)) = self.slots.get(&slot).copied().filter(|(found, ..)| *found == signature) {
+            self.slots.remove(&slot);
+            if !is_counted {
+                return;
+            }
+            let class = ((*inserted - stamp) >> (self.settings.fridge_slots_log2() - 6)) as usize;
+            let weighted = matches!(self.settings.algorithm, Algorithm::Fridge | Algorithm::MultiFridge);
+            let weight = if weighted { self.weights[class.min(511)] } else { Weight::ONE };
+            let sums = &mut expected.sums[fridge];
+            [1, weight.weight.into(), weight.square.into()].into_iter().zip(sums).for_each(|(term, sum): (u64, _)| *sum += term);
+            let tick = kind.tick_bits();
+            expected.ticks.push(((at >> tick) as u32).wrapping_sub((since >> tick) as u32));
+        }
+    }
+}
+
+fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
+    let kinds = kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind));
+    let slots_log2 = if algorithm == Algorithm::MultiFridge { 8 } else { 6 };
+    Delays { kinds, algorithm, slots_log2, admit_log2, expiry_ns: 4_000_000_000, ..Delays::DEFAULT }
+}
+
+/// What a bank holds of a kind.
+fn held(bank: &WideBank, settings: &Delays, kind: Kind) -> (Counts, Vec<[u64; 3]>) {
+    let sums = (0..settings.fridges()).map(|fridge| {
+        let buckets = bank.delay.histogram(settings, kind, false, fridge).unwrap().buckets();
+        let sum = |of: fn(&flowgauge_core::delay::histogram::Bucket) -> u64| buckets.iter().map(of).sum();
+        [sum(|bucket| bucket.samples.into()), sum(|bucket| bucket.weight), sum(|bucket| bucket.squares)]
+    });
+    (bank.delay.counts(settings, kind, false), sums.collect())
+}
+
+const KINDS: [Kind; 5] = [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::Dns, Kind::Icmp];
+
+fn each(breadth: Breadth) -> Vec<Delays> {
+    let of_all = |algorithm, admit| settings(&KINDS, algorithm, admit);
+    let mut all = vec![settings(&[Kind::TcpData], Algorithm::Fridge, 0)];
+    if breadth > Breadth::Few {
+        all.extend(KINDS.map(|kind| settings(&[kind], Algorithm::Fridge, 1)));
+        all.extend([settings(&[Kind::TcpData], Algorithm::MultiFridge, 0), settings(&[Kind::TcpData], Algorithm::Overwrite, 0)]);
+    }
+    if breadth == Breadth::Combinations {
+        all.extend([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite].map(|algorithm| of_all(algorithm, 0)));
+        all.push(of_all(Algorithm::Fridge, 2));
+    }
+    all.push(Delays { follows: true, ..of_all(Algorithm::Fridge, 1) });
+    all
+}
+
+/// What windows admit if shares change: from the first two on, smaller and larger ones.
+fn admission(delays: &Delays, window: usize) -> Admission {
+    const LOG2: [(u8, u8); 7] = [(1, 1), (1, 1), (0, 1), (0, 0), (2, 2), (1, 2), (0, 1)];
+    let (kept, counted) = if delays.follows { LOG2[window % LOG2.len()] } else { (delays.admit_log2, delays.admit_log2) };
+    Admission { kept, counted }
+}
+
+/// Whatever the time is, the same requests are found, and weigh the same, in whichever window the answer comes.
+pub fn every_kind_and_algorithm(backend: &dyn Backend) {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    for delays in each(backend.breadth()) {
+        let setup = Setup { settings: Settings { delay: delays, ..Settings::only(off) }, ..Setup::default() };
+        let Some(mut rig) = start(backend, &setup) else { continue };
+        let traffic = Traffic::new(5, 60);
+        let (mut models, mut admitted, mut seen) = (Vec::new(), 0, 0);
+        assert_eq!(backend.possible(traffic.frames.iter().map(|(frame, _)| frame.clone()).collect()).len(), traffic.frames.len());
+        let meaning: HashMap<u64, &Vec<Exchange>> =
+            traffic.frames.iter().map(|(frame, exchanges)| (frame.timestamp, exchanges)).collect();
+        // An even number, so that pipes take turns across them.
+        let windows = if delays.follows { 14 } else { 6 };
+        for (window, frames) in traffic.frames.chunks(traffic.frames.len() / windows * 2).enumerate() {
+            let admission_of = |window| admission(&delays, window);
+            let frames: Vec<OwnedFrame> = frames.iter().map(|(frame, _)| frame.clone()).collect();
+            let mut expected: HashMap<Kind, Expected> = HashMap::new();
+            // Pipes of a switch have tables of their own.
+            for (index, part) in backend.sharing(&frames).iter().enumerate() {
+                if index == models.len() {
+                    models.push(Model::new(delays));
+                }
+                models[index].admission = admission_of(window);
+                let exchanges = part.iter().flat_map(|frame| meaning[&frame.timestamp]);
+                for exchange in exchanges.filter(|exchange| delays.kinds.has(exchange.kind)) {
+                    models[index].count(exchange, expected.entry(exchange.kind).or_default());
+                }
+            }
+            if backend.in_order() {
+                rig.feed(frames);
+            } else {
+                for frame in frames {
+                    rig.feed([frame]);
+                    rig.sample();
+                }
+            }
+            let closed = rig.rotate();
+            if delays.follows {
+                // The open window has its shares already.
+                let next: Vec<_> = delays.kinds.each().map(|kind| (kind, admission_of(window + 2))).collect();
+                rig.dataplane.admit(&next).unwrap();
+            }
+            for kind in delays.kinds.each() {
+                let expected = expected.remove(&kind).unwrap_or_default();
+                let (counts, mut sums) = held(&closed.bank, &delays, kind);
+                sums.truncate(expected.sums.len());
+                assert_eq!(
+                    counts,
+                    Counts { requests: expected.requests, admitted: expected.admitted, ..Counts::default() },
+                    "{delays:?} {kind:?}"
+                );
+                assert_eq!(sums, expected.sums, "{delays:?} {kind:?}");
+                if expected.requests > 0 {
+                    assert_eq!(closed.bank.delay.admit_log2(&delays, kind), admission_of(window).counted, "{delays:?} {kind:?}");
+                }
+                admitted += expected.admitted;
+                seen += expected.ticks.len() as u64;
+            }
+        }
+        assert!(seen > 0 && seen <= admitted, "{delays:?}: {seen} of {admitted}");
+    }
+}
+
+/// In trace time every delay is that of the timestamps.
+pub fn delays_in_trace_time(backend: &dyn Backend) {
+    for delays in [settings(&KINDS, Algorithm::Fridge, 0), settings(&KINDS, Algorithm::Overwrite, 0)] {
+        let setup = Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
+        let traffic = Traffic::new(9, 80);
+        let frames: Vec<OwnedFrame> = traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
+        let Some(mut replay) = backend.replay(&setup, &frames) else { return };
+        replay.dataplane.install(&setup.tables()).unwrap();
+        (replay.advance)(u64::MAX);
+        let closed = replay.dataplane.rotate().unwrap();
+        let (mut model, mut expected) = (Model::new(delays), HashMap::<Kind, Expected>::new());
+        for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
+            model.count(exchange, expected.entry(exchange.kind).or_default());
+        }
+        for (kind, mut expected) in expected {
+            expected.ticks.sort_unstable();
+            let buckets = closed.bank.delay.histogram(&delays, kind, false, 0).unwrap().buckets().iter().enumerate();
+            let leasts =
+                buckets.flat_map(|(index, bucket)| std::iter::repeat_n(least(index)..least(index + 1), bucket.samples as usize));
+            let leasts: Vec<_> = leasts.collect();
+            assert_eq!(leasts.len(), expected.ticks.len(), "{kind:?}");
+            assert!(leasts.iter().zip(&expected.ticks).all(|(range, tick)| range.contains(tick)), "{kind:?}: {:?}", expected.ticks);
+        }
+    }
+}
+
+/// What is passed on one by one is what windows count, whether it is taken before they are closed or with them; in trace time to the tick.
+pub fn one_by_one(backend: &dyn Backend) {
+    let algorithms = [Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite];
+    let all = if backend.breadth() == Breadth::Few { 1 } else { algorithms.len() };
+    for algorithm in algorithms.into_iter().take(all) {
+        let delays = Delays { samples: true, ..settings(&KINDS, algorithm, 0) };
+        let setup = Setup { settings: Settings { delay: delays, ..Settings::DEFAULT }, ..Setup::default() };
+        let Some(mut rig) = start(backend, &setup) else { return };
+        let traffic = Traffic::new(11, 60);
+        let frames: Vec<OwnedFrame> = traffic.frames.iter().map(|(frame, _)| frame.clone()).collect();
+        let mut all = 0;
+        for frames in frames.chunks(frames.len() / 4) {
+            let (early, late) = frames.split_at(frames.len() / 2);
+            rig.feed(early);
+            // Frames are counted by now, as every call of the dataplane says.
+            rig.sample();
+            let mut taken = rig.dataplane.delays().unwrap();
+            rig.feed(late);
+            let closed = rig.rotate();
+            taken.extend(closed.delays);
+            let (passed, missing) = passed_on(&closed.bank, &delays, &taken);
+            assert_eq!(missing, 0, "{delays:?}");
+            all += passed;
+        }
+        assert!(all > 0, "{delays:?}");
+        let Some(mut replay) = backend.replay(&setup, &frames) else { continue };
+        replay.dataplane.install(&setup.tables()).unwrap();
+        (replay.advance)(frames[frames.len() / 2].timestamp);
+        let mut taken = replay.dataplane.delays().unwrap();
+        (replay.advance)(u64::MAX);
+        let closed = replay.dataplane.rotate().unwrap();
+        assert!(!taken.is_empty() && !closed.delays.is_empty());
+        taken.extend(closed.delays);
+        assert_eq!(passed_on(&closed.bank, &delays, &taken).1, 0);
+        let (mut model, mut expected) = (Model::new(delays), HashMap::<Kind, Expected>::new());
+        for exchange in traffic.frames.iter().flat_map(|(_, exchanges)| exchanges) {
+            model.count(exchange, expected.entry(exchange.kind).or_default());
+        }
+        for (rank, kind) in delays.kinds.each().enumerate() {
+            let samples = taken.iter().map(|delay| delay.sample).filter(|sample| usize::from(sample.row) == rank);
+            let ticks: Vec<u32> = samples.clone().map(|sample| sample.delay).collect();
+            assert_eq!(ticks, expected[&kind].ticks, "{kind:?}");
+            let answers = |at| frames.iter().any(|frame| frame.timestamp == at);
+            assert!(samples.clone().all(|sample| answers(sample.at)), "{kind:?}");
+        }
+    }
+}

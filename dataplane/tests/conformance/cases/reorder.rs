@@ -1,0 +1,317 @@
+//! Packets out of order: which flows are followed, what their segments are, and for which prefix they count.
+
+use crate::backend::{Backend, Breadth, SEED, Setup, start};
+use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
+use flowgauge_core::hash::crc32;
+use flowgauge_core::reorder::{Algorithm, Prefix, Settings as Reordering};
+use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, HashMap};
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// A segment, as the definition speaks of it.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    signature: u32,
+    prefix: u64,
+    flags: u8,
+    sequence: u32,
+    payload: u32,
+    at: u64,
+}
+
+/// A sender, and what it has sent.
+struct Flow {
+    v6: bool,
+    subnet: u8,
+    host: u8,
+    port: u16,
+    next: u32,
+    /// Segments that are on their way, by sequence number.
+    held: Vec<(u32, u32)>,
+}
+
+/// Frames and what they mean, all apart in time.
+struct Traffic {
+    frames: Vec<OwnedFrame>,
+    meaning: HashMap<u64, Segment>,
+    random: ChaCha8Rng,
+}
+
+impl Traffic {
+    fn push(&mut self, flow: &Flow, flags: u8, sequence: u32, payload: u32, apart: u64) {
+        let at = self.frames.last().map_or(1_000_000_000, |frame| frame.timestamp) + apart;
+        let ports = [flow.port.to_be_bytes(), 443_u16.to_be_bytes()].concat();
+        let mut transport = [ports.as_slice(), &sequence.to_be_bytes(), &[0; 4], &[0x50, flags, 1, 0, 0, 0, 0, 0]].concat();
+        transport.resize(20 + payload as usize, 0);
+        let (frame, key, prefix) = if flow.v6 {
+            let (mut from, to) = ([0x20, 1, 0xd, 0xb8, 0, flow.subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, flow.host], [9; 16]);
+            from[7] = flow.host;
+            let key = [&from[..], &to, &ports, &[6]].concat();
+            (ethernet(&[], IPV6, &ipv6_packet(from, to, 6, &transport)), key, 0x2001_0db8_0000_0006 | u64::from(flow.subnet) << 16)
+        } else {
+            let (from, to) = ([10, 1, flow.subnet, flow.host], [192, 0, 2, 1]);
+            let key = [&from[..], &to, &ports, &[6]].concat();
+            let prefix = u64::from(u32::from_be_bytes([10, 1, flow.subnet, 0])) << 32 | 4;
+            (ethernet(&[], IPV4, &ipv4_packet(from, to, 0, 0, 6, &transport)), key, prefix)
+        };
+        let mut frame = frame;
+        frame.resize(frame.len().max(60), 0);
+        self.meaning.insert(at, Segment { signature: crc32(&key), prefix, flags, sequence, payload, at });
+        self.frames.push(OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) });
+    }
+
+    /// Flows side by side, so many of each prefix; `apart` gives the time between packets.
+    fn new(seed: u64, of_prefix: u8, flows: u8, packets: usize, mut apart: impl FnMut(&mut ChaCha8Rng) -> u64) -> Self {
+        let mut traffic = Traffic { frames: Vec::new(), meaning: HashMap::new(), random: ChaCha8Rng::seed_from_u64(seed) };
+        let mut flows: Vec<Flow> = (0..flows)
+            .map(|number| Flow {
+                v6: number % 3 == 0,
+                subnet: number / of_prefix,
+                host: number,
+                port: 1024 + u16::from(number),
+                // Some wrap at once.
+                next: if number % 4 == 0 { u32::MAX - 500 } else { traffic.random.random() },
+                held: Vec::new(),
+            })
+            .collect();
+        while traffic.frames.len() < packets {
+            let index = traffic.random.random_range(0..flows.len());
+            let apart = apart(&mut traffic.random);
+            let flow = &mut flows[index];
+            let payload = traffic.random.random_range(1..=200);
+            let (next, end) = (flow.next, flow.next.wrapping_add(payload));
+            match traffic.random.random_range(0..40) {
+                // What was held back comes, at once or after others.
+                0..12 if !flow.held.is_empty() => {
+                    let (sequence, payload) = flow.held.remove(traffic.random.random_range(0..flow.held.len()));
+                    traffic.push(flow, ACK, sequence, payload, apart);
+                }
+                12..15 => {
+                    flow.held.push((next, payload));
+                    flow.next = end;
+                }
+                15..17 => traffic.push(flow, ACK, next.wrapping_sub(payload), payload, apart),
+                17 => traffic.push(flow, ACK, next.wrapping_sub(1), 1, apart),
+                18 => traffic.push(flow, ACK, next, 0, apart),
+                19 if traffic.random.random_ratio(1, 4) => {
+                    let flags = [FIN | ACK, SYN, RST | ACK][traffic.random.random_range(0..3)];
+                    traffic.push(flow, flags, next, if flags & SYN == 0 { payload } else { 0 }, apart);
+                    flow.next = if flags & FIN == 0 { traffic.random.random() } else { end };
+                }
+                _ => {
+                    traffic.push(flow, ACK, next, payload, apart);
+                    flow.next = end;
+                }
+            }
+        }
+        traffic
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    signature: u32,
+    until: u32,
+    next: u32,
+    missing: u32,
+    /// In which window `late` was counted.
+    window: usize,
+    late: u64,
+}
+
+/// What is expected of a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Expected {
+    prefixes: BTreeMap<u64, Prefix>,
+    unfollowed: u64,
+}
+
+/// The definition, with maps.
+struct Model {
+    settings: Reordering,
+    tabulation: Tabulation,
+    slots: HashMap<(bool, u32), Slot>,
+    /// How often a flow came upon the slot of another.
+    collisions: u64,
+}
+
+impl Model {
+    fn new(settings: Reordering) -> Self {
+        Model { settings, tabulation: Tabulation::from_seed(SEED), slots: HashMap::new(), collisions: 0 }
+    }
+
+    /// What a segment is in a slot: none if that is another flow's.
+    fn follow(&mut self, place: (bool, u32), segment: &Segment, admits: bool, window: usize) -> Option<(&'static str, bool, u64)> {
+        let mine = segment.signature | 1;
+        let slot = self.slots.entry(place).or_default();
+        let now = (segment.at >> 16) as u32;
+        let is_idle = slot.until <= now;
+        let is_mine = slot.signature == mine;
+        if !is_mine && slot.signature != 0 {
+            self.collisions += 1;
+        }
+        if !is_mine && !is_idle && !admits {
+            return None;
+        }
+        let end = segment.sequence.wrapping_add(segment.payload).wrapping_add(u32::from(segment.flags & FIN));
+        let ahead = segment.sequence.wrapping_sub(slot.next);
+        let what = match ahead {
+            _ if !is_mine => {
+                *slot = Slot { signature: mine, next: end, ..Slot::default() };
+                "first"
+            }
+            0 => "in order",
+            1..0x8000_0000 => {
+                slot.missing = slot.missing.saturating_add(ahead);
+                "gap"
+            }
+            u32::MAX if segment.payload <= 1 => "keep-alive",
+            _ if slot.missing >= segment.payload => {
+                slot.missing -= segment.payload;
+                "late"
+            }
+            _ => "again",
+        };
+        if end.wrapping_sub(slot.next) < 0x8000_0000 {
+            slot.next = end;
+        }
+        let is_new = !is_mine || is_idle || slot.window != window;
+        let before = if is_new { 0 } else { slot.late };
+        slot.window = window;
+        slot.late = before + u64::from(what == "late");
+        let square = slot.late.pow(2) - before.pow(2);
+        slot.until = if segment.flags & FIN == 0 { now + (1 << 14) } else { 0 };
+        Some((what, is_new, square))
+    }
+
+    fn forget(&mut self, place: (bool, u32), mine: u32) {
+        if let Some(slot) = self.slots.get_mut(&place).filter(|slot| slot.signature == mine) {
+            (slot.signature, slot.until) = (0, 0);
+        }
+    }
+
+    fn count(&mut self, segment: &Segment, window: usize, expected: &mut Expected) {
+        let (signature, mine) = (segment.signature, segment.signature | 1);
+        let is_hybrid = self.settings.algorithm == Algorithm::Hybrid;
+        let size = 1_u32 << (self.settings.slots_log2 - u8::from(is_hybrid));
+        let places = self.tabulation.hash(crc32(&segment.prefix.to_be_bytes()));
+        let (bucket, large) = ((false, (places >> 16) % size), (true, self.tabulation.hash(signature) % size));
+        if segment.flags & SYN != 0 {
+            self.forget(bucket, mine);
+            self.forget(large, mine);
+            return;
+        }
+        if segment.payload == 0 || segment.flags & RST != 0 {
+            return;
+        }
+        let random = signature ^ crc32(&segment.sequence.to_be_bytes());
+        let mut followed = None;
+        if is_hybrid {
+            followed = self.follow(large, segment, random >> 22 == 0, window);
+            if followed.is_some_and(|(what, ..)| what == "first") {
+                self.forget(bucket, mine);
+            }
+        }
+        let followed = followed.or_else(|| self.follow(bucket, segment, random << 10 >> 26 == 0, window));
+        let Some((what, is_new, square)) = followed else {
+            expected.unfollowed += 1;
+            return;
+        };
+        if what == "keep-alive" {
+            return;
+        }
+        let total = expected.prefixes.entry(segment.prefix).or_default();
+        total.prefix = segment.prefix;
+        total.packets += 1;
+        total.flows += u64::from(is_new);
+        total.out_of_order += u64::from(what == "late");
+        total.retransmitted += u64::from(what == "again");
+        total.gaps += u64::from(what == "gap");
+        total.squares += square;
+    }
+}
+
+fn held(bank: &WideBank) -> Expected {
+    let sum = &bank.reorder;
+    assert_eq!((sum.contended, sum.crowded), (0, 0));
+    Expected { prefixes: sum.prefixes().map(|prefix| (prefix.prefix, *prefix)).collect(), unfollowed: sum.unfollowed }
+}
+
+fn setup(algorithm: Algorithm, slots_log2: u8) -> Setup {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let reorder = Reordering { algorithm, slots_log2, ..Reordering::DEFAULT };
+    Setup { settings: Settings { reorder, ..Settings::only(off) }, ..Setup::default() }
+}
+
+/// Where every flow has a slot of its own, it does not matter what the time is, but for how often a flow that was silent counts.
+pub fn every_algorithm(backend: &dyn Backend) {
+    let all = [Algorithm::Hybrid, Algorithm::Sampling];
+    for algorithm in all.into_iter().take(if backend.breadth() == Breadth::Few { 1 } else { 2 }) {
+        let setup = setup(algorithm, 12);
+        let Some(mut rig) = start(backend, &setup) else { continue };
+        // By sampling a prefix has one slot, and so one flow.
+        let traffic = Traffic::new(3, if algorithm == Algorithm::Hybrid { 2 } else { 1 }, 24, 3000, |_| 1000);
+        let frames = traffic.frames.clone();
+        assert_eq!(backend.possible(frames.clone()).len(), frames.len());
+        let mut models = Vec::new();
+        for (window, frames) in frames.chunks(frames.len() / 6 * 2).enumerate() {
+            let mut expected = Expected::default();
+            // Pipes of a switch have slots of their own.
+            for (index, part) in backend.sharing(frames).iter().enumerate() {
+                if index == models.len() {
+                    models.push(Model::new(setup.settings.reorder));
+                }
+                part.iter().for_each(|frame| models[index].count(&traffic.meaning[&frame.timestamp], window, &mut expected));
+            }
+            if backend.in_order() {
+                rig.feed(frames.to_vec());
+            } else {
+                for frame in frames {
+                    rig.feed([frame.clone()]);
+                    rig.sample();
+                }
+            }
+            let mut found = held(&rig.rotate().bank);
+            for (prefix, found) in &mut found.prefixes {
+                let expected = expected.prefixes.get(prefix).copied().unwrap_or_default();
+                // On a machine that is busy the time between two packets may be silence.
+                assert!(found.flows >= expected.flows && found.squares <= expected.squares, "{algorithm:?} {found:?} {expected:?}");
+                (found.flows, found.squares) = (expected.flows, expected.squares);
+            }
+            assert_eq!(found, expected, "{algorithm:?} in window {window}");
+        }
+        assert!(models.iter().all(|model| model.collisions == 0), "{algorithm:?}");
+    }
+}
+
+/// In trace time silence is that of the timestamps: slots are few, and go from flow to flow.
+pub fn slots_in_trace_time(backend: &dyn Backend) {
+    if !backend.in_order() {
+        println!("left out: slots in trace time, of packets in an order that workers choose");
+        return;
+    }
+    for (algorithm, slots_log2) in [(Algorithm::Hybrid, 4), (Algorithm::Sampling, 3), (Algorithm::Hybrid, 1)] {
+        let setup = setup(algorithm, slots_log2);
+        let apart =
+            |random: &mut ChaCha8Rng| if random.random_ratio(1, 50) { 1_200_000_000 } else { random.random_range(1..2_000_000) };
+        let traffic = Traffic::new(7, 2, 60, 20_000, apart);
+        let Some(mut replay) = backend.replay(&setup, &traffic.frames) else { return };
+        replay.dataplane.install(&setup.tables()).unwrap();
+        let (mut model, half) = (Model::new(setup.settings.reorder), traffic.frames.len() / 2);
+        for (window, frames) in traffic.frames.chunks(half).enumerate() {
+            let end = traffic.frames.get((window + 1) * half).map_or(u64::MAX, |frame| frame.timestamp);
+            (replay.advance)(end);
+            let mut expected = Expected::default();
+            frames.iter().for_each(|frame| model.count(&traffic.meaning[&frame.timestamp], window, &mut expected));
+            assert_eq!(held(&replay.dataplane.rotate().unwrap().bank), expected, "{algorithm:?} in window {window}");
+        }
+        assert!(model.collisions > 1000, "{}", model.collisions);
+    }
+}

@@ -1,0 +1,222 @@
+//! Real connections through a relay that delays packets, or changes their order: what it did is what is found, in both directions and at both ends.
+//! The networks are the test's own and vanish with their threads.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+#[path = "support/hosts.rs"]
+mod hosts;
+
+use flowgauge_core::delay::histogram::least;
+use flowgauge_core::delay::{self, Directions, Kind, Kinds};
+use flowgauge_core::{Settings, WideBank, cardinality, reorder};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
+use flowgauge_dataplane::xdp::{Mode, Options, Xdp};
+use flowgauge_dataplane::{Dataplane, Direction, Place, Tables};
+use hosts::relay::{Relay, relayed};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections at the same time.
+const CONNECTIONS: usize = 8;
+/// Questions of each.
+const QUESTIONS: usize = 10;
+/// Requests that may be overwritten before their answers: one in 65536 / CONNECTIONS is, so that more are missing once in ten million runs.
+const MISSING: usize = 2;
+/// How long packets take from the server, and to it.
+const BACK: Duration = Duration::from_millis(10);
+const FORTH: Duration = Duration::from_millis(15);
+
+/// Counts at both hooks of a device of this thread's network.
+fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    let mut settings = Settings::only(off);
+    change(&mut settings);
+    let places = vec![Place::ingress(device), Place { interface: device.to_owned(), direction: Direction::Egress }];
+    let mut xdp = Xdp::at(places, Options { mode: Mode::Native, ..Options::new(settings) });
+    xdp.install(&Tables::new(&settings, 1)).unwrap();
+    xdp
+}
+
+fn delays(settings: &mut Settings) {
+    let kinds = Kinds::NONE.with(Kind::TcpHandshake).with(Kind::TcpData);
+    settings.delay = delay::Settings { kinds, directions: Directions::Apart, slots_log2: 16, ..delay::Settings::DEFAULT };
+}
+
+/// Answers every byte with one, until the client has no more.
+fn serve(listener: &TcpListener) {
+    thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            let (mut connection, _) = listener.accept().unwrap();
+            scope.spawn(move || {
+                connection.set_nodelay(true).unwrap();
+                let mut byte = [0];
+                while connection.read(&mut byte).unwrap() == 1 {
+                    connection.write_all(&byte).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Asks, and gives how long connections took, and answers.
+fn ask(port: u16) -> (Vec<Duration>, Vec<Duration>) {
+    let connection = move || {
+        let began = Instant::now();
+        let mut connection = TcpStream::connect((SENDER.1, port)).unwrap();
+        let connected = began.elapsed();
+        connection.set_nodelay(true).unwrap();
+        let answers = (0..QUESTIONS).map(|_| {
+            let asked = Instant::now();
+            connection.write_all(&[1]).unwrap();
+            connection.read_exact(&mut [0]).unwrap();
+            asked.elapsed()
+        });
+        (connected, answers.collect::<Vec<_>>())
+    };
+    let connections: Vec<_> = (0..CONNECTIONS).map(|_| thread::spawn(connection)).collect();
+    let (connected, answered): (Vec<_>, Vec<_>) = connections.into_iter().map(|it| it.join().unwrap()).unzip();
+    (connected, answered.concat())
+}
+
+/// The delays of a kind, as the least and the most that each may have been.
+fn found(bank: &WideBank, settings: &delay::Settings, kind: Kind, leaves: bool) -> Vec<(Duration, Duration)> {
+    let histogram = bank.delay.histogram(settings, kind, leaves, 0).unwrap();
+    let tick = |ticks: u32| Duration::from_nanos(u64::from(ticks) << kind.tick_bits());
+    // Times in whole ticks are up to a tick off.
+    let range = |index: usize| (tick(least(index).saturating_sub(1)), tick(least(index + 1) + 1));
+    let buckets = histogram.buckets().iter().enumerate();
+    buckets.flat_map(|(index, bucket)| std::iter::repeat_n(range(index), bucket.samples as usize)).collect()
+}
+
+/// Sorted, each delay is at least what the relay takes, and at most what sockets waited. A few may be missing: their requests were overwritten.
+#[track_caller]
+fn between(found: &[(Duration, Duration)], least: Duration, waited: &mut [Duration]) {
+    waited.sort_unstable();
+    let missing = waited.len() - found.len();
+    assert!(missing <= MISSING, "{missing} of {}", waited.len());
+    for ((low, high), waited) in found.iter().zip(&waited[missing..]) {
+        assert!(*high >= least && low <= waited, "{low:?} to {high:?}, not {least:?} to {waited:?}");
+    }
+}
+
+#[test]
+fn delays_are_those_of_the_relay_at_both_ends() {
+    let hold = |to_near: bool, _: &[u8]| if to_near { BACK } else { FORTH };
+    relayed(Relay::delaying(hold), |far, _| {
+        let mut near = counting(RECEIVER.0, delays);
+        let settings = near.settings().delay;
+        let (mut there, listener) = far.run(|| (counting(SENDER.0, delays), TcpListener::bind((SENDER.1, 0)).unwrap()));
+        let port = listener.local_addr().unwrap().port();
+        let served = far.start_with(move || serve(&listener));
+        let (mut connected, mut answered) = ask(port);
+        served.recv().unwrap();
+        let (near, there) = (near.rotate().unwrap().bank, there.rotate().unwrap().bank);
+        between(&found(&near, &settings, Kind::TcpHandshake, true), BACK + FORTH, &mut connected);
+        // An answer acknowledges the question.
+        between(&found(&near, &settings, Kind::TcpData, true), BACK + FORTH, &mut answered);
+        // Handshakes that arrive are answered by the server at once, and none leave there.
+        assert_eq!(there.delay.counts(&settings, Kind::TcpHandshake, false).requests, CONNECTIONS as u64);
+        assert_eq!(there.delay.counts(&settings, Kind::TcpHandshake, true).requests, 0);
+        // The server's answers are acknowledged by the next question, or on their own after the last: never sooner than the relay lets them.
+        let acknowledged = found(&there, &settings, Kind::TcpData, true);
+        assert!(acknowledged.len() + MISSING >= CONNECTIONS * QUESTIONS, "{}", acknowledged.len());
+        assert!(acknowledged.iter().all(|(_, high)| *high >= BACK + FORTH), "{acknowledged:?}");
+    });
+}
+
+/// What a flow's segments were, by the definition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    packets: u64,
+    out_of_order: u64,
+    retransmitted: u64,
+    gaps: u64,
+}
+
+/// Counts a segment that leaves the relay.
+fn count(flows: &mut HashMap<[u8; 12], (u32, u32)>, counted: &mut Counted, frame: &[u8]) {
+    let ip = &frame[14..];
+    if frame[12..14] != [8, 0] || ip[9] != 6 {
+        return;
+    }
+    let header = usize::from(ip[0] & 15) * 4;
+    let tcp = &ip[header..];
+    let payload = u32::from(u16::from_be_bytes([ip[2], ip[3]])) - header as u32 - u32::from(tcp[12] >> 4) * 4;
+    let (fin, syn, rst) = (tcp[13] & 1, tcp[13] & 2, tcp[13] & 4);
+    if payload == 0 || syn | rst != 0 {
+        return;
+    }
+    let sequence = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
+    let end = sequence.wrapping_add(payload).wrapping_add(fin.into());
+    let flow = [&ip[12..20], &tcp[..4]].concat().try_into().unwrap();
+    counted.packets += 1;
+    let Some((next, missing)) = flows.get_mut(&flow) else {
+        flows.insert(flow, (end, 0));
+        return;
+    };
+    match sequence.wrapping_sub(*next) as i32 {
+        0 => {}
+        ahead @ 1.. => {
+            counted.gaps += 1;
+            *missing += ahead as u32;
+        }
+        _ if *missing >= payload => {
+            counted.out_of_order += 1;
+            *missing -= payload;
+        }
+        _ => counted.retransmitted += 1,
+    }
+    if (end.wrapping_sub(*next) as i32) > 0 {
+        *next = end;
+    }
+}
+
+#[test]
+fn reordering_is_that_of_the_relay() {
+    const BYTES: usize = 400_000;
+    // Every seventh segment of data that goes to the near host waits for the three that follow it.
+    let mut number = 0_u32;
+    let late = move |to_near: bool, frame: &[u8]| {
+        let is_data = to_near && frame.len() > 1000;
+        number += u32::from(is_data);
+        if is_data && number.is_multiple_of(7) { 3 } else { 0 }
+    };
+    relayed(Relay::reordering(late), |far, relay| {
+        let hybrid = reorder::Settings { algorithm: reorder::Algorithm::Hybrid, ..reorder::Settings::DEFAULT };
+        let mut near = counting(RECEIVER.0, |settings| settings.reorder = hybrid);
+        let listener = far.run(|| TcpListener::bind((SENDER.1, 0)).unwrap());
+        let port = listener.local_addr().unwrap().port();
+        let sent = far.start_with(move || {
+            let send = |_| {
+                let (mut connection, _) = listener.accept().unwrap();
+                thread::spawn(move || connection.write_all(&vec![7; BYTES]).unwrap())
+            };
+            let senders: Vec<_> = (0..CONNECTIONS).map(send).collect();
+            senders.into_iter().for_each(|sender| sender.join().unwrap());
+        });
+        let receive = || thread::spawn(move || TcpStream::connect((SENDER.1, port)).unwrap().read_to_end(&mut Vec::new()).unwrap());
+        let receivers: Vec<_> = (0..CONNECTIONS).map(|_| receive()).collect();
+        assert!(receivers.into_iter().all(|receiver| receiver.join().unwrap() == BYTES));
+        sent.recv().unwrap();
+        let frames = relay.sent_to_near();
+        let bank = near.rotate().unwrap().bank;
+        let (mut flows, mut expected) = (HashMap::new(), Counted::default());
+        frames.iter().for_each(|frame| count(&mut flows, &mut expected, frame));
+        let sum = &bank.reorder;
+        let found: Vec<_> = sum.prefixes().collect();
+        let [prefix] = found.as_slice() else { panic!("{found:?}") };
+        let counted = Counted {
+            packets: prefix.packets,
+            out_of_order: prefix.out_of_order,
+            retransmitted: prefix.retransmitted,
+            gaps: prefix.gaps,
+        };
+        assert_eq!((sum.unfollowed, sum.contended, sum.crowded), (0, 0, 0));
+        assert_eq!(counted, expected);
+        assert_eq!(prefix.prefix, 10 << 56 | 77 << 48 | 4);
+        assert!(counted.out_of_order > 50, "{counted:?}");
+    });
+}

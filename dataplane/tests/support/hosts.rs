@@ -1,0 +1,62 @@
+//! Two hosts of a test's own, each with a network, and a wire between them.
+#![allow(dead_code, reason = "every test binary needs another part of this")]
+
+pub(crate) mod relay;
+
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
+use flowgauge_testing::on_veth;
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Another host: a thread with a network of its own.
+pub(crate) struct Host(Sender<Job>);
+
+impl Host {
+    /// The host, and where its network is found.
+    pub(crate) fn start() -> (Self, String) {
+        let (jobs, work): (Sender<Job>, Receiver<Job>) = channel();
+        let (told, path) = channel();
+        thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            told.send(format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid())).unwrap();
+            work.iter().for_each(|job| job());
+        });
+        (Host(jobs), path.recv().unwrap())
+    }
+
+    /// Begins to do something there.
+    pub(crate) fn start_with<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+        let (done, result) = channel();
+        self.0.send(Box::new(move || done.send(job()).unwrap())).unwrap();
+        result
+    }
+
+    /// Does something there, and waits for it.
+    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        self.start_with(job).recv().unwrap()
+    }
+}
+
+/// Two hosts with a wire between them; nothing but the test sends. `near` is this thread's. `set` does more to a device, and says whether it could.
+pub(crate) fn connected(set: fn(&str) -> bool, test: impl FnOnce(&Host, bool) + Send + 'static) {
+    on_veth(move || {
+        let (far, network) = Host::start();
+        ip(&format!("link set dev {} netns {network}", SENDER.0)).unwrap();
+        let configure = move |device: &str, address: &str, mac: &str, peer: &str, peer_mac: &str| {
+            ip(&format!("link set dev {device} address {mac}")).unwrap();
+            ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+            ip(&format!("addr add {address}/24 dev {device}")).unwrap();
+            ip(&format!("link set dev {device} up")).unwrap();
+            ip(&format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent")).unwrap();
+            set(device)
+        };
+        let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
+        let is_set = configure(RECEIVER.0, RECEIVER.1, near_mac, SENDER.1, far_mac)
+            & far.run(move || configure(SENDER.0, SENDER.1, far_mac, RECEIVER.1, near_mac));
+        test(&far, is_set);
+    });
+}

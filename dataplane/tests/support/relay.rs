@@ -1,0 +1,150 @@
+//! A host between two others, which holds packets back.
+
+use super::Host;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, carrier, ip};
+use flowgauge_p4_model::wire::{Wire, wait};
+use flowgauge_testing::{on_veth, skip};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+type Delay = Box<dyn FnMut(bool, &[u8]) -> Duration + Send>;
+type Overtaken = Box<dyn FnMut(bool, &[u8]) -> u32 + Send>;
+
+/// What a relay does.
+pub(crate) enum Relay {
+    /// Packets wait so long.
+    Delaying(Delay),
+    /// A packet waits until so many others have gone its way.
+    Reordering(Overtaken),
+}
+
+impl Relay {
+    /// `hold` gets whether a frame goes to the near host, and the frame.
+    pub(crate) fn delaying(hold: impl FnMut(bool, &[u8]) -> Duration + Send + 'static) -> Self {
+        Relay::Delaying(Box::new(hold))
+    }
+
+    /// As above.
+    pub(crate) fn reordering(late: impl FnMut(bool, &[u8]) -> u32 + Send + 'static) -> Self {
+        Relay::Reordering(Box::new(late))
+    }
+}
+
+/// What a relay has done.
+pub(crate) struct Relayed(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Relayed {
+    /// The frames that it has sent to the near host, in their order.
+    pub(crate) fn sent_to_near(&self) -> Vec<Vec<u8>> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// The device of the relay that leads to the far host.
+const BEHIND: &str = "behind";
+
+/// Two hosts as of [`connected`](super::connected), with a relay between them. Segments are as they are on the wire.
+pub(crate) fn relayed(relay: Relay, test: impl FnOnce(&Host, &Relayed) + Send + 'static) {
+    on_veth(move || {
+        if Command::new("ethtool").arg("--version").output().is_err() {
+            return skip("ethtool");
+        }
+        let (far, network) = Host::start();
+        let (between, middle) = Host::start();
+        // The near host's device keeps its peer's name free for the far host's.
+        ip(&format!("link set dev {} netns {middle}", SENDER.0)).unwrap();
+        between.run(move || {
+            ip(&format!("link add {BEHIND} type veth peer name far")).unwrap();
+            ip(&format!("link set dev far netns {network} name {}", SENDER.0)).unwrap();
+            for device in [SENDER.0, BEHIND] {
+                ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+                ip(&format!("addr flush dev {device}")).unwrap();
+                ip(&format!("link set dev {device} up")).unwrap();
+            }
+        });
+        let (near_mac, far_mac) = ("02:00:00:00:00:12", "02:00:00:00:00:11");
+        configure(RECEIVER, near_mac, SENDER, far_mac);
+        far.run(move || configure(SENDER, far_mac, RECEIVER, near_mac));
+        let sent = Arc::default();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let running = {
+            let (sent, is_over) = (Arc::clone(&sent), Arc::clone(&is_over));
+            between.run(|| [SENDER.0, BEHIND].into_iter().try_for_each(carrier).unwrap());
+            let wires = between.run(|| [SENDER.0, BEHIND].map(|device| Wire::open(device).unwrap()));
+            thread::spawn(move || run(wires, relay, &sent, &is_over))
+        };
+        carrier(RECEIVER.0).unwrap();
+        test(&far, &Relayed(sent));
+        is_over.store(true, Ordering::Relaxed);
+        running.join().unwrap();
+    });
+}
+
+fn configure((device, address): (&str, &str), mac: &str, (_, peer): (&str, &str), peer_mac: &str) {
+    for command in [
+        format!("link set dev {device} address {mac}"),
+        format!("link set dev {device} addrgenmode none"),
+        format!("addr replace {address}/24 dev {device}"),
+        format!("link set dev {device} up"),
+        format!("neigh replace {peer} lladdr {peer_mac} dev {device} nud permanent"),
+    ] {
+        ip(&command).unwrap();
+    }
+    // Checksums and segments as on a wire: packet sockets hand them on as they are.
+    let offloads = ["-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+    assert!(Command::new("ethtool").args(offloads).output().unwrap().status.success());
+}
+
+/// Hands frames on until it is over, and nothing is held.
+fn run(mut wires: [Wire; 2], mut relay: Relay, sent: &Mutex<Vec<Vec<u8>>>, is_over: &AtomicBool) {
+    // What is due, by time and number.
+    let mut timed = BinaryHeap::<Reverse<(Instant, u64, usize, Vec<u8>)>>::new();
+    // What waits for others, by direction.
+    let mut waiting: [VecDeque<(u32, Vec<u8>)>; 2] = Default::default();
+    let mut number = 0;
+    let send = |wires: &[Wire; 2], to: usize, frame: Vec<u8>| {
+        // Whoever receives it finds it noted.
+        let mut sent = sent.lock().unwrap();
+        while !wires[to].send(&frame).unwrap() {
+            thread::yield_now();
+        }
+        if to == 0 {
+            sent.push(frame);
+        }
+    };
+    while !is_over.load(Ordering::Relaxed) {
+        let next = timed.peek().map(|Reverse((due, ..))| due.saturating_duration_since(Instant::now()));
+        // The rest of a millisecond is waited for here.
+        wait(&wires, next.unwrap_or(Duration::from_millis(10)).min(Duration::from_millis(10))).unwrap();
+        for from in 0..2 {
+            let to = 1 - from;
+            while let Some(frame) = wires[from].receive().unwrap() {
+                number += 1;
+                let frame = frame.to_vec();
+                match &mut relay {
+                    Relay::Delaying(hold) => timed.push(Reverse((Instant::now() + hold(to == 0, &frame), number, to, frame))),
+                    Relay::Reordering(late) => match late(to == 0, &frame) {
+                        0 => {
+                            send(&wires, to, frame);
+                            waiting[to].iter_mut().for_each(|(others, _)| *others = others.saturating_sub(1));
+                            while let Some((_, frame)) = waiting[to].pop_front_if(|(others, _)| *others == 0) {
+                                send(&wires, to, frame);
+                            }
+                        }
+                        others => waiting[to].push_back((others, frame)),
+                    },
+                }
+            }
+        }
+        while timed.peek().is_some_and(|Reverse((due, ..))| *due <= Instant::now()) {
+            if let Some(Reverse((_, _, to, frame))) = timed.pop() {
+                send(&wires, to, frame);
+            }
+        }
+    }
+}

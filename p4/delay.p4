@@ -1,0 +1,798 @@
+// How long answers take: requests are kept until their answers come (dissertation, chapter 2; dataplane/core/src/delay).
+//
+// Requests of one direction are kept in one of two tables, and looked for there by answers of the other direction. So a packet that is
+// both, data that acknowledges data, accesses each array once. A packet is of one kind at most, so that all kinds of a build share arrays.
+#ifndef FLOWGAUGE_DELAY_P4
+#define FLOWGAUGE_DELAY_P4
+
+#include "headers.p4"
+#include "hash.p4"
+
+#if FLOWGAUGE_DELAY
+#define FLOWGAUGE_DELAY_CONTROL FlowgaugeDelay() delay;
+#define FLOWGAUGE_DELAY_APPLY delay.apply(hdr, md, from_parser);
+
+#define FLOWGAUGE_DELAY_KINDS (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY_TCP_DURATION \
+    + FLOWGAUGE_DELAY_DNS + FLOWGAUGE_DELAY_ICMP)
+#if FLOWGAUGE_DELAY_KINDS == 0
+#error "FLOWGAUGE_DELAY is 1, and no kind of delays is: FLOWGAUGE_DELAY_TCP_HANDSHAKE, _TCP_DATA, _TCP_DURATION, _DNS, _ICMP"
+#endif
+// A SYN is a request of handshakes as well, a FIN may acknowledge data, and a tick is another one.
+#if FLOWGAUGE_DELAY_TCP_DURATION && FLOWGAUGE_DELAY_KINDS != 1
+#error "FLOWGAUGE_DELAY_TCP_DURATION takes a build of its own"
+#endif
+
+// Kinds in their order, as powers of two above the slots.
+#define FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE 0
+#define FLOWGAUGE_DELAY_RANK_OF_TCP_DATA FLOWGAUGE_DELAY_TCP_HANDSHAKE
+#define FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION 0
+#define FLOWGAUGE_DELAY_RANK_OF_DNS (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA)
+#define FLOWGAUGE_DELAY_RANK_OF_ICMP (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY_DNS)
+#if FLOWGAUGE_DELAY_KINDS == 1
+#define FLOWGAUGE_DELAY_KIND_BITS 0
+#define FLOWGAUGE_DELAY_OF_KIND
+#elif FLOWGAUGE_DELAY_KINDS == 2
+#define FLOWGAUGE_DELAY_KIND_BITS 1
+#define FLOWGAUGE_DELAY_OF_KIND md.flowgauge.delay_kind[0:0] ++
+#else
+#define FLOWGAUGE_DELAY_KIND_BITS 2
+#define FLOWGAUGE_DELAY_OF_KIND md.flowgauge.delay_kind ++
+#endif
+#if FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_SLOT_BITS > 16
+#error "too many slots: FLOWGAUGE_DELAY_SLOT_BITS is at most 16 with one kind of delays, 15 with two, 14 with more"
+#endif
+
+// Four fridges share the slots of a kind.
+#if FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_MULTI_FRIDGE
+#if FLOWGAUGE_DELAY_SLOT_BITS < 8
+#error "FLOWGAUGE_DELAY_SLOT_BITS is below 8, which four fridges need"
+#endif
+#define FLOWGAUGE_DELAY_FRIDGE_BITS 2
+#define FLOWGAUGE_DELAY_OF_FRIDGE(place) place.fridge ++
+#define FLOWGAUGE_DELAY_INSERTIONS(place) (FLOWGAUGE_DELAY_OF_KIND place.fridge)
+#else
+#define FLOWGAUGE_DELAY_FRIDGE_BITS 0
+#define FLOWGAUGE_DELAY_OF_FRIDGE(place)
+#if FLOWGAUGE_DELAY_KIND_BITS == 0
+#define FLOWGAUGE_DELAY_INSERTIONS(place) 1w0
+#elif FLOWGAUGE_DELAY_KIND_BITS == 1
+#define FLOWGAUGE_DELAY_INSERTIONS(place) md.flowgauge.delay_kind[0:0]
+#else
+#define FLOWGAUGE_DELAY_INSERTIONS(place) md.flowgauge.delay_kind
+#endif
+#endif
+#define FLOWGAUGE_DELAY_ROW_BITS (FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_FRIDGE_BITS)
+#if FLOWGAUGE_DELAY_ROW_BITS == 0
+#define FLOWGAUGE_DELAY_ROW_INDEX_BITS 1
+#else
+#define FLOWGAUGE_DELAY_ROW_INDEX_BITS FLOWGAUGE_DELAY_ROW_BITS
+#endif
+#define FLOWGAUGE_DELAY_INDEX_BITS (FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_SLOT_BITS)
+
+// A slot: the upper bits of the hash, which do not admit.
+#define FLOWGAUGE_DELAY_SLOT(place) (FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(place) \
+    place.hash[31:32 - (FLOWGAUGE_DELAY_SLOT_BITS - FLOWGAUGE_DELAY_FRIDGE_BITS)])
+
+#define FLOWGAUGE_DELAY_WEIGHS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE)
+
+// Connections are told by both ends in one order, whoever speaks, and have one table.
+#if FLOWGAUGE_DELAY_TCP_DURATION
+#define FLOWGAUGE_DELAY_TICK from_parser.global_tstamp[43:12]
+#else
+#define FLOWGAUGE_DELAY_TICK from_parser.global_tstamp[37:6]
+#endif
+
+// Which slot a request has, and whether it is admitted.
+control FlowgaugeRequest(inout flowgauge_request_t request) {
+    bit<32> word0;
+    bit<32> word1;
+    bit<32> word2;
+    bit<32> word3;
+
+    action set_word0(bit<32> word) {
+        word0 = word;
+    }
+
+    action set_word1(bit<32> word) {
+        word1 = word;
+    }
+
+    action set_word2(bit<32> word) {
+        word2 = word;
+    }
+
+    action set_word3(bit<32> word) {
+        word3 = word;
+    }
+
+    table words0 {
+        key = { request.signature[31:24] : exact @name("byte"); }
+        actions = { set_word0; }
+        size = 256;
+    }
+
+    table words1 {
+        key = { request.signature[23:16] : exact @name("byte"); }
+        actions = { set_word1; }
+        size = 256;
+    }
+
+    table words2 {
+        key = { request.signature[15:8] : exact @name("byte"); }
+        actions = { set_word2; }
+        size = 256;
+    }
+
+    table words3 {
+        key = { request.signature[7:0] : exact @name("byte"); }
+        actions = { set_word3; }
+        size = 256;
+    }
+
+    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_words;
+
+    action fold() {
+        request.hash = xor_words.get({ word0, word1, word2, word3 });
+    }
+
+#if FLOWGAUGE_DELAY_FRIDGE_BITS
+    action admit(bit<2> fridge) {
+        request.is_admitted = 1;
+        request.fridge = fridge;
+    }
+#else
+    action admit() {
+        request.is_admitted = 1;
+    }
+#endif
+
+    action refuse() {}
+
+    // The lower bits of the hash admit.
+    table admission {
+        key = { request.hash[15:0] : ternary @name("hash"); }
+        actions = {
+            admit;
+            refuse;
+        }
+        default_action = refuse();
+        size = 16;
+    }
+
+    apply {
+        words0.apply();
+        words1.apply();
+        words2.apply();
+        words3.apply();
+        fold();
+        // A slot without a request has the signature zero.
+        if (request.is_one == 1 && request.signature != 0) {
+            admission.apply();
+        }
+    }
+}
+
+struct flowgauge_delays_t {
+    bit<32> samples;
+    bit<32> beyond;
+}
+
+// A count of 64 bits of each kind, in both banks.
+#define FLOWGAUGE_DELAY_COUNT(name) \
+    Register<flowgauge_sum_t, bit<(FLOWGAUGE_DELAY_KIND_BITS + 1)>>(2 << FLOWGAUGE_DELAY_KIND_BITS, {0, 0}) name; \
+    RegisterAction<flowgauge_sum_t, bit<(FLOWGAUGE_DELAY_KIND_BITS + 1)>, bit<32>>(name) count_##name = { \
+        void apply(inout flowgauge_sum_t total) { \
+            if ((int<32>) total.low == -1) { \
+                total.high = total.high |+| 1; \
+            } \
+            total.low = total.low + 1; \
+        } \
+    };
+#if FLOWGAUGE_DELAY_KIND_BITS == 0
+#define FLOWGAUGE_DELAY_COUNTS_INDEX md.flowgauge.bank
+#elif FLOWGAUGE_DELAY_KIND_BITS == 1
+#define FLOWGAUGE_DELAY_COUNTS_INDEX md.flowgauge.bank ++ md.flowgauge.delay_kind[0:0]
+#else
+#define FLOWGAUGE_DELAY_COUNTS_INDEX md.flowgauge.bank ++ md.flowgauge.delay_kind
+#endif
+
+// One of the two tables.
+#define FLOWGAUGE_DELAY_TABLE(number) \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) signatures##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<1>>(signatures##number) ask_signature##number = { \
+        void apply(inout bit<32> signature, out bit<1> is_same) { \
+            if (signature == md.flowgauge.asked.signature) { \
+                is_same = 1; \
+            } else { \
+                signature = md.flowgauge.asked.signature; \
+                is_same = 0; \
+            } \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<1>>(signatures##number) answer_signature##number = { \
+        void apply(inout bit<32> signature, out bit<1> is_same) { \
+            if (signature == md.flowgauge.answered.signature) { \
+                signature = 0; \
+                is_same = 1; \
+            } else { \
+                is_same = 0; \
+            } \
+        } \
+    }; \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) times##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(times##number) ask_time##number = { \
+        void apply(inout bit<32> time) { \
+            time = now; \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(times##number) answer_time##number = { \
+        void apply(inout bit<32> time, out bit<32> elapsed) { \
+            elapsed = now - time; \
+        } \
+    };
+
+// How many requests were put in one of the two tables, and how many there were when each was.
+#define FLOWGAUGE_DELAY_STAMPS(number) \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_ROW_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_ROW_BITS, 0) insertions##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_ROW_INDEX_BITS>, bit<32>>(insertions##number) insert##number = { \
+        void apply(inout bit<32> so_far, out bit<32> count) { \
+            so_far = so_far + 1; \
+            count = so_far; \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_ROW_INDEX_BITS>, bit<32>>(insertions##number) inserted##number = { \
+        void apply(inout bit<32> so_far, out bit<32> count) { \
+            count = so_far; \
+        } \
+    }; \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) stamps##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(stamps##number) ask_stamp##number = { \
+        void apply(inout bit<32> stamp) { \
+            stamp = asked_number; \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(stamps##number) answer_stamp##number = { \
+        void apply(inout bit<32> stamp, out bit<32> others) { \
+            others = answered_number - stamp; \
+        } \
+    };
+
+// An array of one table is asked, that of the other answers, and each at most once: whether there is a
+// request, what asking does, whether there is an answer, and what answering does.
+#if FLOWGAUGE_DELAY_TCP_DURATION
+#define FLOWGAUGE_DELAY_EXCHANGE(asks, ask, answers, answer) \
+    if (asks) { \
+        ask(0); \
+    } else if (answers) { \
+        answer(0); \
+    }
+#else
+#define FLOWGAUGE_DELAY_EXCHANGE(asks, ask, answers, answer) \
+    if (asks && forth[31:31] == 0) { \
+        ask(0); \
+        if (answers) { \
+            answer(1); \
+        } \
+    } else if (asks) { \
+        ask(1); \
+        if (answers) { \
+            answer(0); \
+        } \
+    } else if (answers) { \
+        if (back[31:31] == 0) { \
+            answer(0); \
+        } else { \
+            answer(1); \
+        } \
+    }
+#endif
+#define FLOWGAUGE_DELAY_IS_ASKED md.flowgauge.asked.is_admitted == 1
+// A segment that TCP sends again keeps the time and the stamp of its first packet.
+#define FLOWGAUGE_DELAY_IS_NEW (md.flowgauge.asked.is_admitted == 1 && !(md.flowgauge.is_again == 1 && md.flowgauge.keeps_first == 1))
+#define FLOWGAUGE_DELAY_ASK_SIGNATURE(number) md.flowgauge.is_again = ask_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_ANSWER_SIGNATURE(number) md.flowgauge.is_found = answer_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+#define FLOWGAUGE_DELAY_ASK_TIME(number) ask_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_ANSWER_TIME(number) since = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+#define FLOWGAUGE_DELAY_INSERT(number) asked_number = insert##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_INSERTED(number) answered_number = inserted##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.answered))
+#define FLOWGAUGE_DELAY_ASK_STAMP(number) ask_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_ANSWER_STAMP(number) insertions = answer_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+
+// What is counted of each bucket: kind by kind, fridge by fridge.
+#define FLOWGAUGE_DELAY_BUCKET_BITS (FLOWGAUGE_DELAY_ROW_BITS + 11)
+#define FLOWGAUGE_DELAY_BUCKET (md.flowgauge.bank ++ FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(md.flowgauge.answered) bucket)
+#define FLOWGAUGE_DELAY_SUM(name, term, complement) \
+    Register<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>>(1 << FLOWGAUGE_DELAY_BUCKET_BITS, {0, 0}) name; \
+    RegisterAction<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>, bit<32>>(name) add_to_##name = { \
+        void apply(inout flowgauge_sum_t total) { \
+            if (total.low > complement) { \
+                total.high = total.high |+| 1; \
+            } \
+            total.low = total.low + term; \
+        } \
+    };
+
+#define DNS_ANSWER 0x8000
+
+// Segments with so many words, and so bytes, of their own header: less the bytes of headers that the length of the packet includes.
+#define FLOWGAUGE_DELAY_SEGMENTS(is_ipv4, action, data_offset, bytes) \
+    (is_ipv4, 0 &&& TCP_FIN, data_offset): action(0x100000000 - (bytes), 0x10000 - (bytes)); \
+    (is_ipv4, TCP_FIN &&& TCP_FIN, data_offset): action(0x100000001 - (bytes), 0x10000 - (bytes));
+#define FLOWGAUGE_DELAY_SEGMENTS_OF(data_offset, bytes) \
+    FLOWGAUGE_DELAY_SEGMENTS(true, of_ipv4_segment, data_offset, 20 + bytes) \
+    FLOWGAUGE_DELAY_SEGMENTS(false, of_ipv6_segment, data_offset, bytes)
+
+#define FLOWGAUGE_DELAY_ACTIONS(name, rank, keeps) \
+    action ask_##name() { \
+        md.flowgauge.asked.is_one = 1; \
+        md.flowgauge.delay_kind = rank; \
+        md.flowgauge.keeps_first = keeps; \
+    } \
+    action answer_##name() { \
+        md.flowgauge.answered.is_one = 1; \
+        md.flowgauge.delay_kind = rank; \
+    }
+
+control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
+                       in ingress_intrinsic_metadata_from_parser_t from_parser) {
+    bit<32> now;
+    bit<32> begin = 0;
+    bit<32> beyond = 0;
+    bit<32> asked_token = 0;
+    bit<32> answered_token = 0;
+    bit<16> payload = 0;
+    bit<32> src;
+    bit<32> dst;
+    bit<32> forth;
+    bit<32> back;
+    bit<32> asked_crc;
+    bit<32> answered_crc;
+    bit<32> since = 0;
+    bit<10> bucket;
+#if FLOWGAUGE_DELAY_WEIGHS
+    bit<32> asked_number;
+    bit<32> answered_number;
+    bit<32> insertions = 0;
+    bit<32> weight;
+    bit<32> weight_complement;
+    bit<32> square;
+    bit<32> square_complement;
+    bit<32> exceeds;
+#else
+    bit<32> exceeds = 0;
+#endif
+
+    FlowgaugeRequest() asked;
+    FlowgaugeRequest() answered;
+
+    FLOWGAUGE_DELAY_COUNT(requests)
+    FLOWGAUGE_DELAY_COUNT(admitted)
+    FLOWGAUGE_DELAY_COUNT(backward)
+
+    FLOWGAUGE_DELAY_TABLE(0)
+#if !FLOWGAUGE_DELAY_TCP_DURATION
+    FLOWGAUGE_DELAY_TABLE(1)
+#endif
+#if FLOWGAUGE_DELAY_WEIGHS
+    FLOWGAUGE_DELAY_STAMPS(0)
+#if !FLOWGAUGE_DELAY_TCP_DURATION
+    FLOWGAUGE_DELAY_STAMPS(1)
+#endif
+#endif
+
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
+
+    action set_now() {
+        now = tick.get({ FLOWGAUGE_DELAY_TICK });
+    }
+
+    action of_syn() {
+        begin = hdr.tcp.sequence + 1;
+    }
+
+#if FLOWGAUGE_DELAY_TCP_DATA
+    // What acknowledges data is the sequence number behind it: behind the length less that of headers, and a FIN.
+    action of_ipv4_segment(bit<32> less, bit<16> headers) {
+        begin = hdr.tcp.sequence + less;
+        payload = hdr.ipv4.total_length + headers;
+    }
+
+    action of_ipv6_segment(bit<32> less, bit<16> headers) {
+        begin = hdr.tcp.sequence + less;
+        payload = hdr.ipv6.payload_length + headers;
+    }
+
+    table segments {
+        key = {
+            hdr.ipv4.isValid() : ternary @name("ipv4");
+            hdr.tcp.flags : ternary @name("flags");
+            hdr.tcp.data_offset : ternary @name("data_offset");
+        }
+        actions = {
+            of_ipv4_segment;
+            of_ipv6_segment;
+            of_syn;
+        }
+        const entries = {
+            (_, TCP_SYN &&& TCP_SYN, _): of_syn();
+            (false, 0 &&& TCP_FIN, 0): of_ipv6_segment(0, 0);
+            (false, TCP_FIN &&& TCP_FIN, 0): of_ipv6_segment(1, 0);
+            FLOWGAUGE_DELAY_SEGMENTS(true, of_ipv4_segment, 0, 20)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(1, 4)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(2, 8)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(3, 12)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(4, 16)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(5, 20)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(6, 24)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(7, 28)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(8, 32)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(9, 36)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(10, 40)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(11, 44)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(12, 48)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(13, 52)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(14, 56)
+            FLOWGAUGE_DELAY_SEGMENTS_OF(15, 60)
+        }
+        const default_action = of_syn();
+        size = 128;
+    }
+
+    // As hashes: copies of one width into another tie the layouts of many fields to each other.
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) ipv4_length;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) ipv6_length;
+
+    action widen_ipv4_length() {
+        beyond = ipv4_length.get({ 16w0, hdr.ipv4.total_length });
+    }
+
+    action widen_ipv6_length() {
+        beyond = ipv6_length.get({ 16w0, hdr.ipv6.payload_length });
+    }
+#endif
+
+#if FLOWGAUGE_DELAY_DNS
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) dns_id;
+
+    action of_dns() {
+        begin = dns_id.get({ 16w0, hdr.dns.id });
+    }
+#endif
+
+    action of_echo() {
+        begin = hdr.echo.token;
+    }
+
+    action set_segment_tokens() {
+        asked_token = begin + beyond;
+        answered_token = hdr.tcp.acknowledgement;
+    }
+
+    action set_syn_tokens() {
+        asked_token = begin;
+        answered_token = hdr.tcp.acknowledgement;
+    }
+
+    action set_tokens() {
+        asked_token = begin;
+        answered_token = begin;
+    }
+
+    FLOWGAUGE_POLYNOMIAL(polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv4_src_crc;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv4_dst_crc;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv6_src_crc;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv6_dst_crc;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) asked_token_crc;
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) answered_token_crc;
+
+    action hash_ipv4_src() {
+        src = ipv4_src_crc.get({ hdr.ipv4.src_addr, md.flowgauge.src_port });
+    }
+
+    action hash_ipv4_dst() {
+        dst = ipv4_dst_crc.get({ hdr.ipv4.dst_addr, md.flowgauge.dst_port });
+    }
+
+    action hash_ipv6_src() {
+        src = ipv6_src_crc.get({ hdr.ipv6.src_addr, md.flowgauge.src_port });
+    }
+
+    action hash_ipv6_dst() {
+        dst = ipv6_dst_crc.get({ hdr.ipv6.dst_addr, md.flowgauge.dst_port });
+    }
+
+    action hash_asked_token() {
+        asked_crc = asked_token_crc.get({ asked_token });
+    }
+
+    action hash_answered_token() {
+        answered_crc = answered_token_crc.get({ answered_token });
+    }
+
+    // The sign says which table has requests of this direction.
+    action subtract() {
+        forth = src - dst;
+        back = dst - src;
+    }
+
+    table differences {
+        actions = { subtract; }
+        const default_action = subtract();
+        size = 1;
+    }
+
+#if FLOWGAUGE_DELAY_TCP_HANDSHAKE
+    FLOWGAUGE_DELAY_ACTIONS(tcp_handshake, FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE, 1)
+#endif
+#if FLOWGAUGE_DELAY_TCP_DATA
+    FLOWGAUGE_DELAY_ACTIONS(tcp_data, FLOWGAUGE_DELAY_RANK_OF_TCP_DATA, 1)
+    action ask_and_answer_tcp_data() {
+        md.flowgauge.asked.is_one = 1;
+        md.flowgauge.answered.is_one = 1;
+        md.flowgauge.delay_kind = FLOWGAUGE_DELAY_RANK_OF_TCP_DATA;
+        md.flowgauge.keeps_first = 1;
+    }
+#endif
+#if FLOWGAUGE_DELAY_TCP_DURATION
+    FLOWGAUGE_DELAY_ACTIONS(tcp_duration, FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION, 0)
+#endif
+#if FLOWGAUGE_DELAY_DNS
+    FLOWGAUGE_DELAY_ACTIONS(dns, FLOWGAUGE_DELAY_RANK_OF_DNS, 0)
+#endif
+#if FLOWGAUGE_DELAY_ICMP
+    FLOWGAUGE_DELAY_ACTIONS(icmp, FLOWGAUGE_DELAY_RANK_OF_ICMP, 0)
+#endif
+
+    action speak() {}
+
+    // Headers that are longer than the packet leave a payload that is negative: large, while the length is small.
+    table roles {
+        key = {
+            md.flowgauge.sound : ternary @name("sound");
+            hdr.tcp.isValid() : ternary @name("tcp");
+            hdr.dns.isValid() : ternary @name("dns");
+            hdr.echo.isValid() : ternary @name("echo");
+            hdr.tcp.flags : ternary @name("flags");
+            payload : ternary @name("payload");
+            beyond : ternary @name("length");
+            forth[31:31] : ternary @name("forth");
+            back[31:31] : ternary @name("back");
+            hdr.dns.flags : ternary @name("dns_flags");
+            hdr.udp.src_port : ternary @name("src_port");
+            hdr.echo.kind : ternary @name("kind");
+        }
+        actions = {
+#if FLOWGAUGE_DELAY_TCP_HANDSHAKE
+            ask_tcp_handshake;
+            answer_tcp_handshake;
+#endif
+#if FLOWGAUGE_DELAY_TCP_DATA
+            ask_tcp_data;
+            answer_tcp_data;
+            ask_and_answer_tcp_data;
+#endif
+#if FLOWGAUGE_DELAY_TCP_DURATION
+            ask_tcp_duration;
+            answer_tcp_duration;
+#endif
+#if FLOWGAUGE_DELAY_DNS
+            ask_dns;
+            answer_dns;
+#endif
+#if FLOWGAUGE_DELAY_ICMP
+            ask_icmp;
+            answer_icmp;
+#endif
+            speak;
+        }
+        const entries = {
+            (0, _, _, _, _, _, _, _, _, _, _, _): speak();
+#if FLOWGAUGE_DELAY_TCP_HANDSHAKE
+            (1, true, _, _, TCP_SYN &&& (TCP_SYN + TCP_ACK + TCP_FIN + TCP_RST), _, _, _, _, _, _, _): ask_tcp_handshake();
+            (1, true, _, _, (TCP_SYN + TCP_ACK) &&& (TCP_SYN + TCP_ACK + TCP_FIN + TCP_RST), _, _, _, _, _, _, _):
+                answer_tcp_handshake();
+#endif
+#if FLOWGAUGE_DELAY_TCP_DATA
+            (1, true, _, _, TCP_SYN &&& TCP_SYN, _, _, _, _, _, _, _): speak();
+            (1, true, _, _, TCP_RST &&& TCP_RST, _, _, _, _, _, _, _): speak();
+            (1, true, _, _, TCP_ACK &&& TCP_ACK, 0, _, _, _, _, _, _): answer_tcp_data();
+            (1, true, _, _, TCP_ACK &&& TCP_ACK, 0x8000 &&& 0x8000, 0 &&& 0x8000, _, _, _, _, _): answer_tcp_data();
+            (1, true, _, _, _, 0, _, _, _, _, _, _): speak();
+            (1, true, _, _, _, 0x8000 &&& 0x8000, 0 &&& 0x8000, _, _, _, _, _): speak();
+            // An end that speaks to itself finds request and answer in one table: it asks.
+            (1, true, _, _, TCP_ACK &&& TCP_ACK, _, _, 0, 0, _, _, _): ask_tcp_data();
+            (1, true, _, _, TCP_ACK &&& TCP_ACK, _, _, 1, 1, _, _, _): ask_tcp_data();
+            (1, true, _, _, TCP_ACK &&& TCP_ACK, _, _, _, _, _, _, _): ask_and_answer_tcp_data();
+            (1, true, _, _, _, _, _, _, _, _, _, _): ask_tcp_data();
+#endif
+#if FLOWGAUGE_DELAY_TCP_DURATION
+            (1, true, _, _, TCP_SYN &&& (TCP_SYN + TCP_ACK + TCP_FIN + TCP_RST), _, _, _, _, _, _, _): ask_tcp_duration();
+            (1, true, _, _, TCP_FIN &&& (TCP_SYN + TCP_FIN), _, _, _, _, _, _, _): answer_tcp_duration();
+            (1, true, _, _, TCP_RST &&& (TCP_SYN + TCP_RST), _, _, _, _, _, _, _): answer_tcp_duration();
+#endif
+#if FLOWGAUGE_DELAY_DNS
+            (1, _, true, _, _, _, _, _, _, 0 &&& DNS_ANSWER, _, _): ask_dns();
+            (1, _, true, _, _, _, _, _, _, DNS_ANSWER &&& DNS_ANSWER, DNS_PORT, _): answer_dns();
+#endif
+#if FLOWGAUGE_DELAY_ICMP
+            (1, _, _, true, _, _, _, _, _, _, _, ICMP_ECHO_REQUEST): ask_icmp();
+            (1, _, _, true, _, _, _, _, _, _, _, ICMPV6_ECHO_REQUEST): ask_icmp();
+            (1, _, _, true, _, _, _, _, _, _, _, _): answer_icmp();
+#endif
+        }
+        const default_action = speak();
+        size = 32;
+    }
+
+    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_asked;
+    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_answered;
+
+#if FLOWGAUGE_DELAY_TCP_DURATION
+    bit<32> first;
+    bit<32> second;
+
+    action take_in_order() {
+        first = src;
+        second = dst;
+    }
+
+    action take_in_reverse() {
+        first = dst;
+        second = src;
+    }
+
+    action sign_asked() {
+        md.flowgauge.asked.signature = xor_asked.get({ first, second[15:0], second[31:16], asked_crc });
+    }
+
+    action sign_answered() {
+        md.flowgauge.answered.signature = xor_answered.get({ first, second[15:0], second[31:16], answered_crc });
+    }
+#else
+    action sign_asked() {
+        md.flowgauge.asked.signature = xor_asked.get({ src, dst[15:0], dst[31:16], asked_crc });
+    }
+
+    action sign_answered() {
+        md.flowgauge.answered.signature = xor_answered.get({ dst, src[15:0], src[31:16], answered_crc });
+    }
+#endif
+
+    action set_bucket(bit<10> number) {
+        bucket = number;
+    }
+
+    table buckets {
+        key = { since : lpm @name("ticks"); }
+        actions = { set_bucket; }
+        default_action = set_bucket(0);
+        size = 1024;
+    }
+
+    Register<flowgauge_delays_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>>(1 << FLOWGAUGE_DELAY_BUCKET_BITS, {0, 0}) delays;
+    RegisterAction<flowgauge_delays_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>, bit<32>>(delays) count_delay = {
+        void apply(inout flowgauge_delays_t counted) {
+            counted.samples = counted.samples |+| 1;
+            counted.beyond = counted.beyond |+| exceeds;
+        }
+    };
+
+#if FLOWGAUGE_DELAY_WEIGHS
+    action set_weight(bit<32> value, bit<32> inverted, bit<32> squared, bit<32> squared_inverted, bit<32> is_beyond) {
+        weight = value;
+        weight_complement = inverted;
+        square = squared;
+        square_complement = squared_inverted;
+        exceeds = is_beyond;
+    }
+
+    // What a delay counts for, by how many requests were put in the table since its own.
+    table weights {
+        key = { insertions : lpm @name("insertions"); }
+        actions = { set_weight; }
+        default_action = set_weight(0, 0xffffffff, 0, 0xffffffff, 0);
+        size = 512;
+    }
+
+    FLOWGAUGE_DELAY_SUM(weights_sum, weight, weight_complement)
+    FLOWGAUGE_DELAY_SUM(squares_sum, square, square_complement)
+#endif
+
+    apply {
+        set_now();
+        if (hdr.ipv4.isValid()) {
+            hash_ipv4_src();
+            hash_ipv4_dst();
+        } else {
+            hash_ipv6_src();
+            hash_ipv6_dst();
+        }
+#if FLOWGAUGE_DELAY_TCP_DATA
+        if (hdr.ipv4.isValid()) {
+            widen_ipv4_length();
+        } else {
+            widen_ipv6_length();
+        }
+#endif
+#if !FLOWGAUGE_DELAY_TCP_DURATION
+        if (hdr.tcp.isValid()) {
+#if FLOWGAUGE_DELAY_TCP_DATA
+            segments.apply();
+#elif FLOWGAUGE_DELAY_TCP_HANDSHAKE
+            of_syn();
+#endif
+#if FLOWGAUGE_DELAY_DNS
+        } else if (hdr.dns.isValid()) {
+            of_dns();
+#endif
+#if FLOWGAUGE_DELAY_ICMP
+        } else if (hdr.echo.isValid()) {
+            of_echo();
+#endif
+        }
+#if FLOWGAUGE_DELAY_TCP_DATA
+        if (hdr.tcp.isValid() && (hdr.tcp.flags & TCP_SYN) == 0) {
+            set_segment_tokens();
+        } else if (hdr.tcp.isValid()) {
+            set_syn_tokens();
+        } else {
+#else
+        if (hdr.tcp.isValid()) {
+            set_syn_tokens();
+        } else {
+#endif
+            set_tokens();
+        }
+#endif
+        hash_asked_token();
+        hash_answered_token();
+        differences.apply();
+        roles.apply();
+#if FLOWGAUGE_DELAY_TCP_DURATION
+        if (forth[31:31] == 0) {
+            take_in_order();
+        } else {
+            take_in_reverse();
+        }
+#endif
+        sign_asked();
+        sign_answered();
+        asked.apply(md.flowgauge.asked);
+        answered.apply(md.flowgauge.answered);
+        if (md.flowgauge.asked.is_one == 1) {
+            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        }
+        if (md.flowgauge.asked.is_admitted == 1) {
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        }
+#if FLOWGAUGE_DELAY_WEIGHS
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_INSERT, md.flowgauge.answered.is_admitted == 1, FLOWGAUGE_DELAY_INSERTED)
+#endif
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_SIGNATURE, md.flowgauge.answered.is_admitted == 1,
+                                 FLOWGAUGE_DELAY_ANSWER_SIGNATURE)
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_ASK_TIME, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_ANSWER_TIME)
+#if FLOWGAUGE_DELAY_WEIGHS
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_ASK_STAMP, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_ANSWER_STAMP)
+        weights.apply();
+#endif
+        buckets.apply();
+        if (md.flowgauge.is_found == 1) {
+            if (since[31:31] == 0) {
+                count_delay.execute(FLOWGAUGE_DELAY_BUCKET);
+#if FLOWGAUGE_DELAY_WEIGHS
+                add_to_weights_sum.execute(FLOWGAUGE_DELAY_BUCKET);
+                add_to_squares_sum.execute(FLOWGAUGE_DELAY_BUCKET);
+#endif
+            } else {
+                count_backward.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+            }
+        }
+    }
+}
+#else
+#define FLOWGAUGE_DELAY_CONTROL
+#define FLOWGAUGE_DELAY_APPLY
+#endif
+
+#endif

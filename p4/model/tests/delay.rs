@@ -1,0 +1,406 @@
+//! Round-trip delays of the model, as the driver reads them, against the code that software dataplanes run, bit for bit.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_core::Grid;
+use flowgauge_core::delay::{Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays};
+use flowgauge_core::measurement::OnOff;
+use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality, heavy, membership};
+use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_p4_model::{Model, Switch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEED: u64 = 7;
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+type End = (u32, u16);
+
+/// Nothing but delays.
+fn settings(delay: Delays) -> Settings {
+    assert_eq!(delay.problem(), None);
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    Settings { delay, ..Settings::only(off) }
+}
+
+fn of(kinds: &[Kind]) -> Delays {
+    Delays { kinds: kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind)), ..Delays::DEFAULT }
+}
+
+/// A switch and a core that see the same packets.
+struct Lab {
+    settings: Settings,
+    switch: Arc<Switch>,
+    tofino: Tofino,
+    _running: Running,
+    tables: Tables,
+    state: Box<State>,
+    shared: Box<Shared>,
+    bank: usize,
+}
+
+fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
+    let defined = definitions(settings).unwrap().into_iter();
+    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+    let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
+    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    (switch, running)
+}
+
+impl Lab {
+    fn new(settings: Settings) -> Self {
+        let (switch, running) = serve(&settings);
+        let mut options = Options::new(running.address().to_string());
+        // Frames are counted one by one, so that none is in flight when the bank changes.
+        options.transit = Duration::ZERO;
+        // No time limits on a busy machine.
+        options.deadline = Duration::from_secs(600);
+        let mut tofino = Tofino::connect(options, settings).unwrap();
+        let tables = Tables::new(&settings, SEED);
+        tofino.install(&tables).unwrap();
+        let shared = Shared::boxed();
+        shared.lasting.prepare(&settings);
+        Lab { settings, switch, tofino, _running: running, tables, state: State::boxed(), shared, bank: 0 }
+    }
+
+    fn packet(&mut self, at: u64, frame: &[u8]) {
+        // Requests are of one pipe, as cores share them.
+        let port = self.switch.port(0);
+        let mut entrance = self.switch.enter();
+        entrance.set_clock(at);
+        entrance.arrive(port, frame).unwrap();
+        drop(entrance);
+        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
+        let active = &mut self.state.active(&self.shared, self.bank);
+        active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
+    }
+
+    /// Closes a window on both, and compares them. Gives what was counted.
+    #[track_caller]
+    fn rotate(&mut self) -> Box<WideBank> {
+        let found = self.tofino.rotate().unwrap().bank;
+        let mut expected = WideBank::boxed();
+        expected.merge(&self.state.banks[self.bank], &self.settings);
+        let (found_delay, settings) = (&found.delay, &self.settings.delay);
+        assert_eq!(found_delay.counts, expected.delay.counts, "{settings:?}");
+        for (index, (found, expected)) in found_delay.histograms.iter().zip(&expected.delay.histograms).enumerate() {
+            for (number, (found, expected)) in found.buckets().iter().zip(expected.buckets()).enumerate() {
+                assert_eq!(found, expected, "bucket {number} of histogram {index}, {settings:?}");
+            }
+        }
+        assert!(*found_delay == expected.delay, "{settings:?}");
+        self.state = State::boxed();
+        self.bank ^= 1;
+        expected
+    }
+}
+
+fn samples(delay: &Delay) -> u64 {
+    delay.histograms.iter().flat_map(|histogram| histogram.buckets()).map(|bucket| u64::from(bucket.samples)).sum()
+}
+
+fn sum(delay: &Delay, count: impl Fn(&Counts) -> u64) -> u64 {
+    delay.counts.iter().map(count).sum()
+}
+
+/// An Ethernet frame; over IPv6 addresses have the same last four bytes.
+fn frame(v6: bool, protocol: u8, src: u32, dst: u32, transport: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 12];
+    if v6 {
+        let address = |last: u32| [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0][..], &last.to_be_bytes()].concat();
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        bytes.extend((transport.len() as u16).to_be_bytes());
+        bytes.extend([protocol, 64]);
+        bytes.extend([address(src), address(dst)].concat());
+    } else {
+        bytes.extend([8, 0, 0x45, 0]);
+        bytes.extend((20 + transport.len() as u16).to_be_bytes());
+        bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
+        bytes.extend([src.to_be_bytes(), dst.to_be_bytes()].concat());
+    }
+    bytes.extend(transport);
+    bytes
+}
+
+fn ports(from: End, to: End) -> Vec<u8> {
+    [from.1.to_be_bytes(), to.1.to_be_bytes()].concat()
+}
+
+struct Tcp {
+    flags: u8,
+    sequence: u32,
+    acknowledgement: u32,
+    payload: usize,
+    option_words: usize,
+}
+
+fn tcp(v6: bool, from: End, to: End, tcp: &Tcp) -> Vec<u8> {
+    let mut bytes = ports(from, to);
+    bytes.extend(tcp.sequence.to_be_bytes());
+    bytes.extend(tcp.acknowledgement.to_be_bytes());
+    bytes.extend([((5 + tcp.option_words) << 4) as u8, tcp.flags, 0, 0, 0, 0, 0, 0]);
+    bytes.resize(20 + 4 * tcp.option_words + tcp.payload, 1);
+    frame(v6, 6, from.0, to.0, &bytes)
+}
+
+fn dns(v6: bool, from: End, to: End, id: u16, is_answer: bool) -> Vec<u8> {
+    let mut bytes = ports(from, to);
+    bytes.extend([0, 20, 0, 0]);
+    bytes.extend(id.to_be_bytes());
+    bytes.extend([if is_answer { 0x81 } else { 1 }, 0, 0, 0, 0, 0]);
+    frame(v6, 17, from.0, to.0, &bytes)
+}
+
+fn echo(v6: bool, from: End, to: End, token: u32, is_reply: bool) -> Vec<u8> {
+    let kind = match (v6, is_reply) {
+        (false, false) => 8,
+        (false, true) => 0,
+        (true, false) => 128,
+        (true, true) => 129,
+    };
+    let mut bytes = vec![kind, 0, 0, 0];
+    bytes.extend(token.to_be_bytes());
+    frame(v6, if v6 { 58 } else { 1 }, from.0, to.0, &bytes)
+}
+
+/// What a conversation is about to send.
+struct Conversation {
+    v6: bool,
+    ends: [End; 2],
+    /// The next sequence number of each side, and what each has acknowledged of the other.
+    next: [u32; 2],
+    acknowledged: [u32; 2],
+    open: bool,
+    queries: Vec<u16>,
+    echoes: Vec<u32>,
+}
+
+impl Conversation {
+    fn new(random: &mut ChaCha8Rng, number: u32) -> Self {
+        let near_the_end = |random: &mut ChaCha8Rng| u32::MAX - random.random_range(0..20_000);
+        let next = [near_the_end(random), near_the_end(random)];
+        let ends = [(0x0a00_0000 + number % 50, random.random()), (random.random(), 443)];
+        Conversation { v6: random.random(), ends, next, acknowledged: next, open: false, queries: Vec::new(), echoes: Vec::new() }
+    }
+
+    /// The next packet.
+    fn send(&mut self, random: &mut ChaCha8Rng) -> Vec<u8> {
+        let (client, server, v6) = (self.ends[0], self.ends[1], self.v6);
+        match random.random_range(0..10) {
+            0 => {
+                let id = random.random();
+                self.queries.push(id);
+                dns(v6, client, (server.0, 53), id, false)
+            }
+            1 if !self.queries.is_empty() => {
+                let id = self.queries.swap_remove(random.random_range(0..self.queries.len()));
+                dns(v6, (server.0, 53), client, id, true)
+            }
+            2 => {
+                let token = random.random();
+                self.echoes.push(token);
+                echo(v6, client, server, token, false)
+            }
+            3 if !self.echoes.is_empty() => {
+                let token = self.echoes.swap_remove(random.random_range(0..self.echoes.len()));
+                echo(v6, server, client, token, true)
+            }
+            _ => self.segment(random),
+        }
+    }
+
+    fn segment(&mut self, random: &mut ChaCha8Rng) -> Vec<u8> {
+        let side = usize::from(random.random::<bool>());
+        let (from, to) = (self.ends[side], self.ends[side ^ 1]);
+        let option_words = random.random_range(0..=10);
+        let plain = Tcp { flags: ACK, sequence: self.next[side], acknowledgement: self.next[side ^ 1], payload: 0, option_words };
+        let segment = match (self.open, random.random_range(0..12)) {
+            (false, 0..6) => {
+                let from_client = Tcp { flags: SYN, sequence: self.next[0], acknowledgement: 0, ..plain };
+                return tcp(self.v6, self.ends[0], self.ends[1], &from_client);
+            }
+            (false, _) => {
+                let (sequence, acknowledgement) = (self.next[1], self.next[0].wrapping_add(1));
+                let reply = Tcp { flags: SYN | ACK, sequence, acknowledgement, ..plain };
+                self.next = self.next.map(|next| next.wrapping_add(1));
+                self.open = true;
+                return tcp(self.v6, self.ends[1], self.ends[0], &reply);
+            }
+            // Data, mostly with an acknowledgement of the other side's.
+            (true, 0..6) => Tcp { payload: random.random_range(1..1400), ..plain },
+            (true, 6) => Tcp { payload: random.random_range(1..1400), flags: 0, ..plain },
+            (true, 7) => Tcp { flags: FIN | ACK, payload: random.random_range(0..3), ..plain },
+            (true, 8) => Tcp { flags: RST, ..plain },
+            // Less than all, and what was acknowledged before.
+            (true, 9) => Tcp { acknowledgement: self.acknowledged[side], ..plain },
+            (true, _) => plain,
+        };
+        if segment.flags & ACK != 0 {
+            self.acknowledged[side] = segment.acknowledgement;
+        }
+        self.open &= segment.flags & (FIN | RST) == 0;
+        let fin = u32::from(segment.flags & FIN);
+        self.next[side] = self.next[side].wrapping_add(segment.payload as u32).wrapping_add(fin);
+        tcp(self.v6, from, to, &segment)
+    }
+}
+
+/// Three windows of conversations, with requests that are answered in another window than their own.
+#[track_caller]
+fn check(delay: Delays, seed: u64) {
+    let mut lab = Lab::new(settings(delay));
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut conversations: Vec<Conversation> = (0..200).map(|number| Conversation::new(&mut random, number)).collect();
+    // Ticks wrap on the way.
+    let mut now = (1_u64 << 38) - 2_000_000_000;
+    let mut all = WideBank::boxed();
+    for _ in 0..3 {
+        for _ in 0..3000 {
+            now += random.random_range(0..1_000_000_u64);
+            let number = random.random_range(0..conversations.len());
+            let frame = conversations[number].send(&mut random);
+            // Some come out of order in time.
+            let at = if random.random_range(0..50) == 0 { now - 20_000_000 } else { now };
+            lab.packet(at, &frame);
+        }
+        all.unite(&lab.rotate(), &lab.settings);
+    }
+    let (requests, admitted) = (sum(&all.delay, |counts| counts.requests), sum(&all.delay, |counts| counts.admitted));
+    assert!(samples(&all.delay) > 15, "{delay:?}: {} samples", samples(&all.delay));
+    assert!(requests > 150 && (admitted < requests) == (delay.admit_log2 > 0), "{delay:?}: {admitted} of {requests}");
+}
+
+#[test]
+fn each_kind_alone() {
+    for kind in [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::Dns, Kind::Icmp] {
+        check(of(&[kind]), 1);
+    }
+}
+
+#[test]
+fn several_kinds_and_every_algorithm() {
+    let kinds = [
+        &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns][..],
+        &[Kind::TcpData, Kind::Icmp],
+        &[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp],
+    ];
+    for (seed, (kinds, algorithm)) in
+        (2..).zip(kinds.into_iter().zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite]))
+    {
+        // Few slots, so that requests are overwritten and weights grow beyond their last class.
+        for slots_log2 in [8, 10] {
+            check(Delays { algorithm, slots_log2, ..of(kinds) }, seed);
+            check(Delays { algorithm, slots_log2, admit_log2: 2, ..of(kinds) }, seed);
+        }
+    }
+}
+
+#[test]
+fn slots_few_and_many() {
+    check(Delays { slots_log2: 6, ..of(&[Kind::TcpData]) }, 5);
+    check(Delays { slots_log2: 16, ..of(&[Kind::Icmp]) }, 6);
+}
+
+/// One request in about 3,000 survives as many others as weights are for.
+#[test]
+fn delays_beyond_all_weights_are_counted_apart() {
+    let mut lab = Lab::new(settings(Delays { slots_log2: 6, ..of(&[Kind::Icmp]) }));
+    let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
+    for token in 0..30_000_u32 {
+        let at = u64::from(token) * 1_000_000;
+        lab.packet(at, &echo(false, ends[0], ends[1], token, false));
+        if let Some(before) = token.checked_sub(600) {
+            lab.packet(at + 1000, &echo(false, ends[1], ends[0], before, true));
+        }
+    }
+    let delay = &lab.rotate().delay;
+    let beyond: u32 = delay.histograms[0].buckets().iter().map(|bucket| bucket.beyond).sum();
+    assert!(beyond > 0 && u64::from(beyond) == samples(delay), "{beyond}");
+}
+
+#[test]
+fn beside_all_other_measurements() {
+    let mut all = settings(of(&[Kind::TcpData]));
+    all.cardinality = cardinality::Settings::DEFAULT;
+    all.sizes = OnOff::ON;
+    all.heavy = heavy::Settings { algorithm: heavy::Algorithm::Precision, ..heavy::Settings::DEFAULT };
+    all.membership = membership::Settings { on: true, shape: Grid::of_bits(3, 1 << 12).unwrap(), ..membership::Settings::DEFAULT };
+    let mut lab = Lab::new(all);
+    let mut random = ChaCha8Rng::seed_from_u64(9);
+    let mut conversation = Conversation::new(&mut random, 1);
+    for at in 0..500 {
+        let frame = conversation.send(&mut random);
+        lab.packet(at * 1_000_000, &frame);
+    }
+    assert!(samples(&lab.rotate().delay) > 50);
+}
+
+/// Headers that are longer than the packet, an end that speaks to itself, wrong versions, and frames that are cut anywhere.
+#[test]
+fn what_is_odd() {
+    let ends = [(0x0a00_0001, 5), (0x0a00_0002, 6)];
+    for kinds in [&[Kind::TcpData, Kind::Dns, Kind::Icmp][..], &[Kind::TcpDuration]] {
+        let mut lab = Lab::new(settings(of(kinds)));
+        let mut at = 0;
+        for v6 in [false, true] {
+            for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0]), (ends[0], ends[0])] {
+                for (first, flags) in (0..16_u8).flat_map(|first| [(first, ACK), (first, 0), (first, FIN | ACK), (first, SYN)]) {
+                    for payload in [0, 1, 39, 40, 41] {
+                        let segment = Tcp { flags, sequence: 1000, acknowledgement: 1001, payload, option_words: 0 };
+                        let mut frame = tcp(v6, from, to, &segment);
+                        let data_offset = if v6 { 14 + 40 + 12 } else { 14 + 20 + 12 };
+                        frame[data_offset] = first << 4;
+                        at += 1_000_000;
+                        lab.packet(at, &frame);
+                    }
+                }
+                let of_udp =
+                    [dns(v6, from, (to.0, 53), 9, false), dns(v6, (from.0, 53), to, 9, true), dns(v6, from, (to.0, 53), 9, true)];
+                let echoes = [echo(v6, from, to, 4, false), echo(v6, from, to, 4, true), echo(v6, to, from, 4, true)];
+                let data = tcp(v6, from, to, &Tcp { flags: ACK, sequence: 1, acknowledgement: 2, payload: 1, option_words: 0 });
+                for frame in of_udp.into_iter().chain(echoes).chain([data]) {
+                    for length in 0..=frame.len() {
+                        at += 1_000_000;
+                        lab.packet(at, &frame[..length]);
+                    }
+                    let mut wrong = frame.clone();
+                    wrong[14] = 0x55;
+                    lab.packet(at, &wrong);
+                }
+            }
+        }
+        lab.rotate();
+    }
+}
+
+#[test]
+fn what_no_program_measures_is_refused() {
+    let refused = |delay: Delays, why: &str| {
+        let failure = definitions(&settings(delay)).unwrap_err().to_string();
+        assert!(failure.contains(why), "{failure}");
+    };
+    refused(of(&[Kind::TcpData, Kind::TcpTimestamps]), "no delays of tcp-timestamps");
+    refused(of(&[Kind::QuicSpin]), "no delays of quic-spin");
+    refused(of(&[Kind::TcpData, Kind::TcpDuration]), "tcp-duration alone");
+    refused(Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::TcpData]) }, "by expiry");
+    refused(Delays { directions: Directions::Apart, ..of(&[Kind::TcpData]) }, "both directions together");
+    refused(Delays { slots_log2: 16, ..of(&[Kind::TcpData, Kind::Dns]) }, "at most 32768 slots");
+}
+
+#[test]
+fn a_program_that_measures_otherwise_is_refused() {
+    let has = settings(of(&[Kind::TcpData]));
+    let (_switch, running) = serve(&has);
+    for other in [of(&[Kind::Dns]), Delays { slots_log2: 11, ..has.delay }, Delays { algorithm: Algorithm::Overwrite, ..has.delay }]
+    {
+        let options = Options::new(running.address().to_string());
+        let failure = Tofino::connect(options, settings(other)).err().unwrap().to_string();
+        assert!(failure.contains("it measures delay of tcp-data, fridge, 1024 slots"), "{failure}");
+    }
+}

@@ -1,0 +1,446 @@
+//! Reordering in the model, as the driver reads it, against the code that software dataplanes run, bit for bit.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_core::measurement::OnOff;
+use flowgauge_core::reorder::{Algorithm, IDLE_TICKS, MOST_LATE, Prefix, Settings as Reordering, WideReorder};
+use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality};
+use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_p4_model::{Model, Switch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEED: u64 = 7;
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+const MS: u64 = 1_000_000;
+const SAMPLING: Reordering = Reordering { algorithm: Algorithm::Sampling, ..Reordering::DEFAULT };
+const HYBRID: Reordering = Reordering { algorithm: Algorithm::Hybrid, ..Reordering::DEFAULT };
+
+/// Nothing but reordering.
+fn settings(reorder: Reordering) -> Settings {
+    assert_eq!(reorder.problem(), None);
+    let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+    Settings { reorder, ..Settings::only(off) }
+}
+
+/// A switch and a core that see the same packets.
+struct Lab {
+    settings: Settings,
+    switch: Arc<Switch>,
+    tofino: Tofino,
+    _running: Running,
+    tables: Tables,
+    state: Box<State>,
+    shared: Box<Shared>,
+    bank: usize,
+}
+
+fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
+    let defined = definitions(settings).unwrap().into_iter();
+    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+    let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
+    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    (switch, running)
+}
+
+fn patient(running: &Running) -> Options {
+    let mut options = Options::new(running.address().to_string());
+    // Frames are counted one by one, so that none is in flight when the bank changes.
+    options.transit = Duration::ZERO;
+    // No time limits on a busy machine.
+    options.deadline = Duration::from_secs(600);
+    options
+}
+
+impl Lab {
+    fn new(settings: Settings) -> Self {
+        let (switch, running) = serve(&settings);
+        let mut tofino = Tofino::connect(patient(&running), settings).unwrap();
+        let tables = Tables::new(&settings, SEED);
+        tofino.install(&tables).unwrap();
+        let shared = Shared::boxed();
+        shared.lasting.prepare(&settings);
+        Lab { settings, switch, tofino, _running: running, tables, state: State::boxed(), shared, bank: 0 }
+    }
+
+    fn packet(&mut self, at: u64, frame: &[u8]) {
+        // Flows are of one pipe, as cores share them.
+        let port = self.switch.port(0);
+        let mut entrance = self.switch.enter();
+        entrance.set_clock(at);
+        entrance.arrive(port, frame).unwrap();
+        drop(entrance);
+        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
+        let active = &mut self.state.active(&self.shared, self.bank);
+        active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
+    }
+
+    /// Closes a window on both, and compares them. Gives what was counted.
+    #[track_caller]
+    fn rotate(&mut self) -> Box<WideBank> {
+        let found = self.tofino.rotate().unwrap().bank;
+        let mut expected = WideBank::boxed();
+        expected.merge_shared(&self.shared.banks[self.bank], &self.settings);
+        let settings = &self.settings.reorder;
+        let (of_switch, of_core) = (&found.reorder, &expected.reorder);
+        for (of_switch, of_core) in sorted(of_switch).iter().zip(sorted(of_core)) {
+            assert_eq!(*of_switch, of_core, "{settings:?}");
+        }
+        assert_eq!((of_switch.unfollowed, of_switch.crowded), (of_core.unfollowed, of_core.crowded), "{settings:?}");
+        assert_eq!(of_core.contended, 0);
+        assert!(*of_switch == *of_core, "{settings:?}");
+        self.shared.banks[self.bank].clear(&self.settings);
+        self.bank ^= 1;
+        expected
+    }
+}
+
+fn sorted(reorder: &WideReorder) -> Vec<Prefix> {
+    let mut prefixes: Vec<Prefix> = reorder.prefixes().copied().collect();
+    prefixes.sort_unstable_by_key(|prefix| prefix.prefix);
+    prefixes
+}
+
+/// A segment of a flow.
+#[derive(Clone, Copy)]
+struct Tcp {
+    v6: bool,
+    source: u32,
+    port: u16,
+    flags: u8,
+    sequence: u32,
+    payload: u16,
+    option_words: u8,
+}
+
+/// An Ethernet frame without its data. Addresses over IPv6 are of 2001:db8::/32, and the source's words of four bytes are all the same.
+fn frame(segment: &Tcp) -> Vec<u8> {
+    let &Tcp { v6, source, port, flags, sequence, payload, option_words } = segment;
+    let length = 20 + 4 * u16::from(option_words) + payload;
+    let mut frame = vec![0; 12];
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend(length.to_be_bytes());
+        frame.extend([6, 64, 0x20, 1, 0xd, 0xb8]);
+        (0..3).for_each(|_| frame.extend(source.to_be_bytes()));
+        frame.extend([9; 16]);
+    } else {
+        frame.extend([8, 0, 0x45, 0]);
+        frame.extend((20 + length).to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+        frame.extend(source.to_be_bytes());
+        frame.extend([192, 0, 2, 1]);
+    }
+    frame.extend(port.to_be_bytes());
+    frame.extend([1, 187]);
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 0, (5 + option_words) << 4, flags, 0, 0, 0, 0, 0, 0]);
+    frame
+}
+
+const fn ipv4(port: u16, flags: u8, sequence: u32, payload: u16) -> Tcp {
+    Tcp { v6: false, source: 0x0a00_0001, port, flags, sequence, payload, option_words: 0 }
+}
+
+/// A connection of TCP, of which segments are lost, late and sent again.
+struct Flow {
+    v6: bool,
+    source: u32,
+    port: u16,
+    next: u32,
+    opens: bool,
+    late: Vec<(u32, u16)>,
+    sent: Vec<(u32, u16)>,
+}
+
+impl Flow {
+    fn new(random: &mut ChaCha8Rng, prefixes: u32) -> Self {
+        let near_an_end = [0, 1 << 31].map(|end: u32| end.wrapping_sub(random.random_range(0..30_000)));
+        Flow {
+            v6: random.random(),
+            source: 0x0a00_0000 | random.random_range(0..prefixes) << 8 | random.random_range(1..9),
+            port: random.random(),
+            next: near_an_end[usize::from(random.random::<bool>())],
+            opens: random.random(),
+            late: Vec::new(),
+            sent: Vec::new(),
+        }
+    }
+
+    /// The next segment, and whether it is the last one.
+    fn send(&mut self, random: &mut ChaCha8Rng) -> (Tcp, bool) {
+        let Flow { v6, source, port, .. } = *self;
+        let option_words = random.random_range(0..=10);
+        let plain = Tcp { v6, source, port, flags: ACK, sequence: self.next, payload: 0, option_words };
+        if std::mem::take(&mut self.opens) {
+            self.next = self.next.wrapping_add(1);
+            return (Tcp { flags: SYN, ..plain }, false);
+        }
+        let chance = random.random_range(0..100);
+        let old = |(sequence, payload): (u32, u16)| (Tcp { sequence, payload, ..plain }, false);
+        match chance {
+            0..12 if !self.late.is_empty() => return old(self.late.swap_remove(random.random_range(0..self.late.len()))),
+            12..18 if !self.sent.is_empty() => return old(self.sent[random.random_range(0..self.sent.len())]),
+            // A keep-alive, and one that is none.
+            18..21 => return old((self.next.wrapping_sub(1), 1)),
+            21 => return old((self.next.wrapping_sub(2), 1)),
+            22 => return old((self.next.wrapping_sub(1), 0)),
+            23..26 => return (plain, false),
+            26 => return (Tcp { flags: RST | ACK, payload: 7, ..plain }, false),
+            27 => return (Tcp { flags: FIN | ACK, payload: random.random_range(0..3), ..plain }, true),
+            28 => return (Tcp { flags: SYN | ACK, payload: 5, ..plain }, false),
+            _ => {}
+        }
+        let payload = random.random_range(1..1400);
+        let is_late = random.random_range(0..6) == 0;
+        if is_late {
+            self.late.push((self.next, payload));
+            self.next = self.next.wrapping_add(payload.into());
+        } else {
+            self.sent.push((self.next, payload));
+        }
+        let segment = Tcp { sequence: self.next, payload, ..plain };
+        self.next = self.next.wrapping_add(payload.into());
+        (segment, false)
+    }
+}
+
+/// Windows of many flows, which end and are followed by others.
+#[track_caller]
+fn check(reorder: Reordering, prefixes: u32, seed: u64) -> Box<WideBank> {
+    let mut lab = Lab::new(settings(reorder));
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut flows: Vec<Flow> = (0..100).map(|_| Flow::new(&mut random, prefixes)).collect();
+    // Not far from where 31 bits of time end.
+    let mut now = (1 << 47) - 500 * MS;
+    let mut all = WideBank::boxed();
+    for _ in 0..4 {
+        for _ in 0..3000 {
+            now += random.random_range(0..MS);
+            if random.random_range(0..800) == 0 {
+                // So long that flows become idle.
+                now += 700 * MS;
+            }
+            // Some flows send much more than others.
+            let number = random.random_range(0..flows.len()).min(random.random_range(0..flows.len()));
+            let (segment, is_last) = flows[number].send(&mut random);
+            // Some come with the time of a clock that was set back.
+            let at = if random.random_range(0..50) == 0 { now - 20 * MS } else { now };
+            lab.packet(at, &frame(&segment));
+            if is_last && random.random() {
+                flows[number] = Flow::new(&mut random, prefixes);
+            }
+        }
+        all.unite(&lab.rotate(), &lab.settings);
+    }
+    let sum = |count: fn(&Prefix) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
+    let counts = [
+        sum(|prefix| prefix.out_of_order),
+        sum(|prefix| prefix.retransmitted),
+        sum(|prefix| prefix.gaps),
+        sum(|prefix| prefix.flows),
+        sum(|prefix| prefix.squares),
+    ];
+    assert!(counts.iter().all(|count| *count > 20), "{reorder:?}: {counts:?}");
+    all
+}
+
+#[test]
+fn sampling() {
+    for (seed, slots_log2, prefixes) in [(1, 6, 60), (2, 4, 10)] {
+        assert!(check(Reordering { slots_log2, ..SAMPLING }, prefixes, seed).reorder.unfollowed > 20);
+    }
+}
+
+#[test]
+fn hybrid() {
+    for (seed, slots_log2, prefixes) in [(3, 6, 60), (4, 4, 10)] {
+        assert!(check(Reordering { slots_log2, ..HYBRID }, prefixes, seed).reorder.unfollowed > 20);
+    }
+}
+
+#[test]
+fn as_many_slots_as_there_can_be() {
+    for (seed, algorithm) in (5..).zip([SAMPLING, HYBRID]) {
+        check(Reordering { slots_log2: 16, ..algorithm }, 30, seed);
+    }
+}
+
+#[test]
+fn prefixes_of_every_length() {
+    for (v4_bits, v6_bits) in [(1, 1), (8, 28), (16, 29), (27, 32), (28, 33), (29, 36), (31, 55), (32, 56)] {
+        let mut lab = Lab::new(settings(Reordering { v4_bits, v6_bits, ..HYBRID }));
+        for (number, bit) in (0..32).flat_map(|bit| [(bit, 1_u32 << bit), (bit, !(1 << bit))]) {
+            for v6 in [false, true] {
+                let source = 0x0a00_0001 ^ bit;
+                lab.packet(
+                    0,
+                    &frame(&Tcp { v6, source, port: 5, flags: ACK, sequence: number * 100, payload: 100, option_words: 0 }),
+                );
+            }
+        }
+        assert!(lab.rotate().reorder.prefixes().count() >= 2, "{v4_bits}, {v6_bits}");
+    }
+}
+
+/// A prefix of zeros, over both versions.
+#[test]
+fn prefixes_that_are_zero() {
+    let mut lab = Lab::new(settings(Reordering { v4_bits: 24, v6_bits: 48, ..SAMPLING }));
+    for v6 in [false, true] {
+        let mut bytes = frame(&Tcp { v6, source: 0, ..ipv4(1, ACK, 5, 100) });
+        if v6 {
+            bytes[22..38].fill(0);
+        }
+        lab.packet(0, &bytes);
+        lab.packet(0, &bytes);
+    }
+    assert_eq!(lab.rotate().reorder.prefixes().count(), 2);
+}
+
+/// More prefixes than places.
+#[test]
+fn prefixes_without_a_place() {
+    let mut lab = Lab::new(settings(Reordering { v4_bits: 32, slots_log2: 16, ..SAMPLING }));
+    for source in 0..20_000_u32 {
+        lab.packet(0, &frame(&Tcp { source: source.wrapping_mul(0x9e37_79b9), ..ipv4(1, ACK, 5, 100) }));
+    }
+    let all = lab.rotate();
+    assert!(all.reorder.crowded > 100 && all.reorder.prefixes().count() > 10_000, "{}", all.reorder.crowded);
+}
+
+/// Sequence numbers that begin anywhere, and ends on all sides of the highest one.
+#[test]
+fn wherever_sequence_numbers_wrap() {
+    let steps = [0, 1, 2, 0x3fff_ffff, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xc000_0000, u32::MAX - 1, u32::MAX];
+    for algorithm in [SAMPLING, HYBRID] {
+        let mut lab = Lab::new(settings(algorithm));
+        let mut number = 0;
+        for first in steps {
+            for second in steps {
+                number += 1;
+                let segment = |sequence: u32, payload| Tcp { source: number << 8, ..ipv4(1, ACK, sequence, payload) };
+                for sequence in [first, first.wrapping_add(second), first, first.wrapping_add(second).wrapping_add(1)] {
+                    lab.packet(0, &frame(&segment(sequence, 1)));
+                }
+                // What is missing does not wrap.
+                for sequence in [0, 0x7000_0000, 0xe000_0000, 0x5000_0000, 0x5000_0000] {
+                    lab.packet(0, &frame(&segment(first.wrapping_add(sequence), 1000)));
+                }
+            }
+        }
+        let all = lab.rotate();
+        let sum = |count: fn(&Prefix) -> u64| all.reorder.prefixes().map(count).sum::<u64>();
+        let counts = [sum(|prefix| prefix.out_of_order), sum(|prefix| prefix.retransmitted), sum(|prefix| prefix.gaps)];
+        assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
+    }
+}
+
+/// Beyond the most late segments the square does not grow, and begins anew in the next window, and behind silence.
+#[test]
+fn more_late_segments_than_are_told_apart() {
+    let mut lab = Lab::new(settings(HYBRID));
+    lab.packet(0, &frame(&ipv4(1, ACK, 0, 100)));
+    for number in 0..MOST_LATE + 10 {
+        lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 200, 100)));
+        lab.packet(0, &frame(&ipv4(1, ACK, number * 200 + 100, 100)));
+    }
+    let squares = |bank: &WideBank| bank.reorder.prefixes().map(|prefix| prefix.squares).sum::<u64>();
+    assert_eq!(squares(&lab.rotate()), u64::from(MOST_LATE).pow(2));
+    let mut sequence = (MOST_LATE + 10) * 200 + 100;
+    for at in [0, 1, IDLE_TICKS + 1, IDLE_TICKS + 2].map(|ticks| u64::from(ticks) << 16) {
+        lab.packet(at, &frame(&ipv4(1, ACK, sequence + 100, 100)));
+        lab.packet(at, &frame(&ipv4(1, ACK, sequence, 100)));
+        sequence += 200;
+    }
+    assert_eq!(squares(&lab.rotate()), 2 * 2 + 2 * 2);
+}
+
+/// Which segments take the slot of another flow; of hybrids, how a flow moves.
+#[test]
+fn slots_that_change_hands() {
+    for algorithm in [SAMPLING, HYBRID] {
+        let mut lab = Lab::new(settings(Reordering { slots_log2: 4, ..algorithm }));
+        let mut random = ChaCha8Rng::seed_from_u64(8);
+        for number in 0..8000_u32 {
+            let flags = if random.random_range(0..20) == 0 { ACK | FIN } else { ACK };
+            lab.packet(u64::from(number) * 1000, &frame(&ipv4(random.random_range(1..40), flags, number * 100, 100)));
+        }
+        let all = lab.rotate();
+        assert!(all.reorder.unfollowed > 100 && all.reorder.prefixes().all(|prefix| prefix.flows > 60));
+    }
+}
+
+/// Headers that are longer than the packet, wrong versions, and frames that are cut anywhere.
+#[test]
+fn what_is_odd() {
+    for algorithm in [SAMPLING, HYBRID] {
+        let mut lab = Lab::new(settings(algorithm));
+        let mut at = 0;
+        for v6 in [false, true] {
+            for (first, flags) in (0..16_u8).flat_map(|first| [ACK, 0, FIN | ACK, SYN, RST, 0xff].map(|flags| (first, flags))) {
+                for payload in [0, 1, 39, 40, 41] {
+                    let mut bytes = frame(&Tcp { v6, ..ipv4(5, flags, at as u32, payload) });
+                    let header = if v6 { 54 } else { 34 };
+                    bytes[header + 12] = first << 4;
+                    lab.packet(at, &bytes);
+                    at += 20 * MS;
+                }
+            }
+            let whole = frame(&Tcp { v6, ..ipv4(5, ACK, 7, 100) });
+            for length in 0..whole.len() {
+                lab.packet(at, &whole[..length]);
+            }
+            for first in 0..=255 {
+                let mut bytes = whole.clone();
+                bytes[14] = first;
+                lab.packet(at, &bytes);
+            }
+            // Fragments, and packets without a length.
+            let length = if v6 { 18 } else { 16 };
+            let mut bytes = whole.clone();
+            bytes[length..length + 2].fill(0);
+            lab.packet(at, &bytes);
+            bytes[length..length + 2].fill(0xff);
+            lab.packet(at, &bytes);
+        }
+        assert!(lab.rotate().reorder.prefixes().count() >= 2);
+    }
+}
+
+#[test]
+fn beside_other_measurements() {
+    let mut all = settings(HYBRID);
+    all.cardinality = cardinality::Settings::DEFAULT;
+    all.sizes = OnOff::ON;
+    let mut lab = Lab::new(all);
+    let mut random = ChaCha8Rng::seed_from_u64(9);
+    let mut flow = Flow::new(&mut random, 1);
+    for at in 0..500 {
+        let segment = flow.send(&mut random).0;
+        lab.packet(at * MS, &frame(&segment));
+    }
+    assert!(lab.rotate().reorder.prefixes().any(|prefix| prefix.packets > 50));
+}
+
+#[test]
+fn a_program_that_does_otherwise_is_refused() {
+    let (_switch, running) = serve(&settings(HYBRID));
+    let wanted = [
+        (SAMPLING, "it measures reorder hybrid, 4096 slots, wanted sampling, 4096 slots (-DFLOWGAUGE_REORDER=1)"),
+        (Reordering { slots_log2: 13, ..HYBRID }, "wanted hybrid, 8192 slots (-DFLOWGAUGE_REORDER_SLOT_BITS=13)"),
+        (Reordering { slots_log2: 3, ..HYBRID }, "it has at least 16 buckets for reordering"),
+    ];
+    for (reorder, why) in wanted {
+        let failure = Tofino::connect(patient(&running), settings(reorder)).err().unwrap().to_string();
+        assert!(failure.contains(why), "{failure}");
+    }
+    // How long prefixes are is no setting of the program.
+    Tofino::connect(patient(&running), settings(Reordering { v4_bits: 9, v6_bits: 9, ..HYBRID })).unwrap();
+}

@@ -1,0 +1,1024 @@
+// Which source prefixes reorder TCP packets: some flows of each are followed, and what they do counts for the prefix (dataplane/core/src/reorder).
+//
+// A flow has a slot, which lasts: signature and time, the highest end of a segment, the bytes missing before it, and the late segments of a
+// window. A prefix has one of two places in each bank.
+#ifndef FLOWGAUGE_REORDER_P4
+#define FLOWGAUGE_REORDER_P4
+
+#include "headers.p4"
+#include "hash.p4"
+
+#if FLOWGAUGE_REORDER
+#define FLOWGAUGE_REORDER_CONTROL FlowgaugeReorder() reorder;
+#define FLOWGAUGE_REORDER_APPLY reorder.apply(hdr, md, from_parser);
+
+// Half of the slots of a hybrid are for large flows: the upper half.
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+#define FLOWGAUGE_REORDER_TABLE_BITS (FLOWGAUGE_REORDER_SLOT_BITS - 1)
+#else
+#define FLOWGAUGE_REORDER_TABLE_BITS FLOWGAUGE_REORDER_SLOT_BITS
+#endif
+#define FLOWGAUGE_REORDER_BUCKET bucket[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]
+#define FLOWGAUGE_REORDER_LARGE large_slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+#define FLOWGAUGE_REORDER_SLOT_OF_BUCKET (1w0 ++ FLOWGAUGE_REORDER_BUCKET)
+#define FLOWGAUGE_REORDER_SLOT_OF_LARGE (1w1 ++ FLOWGAUGE_REORDER_LARGE)
+#define FLOWGAUGE_REORDER_SLOT (md.flowgauge.followed.is_large ++ slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0])
+#else
+#define FLOWGAUGE_REORDER_SLOT_OF_BUCKET FLOWGAUGE_REORDER_BUCKET
+#define FLOWGAUGE_REORDER_SLOT slot[FLOWGAUGE_REORDER_TABLE_BITS - 1:0]
+#endif
+// A prefix has one place in each half of a bank.
+#define FLOWGAUGE_REORDER_PLACE_BITS 13
+#define FLOWGAUGE_REORDER_PLACE(place) (md.flowgauge.bank ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0])
+
+// After how many steps of 2^16 ns anybody may take a slot.
+#define FLOWGAUGE_REORDER_IDLE 16384
+// Twice the most late segments of a flow and a window that are told apart, plus one.
+#define FLOWGAUGE_REORDER_LAST_ODD 0x7fff
+
+// What to do with a slot.
+#define REORDER_FOLLOW 1
+#define REORDER_TAKE 2
+#define REORDER_END 3
+#define REORDER_FORGET 4
+
+// What a slot had.
+#define REORDER_OTHERS 1
+#define REORDER_MINE 2
+#define REORDER_IDLE 4
+#define REORDER_MINE_AND_IDLE 8
+
+// What a flow is.
+#define REORDER_KNOWN 1
+#define REORDER_NEW 2
+#define REORDER_NOT_FOLLOWED 3
+
+// What a segment is.
+#define REORDER_IN_ORDER 1
+#define REORDER_GAP 2
+#define REORDER_LATE 3
+#define REORDER_KEEP_ALIVE 4
+
+struct flowgauge_slot_t {
+    bit<32> signature;
+    bit<32> until;
+}
+
+// Which window it is, and twice the late segments of it plus one: by so much the square grows with the next one.
+struct flowgauge_late_t {
+    bit<32> window;
+    bit<32> odd;
+}
+
+struct flowgauge_followed_packets_t {
+    bit<32> packets;
+    bit<32> flows;
+}
+
+struct flowgauge_out_of_order_t {
+    bit<32> packets;
+    bit<32> squares;
+}
+
+struct flowgauge_other_packets_t {
+    bit<32> gaps;
+    bit<32> retransmitted;
+}
+
+// The words of a CRC's four bytes.
+struct flowgauge_words_t {
+    bit<32> word0;
+    bit<32> word1;
+    bit<32> word2;
+    bit<32> word3;
+}
+
+control FlowgaugeReorderWords(in bit<32> crc, inout flowgauge_words_t words) {
+    action set_word0(bit<32> word) {
+        words.word0 = word;
+    }
+
+    action set_word1(bit<32> word) {
+        words.word1 = word;
+    }
+
+    action set_word2(bit<32> word) {
+        words.word2 = word;
+    }
+
+    action set_word3(bit<32> word) {
+        words.word3 = word;
+    }
+
+    table words0 {
+        key = { crc[31:24] : exact @name("byte"); }
+        actions = { set_word0; }
+        size = 256;
+    }
+
+    table words1 {
+        key = { crc[23:16] : exact @name("byte"); }
+        actions = { set_word1; }
+        size = 256;
+    }
+
+    table words2 {
+        key = { crc[15:8] : exact @name("byte"); }
+        actions = { set_word2; }
+        size = 256;
+    }
+
+    table words3 {
+        key = { crc[7:0] : exact @name("byte"); }
+        actions = { set_word3; }
+        size = 256;
+    }
+
+    apply {
+        words0.apply();
+        words1.apply();
+        words2.apply();
+        words3.apply();
+    }
+}
+
+// 16 bits of the words' XOR. Fields of one width copy into each other, parts of a wider one do not.
+#define FLOWGAUGE_REORDER_FOLD(name, words, high, low) \
+    Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_##name; \
+    action fold_##name() { \
+        name = xor_##name.get({ \
+            words.word0[high:low], words.word1[high:low], words.word2[high:low], words.word3[high:low] }); \
+    }
+
+// Who has a slot. Time does not wrap here: whatever clocks do, bits of a hash let somebody in.
+#define FLOWGAUGE_REORDER_SLOTS(name) \
+    Register<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>>(1 << FLOWGAUGE_REORDER_TABLE_BITS, {0, 0}) name; \
+    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) follow_in_##name = { \
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
+            had = this.predicate(flow.signature == mine, flow.until <= now); \
+            if (flow.signature == mine || flow.until <= now) { \
+                flow.signature = mine; \
+                flow.until = now + FLOWGAUGE_REORDER_IDLE; \
+            } \
+        } \
+    }; \
+    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) take_in_##name = { \
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
+            had = this.predicate(flow.signature == mine, flow.until <= now); \
+            flow.signature = mine; \
+            flow.until = now + FLOWGAUGE_REORDER_IDLE; \
+        } \
+    }; \
+    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) end_in_##name = { \
+        void apply(inout flowgauge_slot_t flow, out bit<4> had) { \
+            had = this.predicate(flow.signature == mine, flow.until <= now); \
+            if (flow.signature == mine || flow.until <= now) { \
+                flow.signature = mine; \
+                flow.until = 0; \
+            } \
+        } \
+    }; \
+    RegisterAction<flowgauge_slot_t, bit<FLOWGAUGE_REORDER_TABLE_BITS>, bit<4>>(name) forget_in_##name = { \
+        void apply(inout flowgauge_slot_t flow) { \
+            if (flow.signature == mine) { \
+                flow.signature = 0; \
+                flow.until = 0; \
+            } \
+        } \
+    };
+
+#define FLOWGAUGE_REORDER_SLOT_ACTIONS(name, had, index) \
+    action do_follow_in_##name() { \
+        had = follow_in_##name.execute(index); \
+    } \
+    action do_take_in_##name() { \
+        had = take_in_##name.execute(index); \
+    } \
+    action do_end_in_##name() { \
+        had = end_in_##name.execute(index); \
+    } \
+    action do_forget_in_##name() { \
+        forget_in_##name.execute(index); \
+    }
+
+// What is expected of a flow.
+#define FLOWGAUGE_REORDER_EXPECT(name, number, large, index) \
+    action begin_in_##name() { \
+        begin_next.execute(index); \
+        slot = number; \
+        md.flowgauge.followed.is_large = large; \
+        md.flowgauge.followed.kind = REORDER_NEW; \
+        md.flowgauge.followed.is_anew = 1; \
+    } \
+    action go_on_low_in_##name(bit<1> is_anew) { \
+        expected = go_on_low.execute(index); \
+        slot = number; \
+        md.flowgauge.followed.is_large = large; \
+        md.flowgauge.followed.kind = REORDER_KNOWN; \
+        md.flowgauge.followed.is_anew = is_anew; \
+    } \
+    action go_on_high_in_##name(bit<1> is_anew) { \
+        expected = go_on_high.execute(index); \
+        slot = number; \
+        md.flowgauge.followed.is_large = large; \
+        md.flowgauge.followed.kind = REORDER_KNOWN; \
+        md.flowgauge.followed.is_anew = is_anew; \
+    }
+
+// Half of the prefix that a place belongs to, the upper or the lower one. No half is zero, so that both are free or none.
+#define FLOWGAUGE_REORDER_PLACES(name, half) \
+    Register<bit<32>, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)>>(2 << FLOWGAUGE_REORDER_PLACE_BITS, 0) name; \
+    RegisterAction<bit<32>, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 1)>, bit<1>>(name) claim_##name = { \
+        void apply(inout bit<32> held, out bit<1> is_own) { \
+            if (held == 0 || held == half) { \
+                held = half; \
+                is_own = 1; \
+            } else { \
+                is_own = 0; \
+            } \
+        } \
+    };
+
+#define FLOWGAUGE_REORDER_COUNT(type, name) \
+    Register<type, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>>(4 << FLOWGAUGE_REORDER_PLACE_BITS, {0, 0}) name;
+
+#define FLOWGAUGE_REORDER_COUNT_ACTION(name) \
+    action do_##name() { \
+        name.execute(md.flowgauge.bank ++ md.flowgauge.followed.is_second ++ place[FLOWGAUGE_REORDER_PLACE_BITS - 1:0]); \
+    }
+
+control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
+                         in ingress_intrinsic_metadata_from_parser_t from_parser) {
+    bit<32> now;
+    bit<32> mine;
+    bit<16> carried;
+    bit<16> payload;
+    bit<32> begin;
+    bit<32> length;
+    bit<32> end;
+    // As a signed number, half of all sequence numbers before or behind the end.
+    bit<32> opposite;
+    bit<32> sequence_crc;
+    bit<32> random;
+    // The source prefix: its upper bits, and 4 or 6.
+    bit<32> prefix_high;
+    bit<24> prefix_low;
+    bit<8> prefix_version;
+    bit<32> prefix_crc;
+    bit<32> upper;
+    bit<32> lower;
+    bit<16> place;
+    bit<16> other_place;
+    bit<16> bucket;
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    bit<16> large_slot;
+#endif
+    bit<16> slot;
+    bit<32> expected;
+    bit<32> difference;
+    bit<32> window;
+    bit<32> odd;
+
+    flowgauge_words_t places_words;
+    FlowgaugeReorderWords() places;
+    FLOWGAUGE_REORDER_FOLD(place, places_words, 15, 0)
+    FLOWGAUGE_REORDER_FOLD(other_place, places_words, 29, 14)
+    FLOWGAUGE_REORDER_FOLD(bucket, places_words, 31, 16)
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    flowgauge_words_t large_words;
+    FlowgaugeReorderWords() large;
+    FLOWGAUGE_REORDER_FOLD(large_slot, large_words, 15, 0)
+#endif
+
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) mark;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) payload_length;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) upper_half;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) lower_half;
+    FLOWGAUGE_POLYNOMIAL(sequence_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, sequence_polynomial) sequence_hash;
+    FLOWGAUGE_POLYNOMIAL(prefix_polynomial);
+    Hash<bit<32>>(HashAlgorithm_t.CUSTOM, prefix_polynomial) prefix_hash;
+
+    action set_now() {
+        now = tick.get({ from_parser.global_tstamp[47:16] });
+    }
+
+    action set_window() {
+        window = mark.get({ 30w0, md.flowgauge.bank, 1w1 });
+    }
+
+    action set_mine() {
+        mine = md.flowgauge.five_tuple.crc | 1;
+    }
+
+    action hash_sequence() {
+        sequence_crc = sequence_hash.get({ hdr.tcp.sequence });
+    }
+
+    action set_random() {
+        random = md.flowgauge.five_tuple.crc ^ sequence_crc;
+    }
+
+    // How long prefixes are the controller says.
+    action set_ipv4_prefix(bit<32> mask) {
+        prefix_high = hdr.ipv4.src_addr & mask;
+        prefix_low = 0;
+        prefix_version = 4;
+    }
+
+    action set_ipv6_prefix(bit<32> mask, bit<24> lower_mask) {
+        prefix_high = hdr.ipv6.src_addr[127:96] & mask;
+        prefix_low = hdr.ipv6.src_addr[95:72] & lower_mask;
+        prefix_version = 6;
+    }
+
+    table ipv4_prefix {
+        actions = { set_ipv4_prefix; }
+        default_action = set_ipv4_prefix(0);
+        size = 1;
+    }
+
+    table ipv6_prefix {
+        actions = { set_ipv6_prefix; }
+        default_action = set_ipv6_prefix(0, 0);
+        size = 1;
+    }
+
+    action hash_prefix() {
+        prefix_crc = prefix_hash.get({ prefix_high, prefix_low, prefix_version });
+    }
+
+    action set_upper() {
+        upper = upper_half.get({ prefix_high[31:4], prefix_version[3:0] });
+    }
+
+    action set_lower() {
+        lower = lower_half.get({ prefix_high[3:0], prefix_low, prefix_version[3:0] });
+    }
+
+    // What the packet carries: its length less that of the headers, of which TCP's own has up to 15 words. Headers that are longer than the
+    // packet leave a number that is negative: large, while the length is small.
+    action set_ipv4_carried() {
+        carried = hdr.ipv4.total_length + 0xffec;
+    }
+
+    action set_ipv6_carried() {
+        carried = hdr.ipv6.payload_length;
+    }
+
+    action set_payload(bit<16> less) {
+        payload = carried + less;
+    }
+
+    table payloads {
+        key = { hdr.tcp.data_offset : exact @name("data_offset"); }
+        actions = { set_payload; }
+        const entries = {
+            0: set_payload(0);
+            1: set_payload(0x10000 - 4);
+            2: set_payload(0x10000 - 8);
+            3: set_payload(0x10000 - 12);
+            4: set_payload(0x10000 - 16);
+            5: set_payload(0x10000 - 20);
+            6: set_payload(0x10000 - 24);
+            7: set_payload(0x10000 - 28);
+            8: set_payload(0x10000 - 32);
+            9: set_payload(0x10000 - 36);
+            10: set_payload(0x10000 - 40);
+            11: set_payload(0x10000 - 44);
+            12: set_payload(0x10000 - 48);
+            13: set_payload(0x10000 - 52);
+            14: set_payload(0x10000 - 56);
+            15: set_payload(0x10000 - 60);
+        }
+        const default_action = set_payload(0);
+        size = 16;
+    }
+
+    action set_length() {
+        length = payload_length.get({ 16w0, payload });
+    }
+
+    // A FIN has a sequence number of its own.
+    action begin_behind_fin() {
+        begin = hdr.tcp.sequence + 1;
+    }
+
+    action begin_as_is() {
+        begin = hdr.tcp.sequence;
+    }
+
+    action set_end() {
+        end = begin + length;
+    }
+
+    action set_opposite() {
+        opposite = end + 0x80000000;
+    }
+
+    action do(bit<3> large_does, bit<3> bucket_does) {
+        md.flowgauge.followed.large_does = large_does;
+        md.flowgauge.followed.bucket_does = bucket_does;
+    }
+
+    action ignore() {}
+
+    // One segment in so many, by a hash, takes a slot from another flow, but not the last one of its flow.
+    table roles {
+        key = {
+            md.flowgauge.sound : ternary @name("sound");
+            hdr.tcp.isValid() : ternary @name("tcp");
+            hdr.tcp.flags : ternary @name("flags");
+            payload : ternary @name("payload");
+            hdr.ipv4.isValid() : ternary @name("ipv4");
+            hdr.ipv4.total_length[15:15] : ternary @name("ipv4_length");
+            hdr.ipv6.payload_length[15:15] : ternary @name("ipv6_length");
+            random : ternary @name("random");
+        }
+        actions = {
+            do;
+            ignore;
+        }
+        const entries = {
+            (0, _, _, _, _, _, _, _): ignore();
+            (_, false, _, _, _, _, _, _): ignore();
+            (1, true, TCP_SYN &&& TCP_SYN, _, _, _, _, _): do(REORDER_FORGET, REORDER_FORGET);
+            (1, true, TCP_RST &&& TCP_RST, _, _, _, _, _): ignore();
+            (1, true, _, 0, _, _, _, _): ignore();
+            (1, true, _, 0x8000 &&& 0x8000, true, 0, _, _): ignore();
+            (1, true, _, 0x8000 &&& 0x8000, false, _, 0, _): ignore();
+            (1, true, TCP_FIN &&& TCP_FIN, _, _, _, _, _): do(REORDER_END, REORDER_END);
+            (1, true, _, _, _, _, _, 0 &&& 0xffff0000): do(REORDER_TAKE, REORDER_TAKE);
+            (1, true, _, _, _, _, _, 0 &&& 0xffc00000): do(REORDER_TAKE, REORDER_FOLLOW);
+            (1, true, _, _, _, _, _, 0 &&& 0x003f0000): do(REORDER_FOLLOW, REORDER_TAKE);
+            (1, true, _, _, _, _, _, _): do(REORDER_FOLLOW, REORDER_FOLLOW);
+        }
+        const default_action = ignore();
+        size = 16;
+    }
+
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    FLOWGAUGE_REORDER_SLOTS(large_slots)
+    FLOWGAUGE_REORDER_SLOT_ACTIONS(large_slots, md.flowgauge.followed.large_had, FLOWGAUGE_REORDER_LARGE)
+
+    table large_flows {
+        key = { md.flowgauge.followed.large_does : exact @name("does"); }
+        actions = {
+            do_follow_in_large_slots;
+            do_take_in_large_slots;
+            do_end_in_large_slots;
+            do_forget_in_large_slots;
+            ignore;
+        }
+        const entries = {
+            REORDER_FOLLOW: do_follow_in_large_slots();
+            REORDER_TAKE: do_take_in_large_slots();
+            REORDER_END: do_end_in_large_slots();
+            REORDER_FORGET: do_forget_in_large_slots();
+        }
+        const default_action = ignore();
+        size = 4;
+    }
+#endif
+
+    FLOWGAUGE_REORDER_SLOTS(buckets)
+    FLOWGAUGE_REORDER_SLOT_ACTIONS(buckets, md.flowgauge.followed.bucket_had, FLOWGAUGE_REORDER_BUCKET)
+
+    // A flow that the other slots begin to follow is forgotten here.
+    table bucket_flows {
+        key = {
+            md.flowgauge.followed.large_does : ternary @name("large_does");
+            md.flowgauge.followed.large_had : ternary @name("large_had");
+            md.flowgauge.followed.bucket_does : ternary @name("does");
+        }
+        actions = {
+            do_follow_in_buckets;
+            do_take_in_buckets;
+            do_end_in_buckets;
+            do_forget_in_buckets;
+            ignore;
+        }
+        const entries = {
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+            (_, REORDER_MINE, _): ignore();
+            (_, REORDER_MINE_AND_IDLE, _): ignore();
+            (_, REORDER_IDLE, _): do_forget_in_buckets();
+            (REORDER_TAKE, REORDER_OTHERS, _): do_forget_in_buckets();
+#endif
+            (_, _, REORDER_FOLLOW): do_follow_in_buckets();
+            (_, _, REORDER_TAKE): do_take_in_buckets();
+            (_, _, REORDER_END): do_end_in_buckets();
+            (_, _, REORDER_FORGET): do_forget_in_buckets();
+        }
+        const default_action = ignore();
+        size = 16;
+    }
+
+    // The highest end of a segment. Sequence numbers wrap and comparisons do not: a signed end that is not negative is ahead of those before it
+    // down to the opposite one, and a negative one of those before it and of those behind the opposite one.
+    Register<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) next;
+    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) begin_next = {
+        void apply(inout bit<32> highest) {
+            highest = end;
+        }
+    };
+    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) go_on_low = {
+        void apply(inout bit<32> highest, out bit<32> before) {
+            before = highest;
+            if ((int<32>) highest <= (int<32>) end && (int<32>) highest > (int<32>) opposite) {
+                highest = end;
+            }
+        }
+    };
+    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(next) go_on_high = {
+        void apply(inout bit<32> highest, out bit<32> before) {
+            before = highest;
+            if ((int<32>) highest <= (int<32>) end || (int<32>) highest > (int<32>) opposite) {
+                highest = end;
+            }
+        }
+    };
+
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    FLOWGAUGE_REORDER_EXPECT(large, large_slot, 1, FLOWGAUGE_REORDER_SLOT_OF_LARGE)
+#endif
+    FLOWGAUGE_REORDER_EXPECT(bucket, bucket, 0, FLOWGAUGE_REORDER_SLOT_OF_BUCKET)
+
+    action do_not_follow() {
+        md.flowgauge.followed.kind = REORDER_NOT_FOLLOWED;
+    }
+
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+    table expect_in_large {
+        key = {
+            md.flowgauge.followed.large_had : ternary @name("had");
+            end[31:31] : ternary @name("sign");
+        }
+        actions = {
+            begin_in_large;
+            go_on_low_in_large;
+            go_on_high_in_large;
+            ignore;
+        }
+        const entries = {
+            (REORDER_MINE, 0): go_on_low_in_large(0);
+            (REORDER_MINE, 1): go_on_high_in_large(0);
+            (REORDER_MINE_AND_IDLE, 0): go_on_low_in_large(1);
+            (REORDER_MINE_AND_IDLE, 1): go_on_high_in_large(1);
+            (_, _): begin_in_large();
+        }
+        const default_action = ignore();
+        size = 8;
+    }
+#endif
+
+    table expect_in_bucket {
+        key = {
+            md.flowgauge.followed.bucket_does : ternary @name("does");
+            md.flowgauge.followed.bucket_had : ternary @name("had");
+            end[31:31] : ternary @name("sign");
+        }
+        actions = {
+            begin_in_bucket;
+            go_on_low_in_bucket;
+            go_on_high_in_bucket;
+            do_not_follow;
+            ignore;
+        }
+        const entries = {
+            (_, REORDER_MINE, 0): go_on_low_in_bucket(0);
+            (_, REORDER_MINE, 1): go_on_high_in_bucket(0);
+            (_, REORDER_MINE_AND_IDLE, 0): go_on_low_in_bucket(1);
+            (_, REORDER_MINE_AND_IDLE, 1): go_on_high_in_bucket(1);
+            (_, REORDER_IDLE, _): begin_in_bucket();
+            (REORDER_TAKE, REORDER_OTHERS, _): begin_in_bucket();
+            (_, REORDER_OTHERS, _): do_not_follow();
+        }
+        const default_action = ignore();
+        size = 8;
+    }
+
+    Register<bit<32>, bit<1>>(2, 0) unfollowed;
+    RegisterAction<bit<32>, bit<1>, bit<32>>(unfollowed) count_unfollowed = {
+        void apply(inout bit<32> packets) {
+            packets = packets + 1;
+        }
+    };
+
+    action subtract() {
+        difference = hdr.tcp.sequence - expected;
+    }
+
+    // A table, so that the difference is computed before it is looked at.
+    table differences {
+        actions = { subtract; }
+        const default_action = subtract();
+        size = 1;
+    }
+
+    // Bytes before the highest end that were not seen.
+    Register<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, 0) missing;
+    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) clear_missing = {
+        void apply(inout bit<32> bytes) {
+            bytes = 0;
+        }
+    };
+    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) add_missing = {
+        void apply(inout bit<32> bytes) {
+            bytes = bytes |+| difference;
+        }
+    };
+    RegisterAction<bit<32>, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<1>>(missing) fill_missing = {
+        void apply(inout bit<32> bytes, out bit<1> fills) {
+            if (bytes >= length) {
+                bytes = bytes - length;
+                fills = 1;
+            } else {
+                fills = 0;
+            }
+        }
+    };
+
+    action begin_missing() {
+        clear_missing.execute(FLOWGAUGE_REORDER_SLOT);
+        md.flowgauge.followed.seen = REORDER_IN_ORDER;
+    }
+
+    action in_order() {
+        md.flowgauge.followed.seen = REORDER_IN_ORDER;
+    }
+
+    action gap() {
+        add_missing.execute(FLOWGAUGE_REORDER_SLOT);
+        md.flowgauge.followed.seen = REORDER_GAP;
+    }
+
+    action late() {
+        md.flowgauge.followed.fills = fill_missing.execute(FLOWGAUGE_REORDER_SLOT);
+        md.flowgauge.followed.seen = REORDER_LATE;
+    }
+
+    action keep_alive() {
+        md.flowgauge.followed.seen = REORDER_KEEP_ALIVE;
+    }
+
+    table segment_kinds {
+        key = {
+            md.flowgauge.followed.kind : ternary @name("kind");
+            difference : ternary @name("difference");
+            payload : ternary @name("payload");
+        }
+        actions = {
+            begin_missing;
+            in_order;
+            gap;
+            late;
+            keep_alive;
+            ignore;
+        }
+        const entries = {
+            (REORDER_NEW, _, _): begin_missing();
+            (REORDER_KNOWN, 0, _): in_order();
+            (REORDER_KNOWN, 0xffffffff, 1): keep_alive();
+            (REORDER_KNOWN, 0x80000000, _): gap();
+            (REORDER_KNOWN, 0x80000000 &&& 0x80000000, _): late();
+            (REORDER_KNOWN, _, _): gap();
+        }
+        const default_action = ignore();
+        size = 8;
+    }
+
+    Register<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>>(1 << FLOWGAUGE_REORDER_SLOT_BITS, {0, 0}) late_segments;
+    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_anew = {
+        void apply(inout flowgauge_late_t late, out bit<32> before) {
+            late.window = window;
+            late.odd = 1;
+            before = 0;
+        }
+    };
+    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_first_anew = {
+        void apply(inout flowgauge_late_t late, out bit<32> before) {
+            late.window = window;
+            late.odd = 3;
+            before = 0;
+        }
+    };
+    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_none = {
+        void apply(inout flowgauge_late_t late, out bit<32> before) {
+            if (late.window == window) {
+                before = late.odd;
+            } else {
+                before = 0;
+                late.odd = 1;
+            }
+            late.window = window;
+        }
+    };
+    RegisterAction<flowgauge_late_t, bit<FLOWGAUGE_REORDER_SLOT_BITS>, bit<32>>(late_segments) count_late = {
+        void apply(inout flowgauge_late_t late, out bit<32> before) {
+            if (late.window == window) {
+                before = late.odd;
+            } else {
+                before = 0;
+            }
+            if (late.window != window) {
+                late.odd = 3;
+            } else if (late.odd != FLOWGAUGE_REORDER_LAST_ODD) {
+                late.odd = late.odd + 2;
+            }
+            late.window = window;
+        }
+    };
+
+    action do_count_anew() {
+        odd = count_anew.execute(FLOWGAUGE_REORDER_SLOT);
+    }
+
+    action do_count_first_anew() {
+        odd = count_first_anew.execute(FLOWGAUGE_REORDER_SLOT);
+    }
+
+    action do_count_none() {
+        odd = count_none.execute(FLOWGAUGE_REORDER_SLOT);
+    }
+
+    action do_count_late() {
+        odd = count_late.execute(FLOWGAUGE_REORDER_SLOT);
+    }
+
+    table windows {
+        key = {
+            md.flowgauge.followed.seen : ternary @name("seen");
+            md.flowgauge.followed.fills : ternary @name("fills");
+            md.flowgauge.followed.is_anew : ternary @name("anew");
+        }
+        actions = {
+            do_count_anew;
+            do_count_first_anew;
+            do_count_none;
+            do_count_late;
+            ignore;
+        }
+        const entries = {
+            (0, _, _): ignore();
+            (_, 1, 1): do_count_first_anew();
+            (_, 1, 0): do_count_late();
+            (_, _, 1): do_count_anew();
+            (_, _, 0): do_count_none();
+        }
+        const default_action = ignore();
+        size = 8;
+    }
+
+    FLOWGAUGE_REORDER_PLACES(upper0, upper)
+    FLOWGAUGE_REORDER_PLACES(lower0, lower)
+    FLOWGAUGE_REORDER_PLACES(upper1, upper)
+    FLOWGAUGE_REORDER_PLACES(lower1, lower)
+
+    FLOWGAUGE_REORDER_COUNT(flowgauge_followed_packets_t, followed)
+    RegisterAction<flowgauge_followed_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(followed) count_packet = {
+        void apply(inout flowgauge_followed_packets_t count) {
+            count.packets = count.packets + 1;
+        }
+    };
+    RegisterAction<flowgauge_followed_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(followed) count_flow = {
+        void apply(inout flowgauge_followed_packets_t count) {
+            count.packets = count.packets + 1;
+            count.flows = count.flows + 1;
+        }
+    };
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_packet)
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_flow)
+
+    FLOWGAUGE_REORDER_COUNT(flowgauge_out_of_order_t, out_of_order)
+    RegisterAction<flowgauge_out_of_order_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(out_of_order) count_first = {
+        void apply(inout flowgauge_out_of_order_t count) {
+            count.packets = count.packets + 1;
+            count.squares = count.squares + 1;
+        }
+    };
+    RegisterAction<flowgauge_out_of_order_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(out_of_order) count_next = {
+        void apply(inout flowgauge_out_of_order_t count) {
+            count.packets = count.packets + 1;
+            count.squares = count.squares + odd;
+        }
+    };
+    RegisterAction<flowgauge_out_of_order_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(out_of_order) count_beyond = {
+        void apply(inout flowgauge_out_of_order_t count) {
+            count.packets = count.packets + 1;
+        }
+    };
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_first)
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_next)
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_beyond)
+
+    FLOWGAUGE_REORDER_COUNT(flowgauge_other_packets_t, others)
+    RegisterAction<flowgauge_other_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(others) count_gap = {
+        void apply(inout flowgauge_other_packets_t count) {
+            count.gaps = count.gaps + 1;
+        }
+    };
+    RegisterAction<flowgauge_other_packets_t, bit<(FLOWGAUGE_REORDER_PLACE_BITS + 2)>, bit<32>>(others) count_retransmitted = {
+        void apply(inout flowgauge_other_packets_t count) {
+            count.retransmitted = count.retransmitted + 1;
+        }
+    };
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_gap)
+    FLOWGAUGE_REORDER_COUNT_ACTION(count_retransmitted)
+
+    Register<bit<32>, bit<1>>(2, 0) crowded;
+    RegisterAction<bit<32>, bit<1>, bit<32>>(crowded) count_crowded = {
+        void apply(inout bit<32> packets) {
+            packets = packets + 1;
+        }
+    };
+
+    action do_claim_upper0() {
+        md.flowgauge.followed.upper0 = claim_upper0.execute(FLOWGAUGE_REORDER_PLACE(place));
+    }
+
+    action do_claim_lower0() {
+        md.flowgauge.followed.lower0 = claim_lower0.execute(FLOWGAUGE_REORDER_PLACE(place));
+    }
+
+    action do_claim_upper1() {
+        md.flowgauge.followed.upper1 = claim_upper1.execute(FLOWGAUGE_REORDER_PLACE(other_place));
+    }
+
+    action do_claim_lower1() {
+        md.flowgauge.followed.lower1 = claim_lower1.execute(FLOWGAUGE_REORDER_PLACE(other_place));
+        place = other_place;
+        md.flowgauge.followed.is_second = 1;
+    }
+
+#define FLOWGAUGE_REORDER_FIRST_PLACE(half) \
+    table first_##half { \
+        key = { \
+            md.flowgauge.followed.kind : ternary @name("kind"); \
+            difference : ternary @name("difference"); \
+            payload : ternary @name("payload"); \
+        } \
+        actions = { \
+            do_claim_##half; \
+            ignore; \
+        } \
+        const entries = { \
+            (REORDER_NEW, _, _): do_claim_##half(); \
+            (REORDER_KNOWN, 0xffffffff, 1): ignore(); \
+            (REORDER_KNOWN, _, _): do_claim_##half(); \
+        } \
+        const default_action = ignore(); \
+        size = 4; \
+    }
+    FLOWGAUGE_REORDER_FIRST_PLACE(upper0)
+    FLOWGAUGE_REORDER_FIRST_PLACE(lower0)
+
+#define FLOWGAUGE_REORDER_SECOND_PLACE(half) \
+    table second_##half { \
+        key = { \
+            md.flowgauge.followed.seen : ternary @name("seen"); \
+            md.flowgauge.followed.upper0 : ternary @name("upper0"); \
+            md.flowgauge.followed.lower0 : ternary @name("lower0"); \
+        } \
+        actions = { \
+            do_claim_##half; \
+            ignore; \
+        } \
+        const entries = { \
+            (0, _, _): ignore(); \
+            (REORDER_KEEP_ALIVE, _, _): ignore(); \
+            (_, 1, 1): ignore(); \
+            (_, _, _): do_claim_##half(); \
+        } \
+        const default_action = ignore(); \
+        size = 4; \
+    }
+    FLOWGAUGE_REORDER_SECOND_PLACE(upper1)
+    FLOWGAUGE_REORDER_SECOND_PLACE(lower1)
+
+    table count_followed {
+        key = { odd : ternary @name("odd"); }
+        actions = {
+            do_count_packet;
+            do_count_flow;
+            ignore;
+        }
+        const entries = {
+            0: do_count_flow();
+            _: do_count_packet();
+        }
+        const default_action = ignore();
+        size = 2;
+    }
+
+    table count_out_of_order {
+        key = {
+            md.flowgauge.followed.fills : ternary @name("fills");
+            odd : ternary @name("odd");
+        }
+        actions = {
+            do_count_first;
+            do_count_next;
+            do_count_beyond;
+            ignore;
+        }
+        const entries = {
+            (1, 0): do_count_first();
+            (1, FLOWGAUGE_REORDER_LAST_ODD): do_count_beyond();
+            (1, _): do_count_next();
+        }
+        const default_action = ignore();
+        size = 4;
+    }
+
+    table count_others {
+        key = {
+            md.flowgauge.followed.seen : ternary @name("seen");
+            md.flowgauge.followed.fills : ternary @name("fills");
+        }
+        actions = {
+            do_count_gap;
+            do_count_retransmitted;
+            ignore;
+        }
+        const entries = {
+            (REORDER_GAP, _): do_count_gap();
+            (REORDER_LATE, 0): do_count_retransmitted();
+        }
+        const default_action = ignore();
+        size = 4;
+    }
+
+    apply {
+        set_now();
+        set_window();
+        hash_sequence();
+        set_mine();
+        set_random();
+        if (hdr.ipv4.isValid()) {
+            ipv4_prefix.apply();
+            set_ipv4_carried();
+        } else {
+            ipv6_prefix.apply();
+            set_ipv6_carried();
+        }
+        if ((hdr.tcp.flags & TCP_FIN) != 0) {
+            begin_behind_fin();
+        } else {
+            begin_as_is();
+        }
+        payloads.apply();
+        hash_prefix();
+        set_upper();
+        set_lower();
+        set_length();
+        set_end();
+        set_opposite();
+        places.apply(prefix_crc, places_words);
+        fold_place();
+        fold_other_place();
+        fold_bucket();
+        roles.apply();
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+        large.apply(md.flowgauge.five_tuple.crc, large_words);
+        fold_large_slot();
+        large_flows.apply();
+#endif
+        bucket_flows.apply();
+#if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
+        if (md.flowgauge.followed.large_had[3:1] != 0 || (md.flowgauge.followed.large_does == REORDER_TAKE)) {
+            expect_in_large.apply();
+        } else {
+            expect_in_bucket.apply();
+        }
+#else
+        expect_in_bucket.apply();
+#endif
+        if (md.flowgauge.followed.kind == REORDER_NOT_FOLLOWED) {
+            count_unfollowed.execute(md.flowgauge.bank);
+        }
+        differences.apply();
+        segment_kinds.apply();
+        first_upper0.apply();
+        first_lower0.apply();
+        windows.apply();
+        second_upper1.apply();
+        second_lower1.apply();
+        if ((md.flowgauge.followed.upper0 == 1 && md.flowgauge.followed.lower0 == 1)
+            || (md.flowgauge.followed.upper1 == 1 && md.flowgauge.followed.lower1 == 1)) {
+            count_followed.apply();
+            count_out_of_order.apply();
+            count_others.apply();
+        } else if (md.flowgauge.followed.seen != 0 && md.flowgauge.followed.seen != REORDER_KEEP_ALIVE) {
+            count_crowded.execute(md.flowgauge.bank);
+        }
+    }
+}
+#else
+#define FLOWGAUGE_REORDER_CONTROL
+#define FLOWGAUGE_REORDER_APPLY
+#endif
+
+#endif
