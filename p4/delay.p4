@@ -643,19 +643,19 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 
     action sign_asked() {
-        md.flowgauge.asked.signature = xor_asked.get({ first, second[15:0], second[31:16], asked_crc });
+        md.flowgauge.asked.signature = xor_asked.get({ first, second[15:0], second[31:16], asked_crc[7:0], asked_crc[31:8] });
     }
 
     action sign_answered() {
-        md.flowgauge.answered.signature = xor_answered.get({ first, second[15:0], second[31:16], answered_crc });
+        md.flowgauge.answered.signature = xor_answered.get({ first, second[15:0], second[31:16], answered_crc[7:0], answered_crc[31:8] });
     }
 #else
     action sign_asked() {
-        md.flowgauge.asked.signature = xor_asked.get({ src, dst[15:0], dst[31:16], asked_crc });
+        md.flowgauge.asked.signature = xor_asked.get({ src, dst[15:0], dst[31:16], asked_crc[7:0], asked_crc[31:8] });
     }
 
     action sign_answered() {
-        md.flowgauge.answered.signature = xor_answered.get({ dst, src[15:0], src[31:16], answered_crc });
+        md.flowgauge.answered.signature = xor_answered.get({ dst, src[15:0], src[31:16], answered_crc[7:0], answered_crc[31:8] });
     }
 #endif
 

@@ -79,7 +79,7 @@ struct Kernel {
     /// Count what crosses this network interface, in the kernel (XDP, TCX)
     ///
     /// Several are counted apart and together, by repeating the option or with commas. It takes root or CAP_BPF, CAP_NET_ADMIN and
-    /// CAP_PERFMON.
+    /// CAP_PERFMON. For delays and reordering at several places it takes CAP_SYS_ADMIN as well.
     #[arg(short, long, value_name = "IFACE", value_delimiter = ',', help_heading = "Traffic")]
     interface: Vec<String>,
 

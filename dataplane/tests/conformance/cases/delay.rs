@@ -234,7 +234,7 @@ impl Model {
 
     fn count(&mut self, exchange: &Exchange, expected: &mut Expected) {
         let Exchange { kind, from, to, token, is_answer, at } = *exchange;
-        let signature = from ^ to.rotate_left(16) ^ crc32(&token.to_be_bytes());
+        let signature = from ^ to.rotate_left(16) ^ crc32(&token.to_be_bytes()).rotate_left(24);
         let hash = self.tabulation.hash(signature);
         expected.sums.resize(self.settings.fridges(), [0; 3]);
         expected.requests += u64::from(!is_answer);

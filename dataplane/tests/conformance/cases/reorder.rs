@@ -157,7 +157,8 @@ impl Model {
         if !is_mine && slot.signature != 0 {
             self.collisions += 1;
         }
-        if !is_mine && !is_idle && !admits {
+        let is_last = segment.flags & FIN != 0;
+        if !is_mine && !is_idle && (is_last || !admits) {
             return None;
         }
         let end = segment.sequence.wrapping_add(segment.payload).wrapping_add(u32::from(segment.flags & FIN));
@@ -187,7 +188,7 @@ impl Model {
         slot.window = window;
         slot.late = before + u64::from(what == "late");
         let square = slot.late.pow(2) - before.pow(2);
-        slot.until = if segment.flags & FIN == 0 { now + (1 << 14) } else { 0 };
+        slot.until = if is_last { 0 } else { now + (1 << 14) };
         Some((what, is_new, square))
     }
 
