@@ -30,10 +30,11 @@ mod host {
             self.0.load(Ordering::Acquire)
         }
 
-        /// Sets it; gives what it was before.
+        /// Sets it, after everything that was set before. What is set after it may seem to be set earlier, unless it is
+        /// [published](SharedCounter::publish).
         #[inline(always)]
-        pub fn swap(&self, value: u64) -> u64 {
-            self.0.swap(value, Ordering::AcqRel)
+        pub fn publish(&self, value: u64) {
+            self.0.store(value, Ordering::Release);
         }
 
         /// Sets it if it is what is expected; says whether it was.
@@ -79,13 +80,19 @@ mod host {
         pub fn store(&self, value: i32) {
             self.0.store(value, Ordering::Relaxed);
         }
+
+        /// Sets it, after everything that was set before.
+        #[inline(always)]
+        pub fn publish(&self, value: i32) {
+            self.0.store(value, Ordering::Release);
+        }
     }
 }
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
     use core::cell::UnsafeCell;
-    use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd, atomic_xchg};
+    use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
 
     /// 64 bits that several cores change in one step.
     #[derive(Debug, Default)]
@@ -109,11 +116,12 @@ mod bpf {
             unsafe { self.0.get().read_volatile() }
         }
 
-        /// Sets it; gives what it was before.
+        /// Sets it, after everything that was set before. On x86, whose cores see stores in their order; on others a core may see the next word with
+        /// what was set before it missing. No instruction of older kernels forbids that at a lower price than an exchange.
         #[inline(always)]
-        pub fn swap(&self, value: u64) -> u64 {
-            // SAFETY: as above, and all others change it atomically too.
-            unsafe { atomic_xchg::<u64, { AtomicOrdering::AcqRel }>(self.0.get(), value) }
+        pub fn publish(&self, value: u64) {
+            // SAFETY: as above; a store of a word is whole as well.
+            unsafe { self.0.get().write_volatile(value) }
         }
 
         /// Sets it if it is what is expected; says whether it was.
@@ -168,6 +176,12 @@ mod bpf {
         pub fn store(&self, value: i32) {
             // SAFETY: as above, of a store.
             unsafe { self.0.get().write_volatile(value) }
+        }
+
+        /// Sets it, after everything that was set before; see [`SharedWord::publish`].
+        #[inline(always)]
+        pub fn publish(&self, value: i32) {
+            self.store(value);
         }
     }
 }

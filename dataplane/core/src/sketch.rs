@@ -9,7 +9,7 @@
 //! counter, and each may still add the packets of a frame. What cores, interfaces and windows have counted is added up in 64 bits ([`WideSketch`]).
 
 use crate::branchless;
-use crate::counter::SharedCounter;
+use crate::counter::{SharedCounter, SharedWord};
 use crate::grid::Grid;
 use crate::hash::{MAX_ROWS, Tabulation};
 use crate::key::KeyKind;
@@ -398,6 +398,30 @@ impl Sharing {
     #[inline(always)]
     fn known(self) -> Option<Self> {
         (!cfg!(target_arch = "bpf")).then_some(self)
+    }
+
+    /// Adds to a counter; gives what it was before.
+    #[inline(always)]
+    pub(crate) fn add(self, counter: &SharedCounter, term: i32) -> i32 {
+        match self {
+            Sharing::Alone | Sharing::AloneWithFew => counter.store_alone(counter.load(), term),
+            Sharing::Shared => counter.add(term),
+        }
+    }
+
+    /// Sets a word if it is what is expected; says whether it was.
+    #[inline(always)]
+    pub(crate) fn replace(self, word: &SharedWord, expected: u64, value: u64) -> bool {
+        match self {
+            Sharing::Alone | Sharing::AloneWithFew => {
+                let is_expected = word.load() == expected;
+                if is_expected {
+                    word.publish(value);
+                }
+                is_expected
+            }
+            Sharing::Shared => word.replace(expected, value),
+        }
     }
 
     /// The same for a bank that so many packets were counted in, this one among them.

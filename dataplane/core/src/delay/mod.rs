@@ -25,6 +25,7 @@ use crate::key::KeyKind;
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
+use crate::sketch::Sharing;
 use histogram::Histogram;
 use sample::Outbox;
 #[cfg(not(target_arch = "bpf"))]
@@ -389,6 +390,7 @@ struct Exchange<'a, P> {
     settings: Settings,
     kind: Kind,
     requests: &'a Requests,
+    sharing: Sharing,
     packet: &'a Observation<P>,
 }
 
@@ -432,7 +434,7 @@ impl<P: Packets> Exchange<'_, P> {
         if self.kind.repeats() && is_again {
             return Asked::Again;
         }
-        let stamp = (self.requests.inserted(self.inserted(place, fridge)).add(1) as u32).wrapping_add(1);
+        let stamp = (self.sharing.add(self.requests.inserted(self.inserted(place, fridge)), 1) as u32).wrapping_add(1);
         if self.kind.keeps_first() && is_again {
             return Asked::Kept;
         }
@@ -479,7 +481,7 @@ impl<P: Packets> Exchange<'_, P> {
         let stamp = slot.stamp();
         // What others repeat stays, so that it is not put in again, without a time.
         let rest = if self.kind.repeats() { Request::new(place.signature, 0) } else { Request::new(0, 0) };
-        if request == rest || !slot.replace(request, rest) {
+        if request == rest || !slot.replace(self.sharing, request, rest) {
             return None;
         }
         Some(self.found(request.time(), stamp, place, fridge))
@@ -503,13 +505,13 @@ impl<P: Packets> Exchange<'_, P> {
         }
         let counter = self.requests.inserted(self.inserted(place, fridge));
         if request.signature() ^ mine != 1 {
-            let stamp = (counter.add(1) as u32).wrapping_add(1);
+            let stamp = (self.sharing.add(counter, 1) as u32).wrapping_add(1);
             slot.put(Request::new(mine, 0), stamp);
             return (Asked::Again, None);
         }
         let (stamp, inserted) = (slot.stamp(), counter.load() as u32);
         let now = self.now().max(1);
-        if !slot.replace(request, Request::new(mine, now)) {
+        if !slot.replace(self.sharing, request, Request::new(mine, now)) {
             return (Asked::Again, None);
         }
         slot.restamp(inserted);
@@ -571,7 +573,7 @@ impl Delay {
             let told = &mut self.counted[opaque(kind as usize) & (SHARES - 1)];
             *told = requests.shares.of(pass.bank, kind).1.wrapping_add(1);
         }
-        let (exchange, tabulation) = (Exchange { settings, kind, requests, packet }, pass.tabulation);
+        let (exchange, tabulation) = (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
         // Either side ends a connection.
         let has_sides = kind != Kind::TcpDuration;

@@ -11,6 +11,7 @@ use super::{KINDS, Kind};
 use crate::branchless::opaque;
 use crate::counter::{SharedCounter, SharedWord};
 use crate::measurement::Empty;
+use crate::sketch::Sharing;
 use crate::state::BANKS;
 
 /// Slots of all tables together.
@@ -164,15 +165,15 @@ impl Slot {
     /// Puts a request in, whoever's the slot is.
     #[inline(always)]
     pub(super) fn put(&self, request: Request, stamp: u32) {
-        self.word.swap(0);
-        self.stamp.store(stamp as i32);
-        self.word.swap(request.0);
+        self.word.publish(0);
+        self.stamp.publish(stamp as i32);
+        self.word.publish(request.0);
     }
 
     /// Puts `next` in the place of `request`, if the slot still has it.
     #[inline(always)]
-    pub(super) fn replace(&self, request: Request, next: Request) -> bool {
-        self.word.replace(request.0, next.0)
+    pub(super) fn replace(&self, sharing: Sharing, request: Request, next: Request) -> bool {
+        sharing.replace(&self.word, request.0, next.0)
     }
 
     /// Writes the stamp of a request that was put in the place of another one of its own.

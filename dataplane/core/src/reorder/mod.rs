@@ -33,6 +33,7 @@ use crate::needs::Needs;
 use crate::observation::Observed;
 use crate::parse::Packet;
 use crate::segment::{Segment, Speaks, flags};
+use crate::sketch::Sharing;
 
 /// Most slots, as a power of two.
 pub const MAX_SLOTS_LOG2: u8 = 16;
@@ -323,7 +324,7 @@ impl Means {
 impl Slot {
     /// `admits`: whether the segment may take the slot from another flow, unless it is the last one of its own.
     #[inline(always)]
-    fn follow(&self, mine: u32, data: &Data, admits: bool, bank: usize) -> (Followed, Cluster) {
+    fn follow(&self, mine: u32, data: &Data, admits: bool, pass: &Pass<'_>) -> (Followed, Cluster) {
         let word = self.word.load();
         if word == HELD {
             return (Followed::Contended, Cluster::default());
@@ -336,16 +337,16 @@ impl Slot {
         if !is_mine && !is_idle && (is_last || !admits) {
             return (Followed::No, Cluster::default());
         }
-        if !self.word.replace(word, HELD) {
+        if !pass.sharing.replace(&self.word, word, HELD) {
             return (Followed::Contended, Cluster::default());
         }
         let known = Expected { next: word as u32, missing: self.missing.load() as u32 };
         let (seen, expected) = known.compare(&data.segment, is_mine);
         self.missing.store(expected.missing as i32);
-        let cluster = self.count(!is_mine || is_idle, seen, data.packets, bank);
+        let cluster = self.count(!is_mine || is_idle, seen, data.packets, pass.bank);
         // Behind the last segment only late ones follow: anybody may take the slot.
         self.until.store(if is_last { 0 } else { now.wrapping_add(IDLE_TICKS) as i32 });
-        self.word.swap(u64::from(mine).wrapping_shl(32) | u64::from(expected.next));
+        self.word.publish(u64::from(mine).wrapping_shl(32) | u64::from(expected.next));
         (Followed::Yes(seen), cluster)
     }
 
@@ -364,11 +365,11 @@ impl Slot {
 
     /// A connection begins anew, or is followed elsewhere.
     #[inline(always)]
-    fn forget(&self, mine: u32) {
+    fn forget(&self, mine: u32, sharing: Sharing) {
         let word = self.word.load();
-        if word.wrapping_shr(32) as u32 == mine && self.word.replace(word, HELD) {
+        if word.wrapping_shr(32) as u32 == mine && sharing.replace(&self.word, word, HELD) {
             self.until.store(0);
-            self.word.swap(0);
+            self.word.publish(0);
         }
     }
 }
@@ -405,64 +406,64 @@ impl Totals {
         let bucket = flows.slot(places.wrapping_shr(16) & size.wrapping_sub(1));
         let large = flows.slot(size.wrapping_add(pass.tabulation.hash(data.signature) & size.wrapping_sub(1)));
         if means == Means::Begins {
-            bucket.forget(mine);
+            bucket.forget(mine, pass.sharing);
             if is_hybrid {
-                large.forget(mine);
+                large.forget(mine, pass.sharing);
             }
             return;
         }
         let random = data.signature ^ Crc32::new().words([segment.sequence.to_be_bytes()]).finish();
         let (mut followed, mut cluster) = (Followed::No, Cluster::default());
         if is_hybrid {
-            (followed, cluster) = large.follow(mine, data, admits(random, LARGE_ADMITS_LOG2), pass.bank);
+            (followed, cluster) = large.follow(mine, data, admits(random, LARGE_ADMITS_LOG2), pass);
             if followed == Followed::Yes(Seen::First) {
-                bucket.forget(mine);
+                bucket.forget(mine, pass.sharing);
             }
         }
         if followed == Followed::No {
             let random = random.wrapping_shl(LARGE_ADMITS_LOG2);
-            (followed, cluster) = bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass.bank);
+            (followed, cluster) = bucket.follow(mine, data, admits(random, SAMPLING_ADMITS_LOG2), pass);
         }
         let packets = data.packets as i32;
         match followed {
             Followed::Yes(Seen::KeepAlive) => {}
-            Followed::Yes(seen) => self.add(data.prefix, places, seen, cluster, packets),
+            Followed::Yes(seen) => self.add(data.prefix, places, seen, cluster, packets, pass.sharing),
             Followed::Contended => {
-                self.contended.add(packets);
+                pass.sharing.add(&self.contended, packets);
             }
             Followed::No => {
-                self.unfollowed.add(packets);
+                pass.sharing.add(&self.unfollowed, packets);
             }
         }
     }
 
     #[inline(always)]
-    fn add(&self, prefix: u64, places: u32, seen: Seen, cluster: Cluster, packets: i32) {
+    fn add(&self, prefix: u64, places: u32, seen: Seen, cluster: Cluster, packets: i32, sharing: Sharing) {
         let first = self.place(places & (HALF - 1));
         let total = if first.is_of(prefix) {
             first
         } else {
             let second = self.place(places.wrapping_shr(14) & (HALF - 1) | HALF);
             if !second.is_of(prefix) {
-                self.crowded.add(packets);
+                sharing.add(&self.crowded, packets);
                 return;
             }
             second
         };
-        total.packets.add(packets);
+        sharing.add(&total.packets, packets);
         if cluster.is_new {
-            total.flows.add(1);
+            sharing.add(&total.flows, 1);
         }
         match seen {
             Seen::Gap => {
-                total.gaps.add(1);
+                sharing.add(&total.gaps, 1);
             }
             Seen::OutOfOrder => {
-                total.out_of_order.add(packets);
-                total.squares.add(cluster.square as i32);
+                sharing.add(&total.out_of_order, packets);
+                sharing.add(&total.squares, cluster.square as i32);
             }
             Seen::Retransmitted => {
-                total.retransmitted.add(packets);
+                sharing.add(&total.retransmitted, packets);
             }
             Seen::First | Seen::InOrder | Seen::KeepAlive => {}
         }
@@ -641,7 +642,7 @@ impl Measurement for Reorder {
         if Self::is_on(settings) {
             [&totals.unfollowed, &totals.contended, &totals.crowded].into_iter().for_each(|counter| counter.store(0));
             for total in &totals.prefixes {
-                total.prefix.swap(0);
+                total.prefix.publish(0);
                 let counters =
                     [&total.packets, &total.out_of_order, &total.retransmitted, &total.gaps, &total.flows, &total.squares];
                 counters.into_iter().for_each(|counter| counter.store(0));
