@@ -220,7 +220,7 @@ fn cores_that_share_a_slot_lose_no_segment_untold() {
         for core in 0..CORES {
             let counting = &counting;
             scope.spawn(move || {
-                let context = Context::new(counting.settings, &counting.tabulation, Sharing::AloneWithFew);
+                let context = Context::new(counting.settings, &counting.tabulation, Sharing::Shared);
                 let mut state = State::boxed();
                 for number in 0..SEGMENTS {
                     let frame = tcp(1, 1, ACK, (number * CORES + core) * 100, 100);

@@ -798,6 +798,7 @@ impl Measurement for Delay {
 mod tests {
     use super::*;
     use crate::hash::crc32;
+    extern crate std;
     use std::collections::HashSet;
 
     /// Queries of one resolver to another, with ids and ports that follow each other: each has a signature of its own.
