@@ -94,9 +94,9 @@ fn windows_of_several_workers_have_all_of_their_delays() {
     close(&mut poll);
     println!("{passed} in {windows} windows");
     assert!(windows > 1);
-    // Of requests in one slot the last one stays, whatever their order: 18520 slots are taken in this run as in any other. 20,000 requests in two
+    // Of requests in one slot the last one stays, whatever their order: 18537 slots are taken in this run as in any other. 20,000 requests in two
     // tables of 65536 slots take 18,538 in the mean, give or take 38.
-    assert_eq!(passed, 18_520);
+    assert_eq!(passed, 18_537);
 }
 
 #[cfg(target_os = "linux")]
