@@ -59,6 +59,13 @@ impl Kind {
         }
     }
 
+    /// The number of a kind of TCP in which a segment surely takes no part: data if it begins a connection, else the handshake.
+    #[inline(always)]
+    pub(crate) const fn other(segment: &Segment) -> usize {
+        // Without a branch, of which the kernel's verifier would follow both ways.
+        ((segment.flags & SYN) as usize).wrapping_shr(SYN.trailing_zeros())
+    }
+
     /// The name used in options and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -25,6 +25,7 @@ use crate::key::KeyKind;
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
+use crate::segment::Speaks;
 use crate::sketch::Sharing;
 use histogram::Histogram;
 use sample::Outbox;
@@ -531,6 +532,20 @@ enum Asked {
 
 impl Delay {
     #[inline(always)]
+    fn each<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        for packet in packets.each() {
+            if packet.segment.speaks != Speaks::Nothing {
+                let before = parts.lasting.length;
+                parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
+                if settings.samples {
+                    // What all of a packet have in common comes last, when there is room for it in registers.
+                    parts.lasting.address(before, packet, pass.bank);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     fn packet<P: Packets>(
         &mut self,
         settings: Settings,
@@ -541,13 +556,15 @@ impl Delay {
     ) {
         // One copy of the code for all kinds: in the kernel there is no room for more.
         let (mut number, end) = Kind::range(packet.segment.speaks);
-        let end = opaque(end);
+        let (end, other) = (opaque(end), Kind::other(&packet.segment));
         let mut rank = settings.kinds.before(number);
         while number < end {
             if let Some(kind) = Kind::of(number)
                 && settings.kinds.has(kind)
             {
-                self.exchange(settings, (kind, rank), requests, pass, packet, outbox);
+                if number != other {
+                    self.exchange(settings, (kind, rank), requests, pass, packet, outbox);
+                }
                 rank = rank.wrapping_add(1);
             }
             number = number.wrapping_add(1);
@@ -739,15 +756,13 @@ impl Measurement for Delay {
 
     #[inline(always)]
     fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
-        for packet in packets.each() {
-            if packet.segment.speaks != crate::segment::Speaks::Nothing {
-                let before = parts.lasting.length;
-                parts.own.packet(settings, parts.shared_lasting, pass, packet, parts.lasting);
-                if settings.samples {
-                    // What all of a packet have in common comes last, when there is room for it in registers.
-                    parts.lasting.address(before, packet, pass.bank);
-                }
-            }
+        // What is usual has a copy of the code, in which the compiler knows most of the settings. The kernel's programs have no room for two.
+        let is_usual = settings.algorithm == Algorithm::Fridge && !settings.follows && !settings.samples;
+        if is_usual && !cfg!(target_arch = "bpf") {
+            let usual = Settings { algorithm: Algorithm::Fridge, follows: false, samples: false, ..settings };
+            Self::each(usual, parts, pass, packets);
+        } else {
+            Self::each(settings, parts, pass, packets);
         }
     }
 
