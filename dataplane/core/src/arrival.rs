@@ -65,10 +65,10 @@ pub struct Arrival<P = One> {
     pub wire_length: u32,
     /// Packets on the wire.
     pub packets: P,
-    /// When it came, in nanoseconds since the Unix epoch. Ignored unless a measurement [asks](crate::Settings::wants_time) for it.
+    /// When it came, in nanoseconds since the Unix epoch. Ignored unless a measurement [needs](crate::Needs::TIME) it.
     pub timestamp: u64,
     /// At which interface, as its number in the run. Ignored, as whether it leaves, unless a measurement
-    /// [asks](crate::Settings::wants_place) for it.
+    /// [needs](crate::Needs::PLACE) it.
     pub interface: u16,
     /// Whether it leaves there; it arrives if not.
     pub leaves: bool,

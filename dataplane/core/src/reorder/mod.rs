@@ -13,7 +13,7 @@
 //! flow is in order.
 //!
 //! Flows are kept in slots that all cores share and that last. A core takes a slot by its first word; a segment whose slot another core holds
-//! is not followed and counts as [`contended`](Totals::contended): it is in no numerator and in no denominator, but the next one of its flow may count as a gap.
+//! is not followed and counts as contended: it is in no numerator and in no denominator, but the next one of its flow may count as a gap.
 //!
 //! What a switch's registers can do decides the rules: each is touched once by a packet, and compares twice. So who gets a slot depends on
 //! when it was last used and on bits of a hash, not on how much was counted there.
