@@ -8,6 +8,7 @@ use crate::measurement::{Damaged, Estimation, Reading, Reports, Rows, has_window
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::unopened;
+use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::delay::{self, Admission};
 use flowgauge_core::{Counters, HashIdentity, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::{
@@ -93,6 +94,8 @@ pub struct Plan {
     pub seed: u64,
     /// The secret of a keyed hash; without one the seed gives it, and it is no secret. Other hashes have no use for it.
     pub hash_key: Option<HashKey>,
+    /// Prefixes of groups of addresses and of our own side; those whose fingerprint the dataplane's settings have.
+    pub prefixes: Vec<Owned>,
     /// How registers become numbers, and what to tell of them.
     pub options: Estimation,
 }
@@ -202,6 +205,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             Some(key) => Tables::keyed(settings, plan.seed, key),
             None => Tables::new(settings, plan.seed),
         };
+        let tables = tables.with_prefixes(&plan.prefixes);
         let adopted = dataplane.install(&tables)?;
         let mut clock = clock();
         let start = clock.now();
@@ -339,8 +343,10 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     fn tell_delays(&self, window: u64, delays: &[DelaySample], sink: &mut dyn Sink) -> Result<(), ControlError> {
         let (settings, places) = (&self.dataplane.settings().delay, &self.dataplane.capabilities().places);
+        let options = &self.plan.options.delay;
         for delays in delays.chunks(DELAYS) {
-            let told: Vec<Sample<'_>> = delays.iter().filter_map(|delay| Sample::of(window, settings, places, delay)).collect();
+            let told: Vec<Sample<'_>> =
+                delays.iter().filter_map(|delay| Sample::of(window, settings, options, places, delay)).collect();
             sink.delays(&told)?;
         }
         Ok(())

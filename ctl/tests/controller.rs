@@ -219,7 +219,7 @@ fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
 
 fn plan(intervals: Intervals) -> Plan {
     let cardinality = Cardinality { estimator: Estimator::Ertl, slot_ns: MILLISECOND };
-    Plan { intervals, seed: 3, hash_key: None, options: Estimation { cardinality, ..Estimation::default() } }
+    Plan { intervals, seed: 3, hash_key: None, prefixes: Vec::new(), options: Estimation { cardinality, ..Estimation::default() } }
 }
 
 /// Runs a scripted dataplane, without measurements, on the clock it was made with.

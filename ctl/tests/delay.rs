@@ -79,7 +79,7 @@ fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
     let mut options = Estimation::default();
     options.delay.tune = true;
     let intervals = Intervals { window: Some(Duration::from_secs(1)), read_every: None, duration: None };
-    let plan = Plan { intervals, seed: 1, hash_key: None, options };
+    let plan = Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), options };
     Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
     let of = |kind: Kind| kept.0.iter().filter(move |record| record.kind == kind);
     let delays = |record: &Record| record.reports.delay.as_ref().unwrap().0[0].clone();

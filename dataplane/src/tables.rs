@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::hash_key::HashKey;
 use flowgauge_core::cardinality::{RankEntry, rank_table};
+use flowgauge_core::delay::prefixes::{self, MAX_PREFIXES, Owned};
 use flowgauge_core::heavy::{AdmissionEntry, admission_table};
 use flowgauge_core::logarithm::{self, LogarithmEntry};
 use flowgauge_core::{HashIdentity, HashMode, Settings, Tabulation};
@@ -27,6 +28,8 @@ pub struct Tables {
     pub logarithm: Vec<LogarithmEntry>,
     /// Ternary entries from the smaller count and a coin to whether a flow becomes a heavy hitter.
     pub admission: Vec<AdmissionEntry>,
+    /// Prefixes of groups of addresses, and of our own side.
+    pub prefixes: Vec<Owned>,
 }
 
 impl Tables {
@@ -53,7 +56,14 @@ impl Tables {
             rank: rank_table(settings.cardinality.precision).collect(),
             logarithm: logarithm::PER_PACKET.table().collect(),
             admission: admission_table().collect(),
+            prefixes: Vec::new(),
         }
+    }
+
+    /// The same, and what these prefixes say of addresses.
+    #[must_use]
+    pub fn with_prefixes(self, prefixes: &[Owned]) -> Self {
+        Tables { prefixes: prefixes.to_vec(), ..self }
     }
 
     /// Identity of the hash of rows of sketches and filters. Where registers take the CRC as it is, rows are tabulated nonetheless: a linear
@@ -92,7 +102,14 @@ impl Tables {
         let logarithm: Vec<LogarithmEntry> = logarithm::PER_PACKET.table().collect();
         same(&self.logarithm, &logarithm).map_err(|problem| misfit("logarithm", problem))?;
         let admission: Vec<AdmissionEntry> = admission_table().collect();
-        same(&self.admission, &admission).map_err(|problem| misfit("admission", problem))
+        same(&self.admission, &admission).map_err(|problem| misfit("admission", problem))?;
+        let (given, needed) = (self.prefixes.as_slice(), settings.delay.prefixes);
+        if given.len() > MAX_PREFIXES {
+            return Err(misfit("prefixes", format!("{} entries given, at most {MAX_PREFIXES} are possible", given.len())));
+        }
+        let is_same = if given.is_empty() { needed == 0 } else { prefixes::fingerprint(given) == needed };
+        let problem = || "the prefixes given are not those that settings have the fingerprint of".to_owned();
+        if is_same { Ok(()) } else { Err(misfit("prefixes", problem())) }
     }
 }
 

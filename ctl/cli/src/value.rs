@@ -1,6 +1,7 @@
 //! Values of options.
 
 use crate::nearest::nearest;
+use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
@@ -10,6 +11,7 @@ use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Direction, MeasurementKind, tofino, xdp};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -240,4 +242,30 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     let bracketed = host.starts_with('[') && host.ends_with(']');
     let port: u16 = port.parse().map_err(|_| wanted())?;
     if host.is_empty() || port == 0 || host.contains(':') && !bracketed { Err(wanted()) } else { Ok(text.to_owned()) }
+}
+
+/// A prefix of addresses, as in `10.0.0.0/8`, `2001:db8::/32` or a single IPv4 address.
+pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
+    let text = text.trim();
+    let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+    let parsed: Result<IpAddr, _> = address.parse();
+    let example = || format!("'{text}' is no prefix; give one as in 10.0.0.0/8 or 2001:db8::/32");
+    let address = parsed.map_err(|_| example())?;
+    let most = if address.is_ipv4() { 32 } else { 64 };
+    let length = match length {
+        Some(length) => length.parse().map_err(|_| example())?,
+        None if address.is_ipv4() => most,
+        None => {
+            let around = Prefix::of(address, most).map_or_else(String::new, |prefix| format!("; give {prefix}"));
+            return Err(format!("{text}: prefixes of IPv6 have at most /64{around}"));
+        }
+    };
+    let Some(prefix) = Prefix::of(address, length) else {
+        return Err(format!("{text}: prefixes have at most /32 with IPv4, and /64 with IPv6 below ffff:ffff::"));
+    };
+    let is_whole = match address {
+        IpAddr::V4(address) => prefix.parts().1 == u64::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(prefix.parts().1) << 64 == u128::from(address),
+    };
+    if is_whole { Ok(prefix) } else { Err(format!("{text} has bits beyond its length; give {prefix}")) }
 }

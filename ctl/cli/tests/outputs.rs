@@ -51,6 +51,8 @@ const HELD: &[&str] = &[
     "--delay-admit auto",
     "--tune",
     "--delay-slots",
+    "--delay-groups",
+    "--delay-local",
     "--measure reorder",
     "--reorder-algorithm sampling",
     "--reorder-buckets",

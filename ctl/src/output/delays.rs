@@ -37,8 +37,8 @@ impl<W: Write> Sink for DelayLog<W> {
         let Some(delays) = record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part) else {
             return Ok(());
         };
-        let missing = delays.0.iter().map(|delay| delay.counts.unsampled).sum();
-        let counted: u64 = delays.0.iter().map(|delay| delay.answers()).sum();
+        let missing = delays.together().map(|delay| delay.counts.unsampled).sum();
+        let counted: u64 = delays.together().map(|delay| delay.answers()).sum();
         let Record { window, start_ns, end_ns, .. } = *record;
         let samples = counted.saturating_sub(missing);
         self.line(&Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing })?;

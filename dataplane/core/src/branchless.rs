@@ -46,6 +46,13 @@ pub(crate) fn not_negative(number: i32) -> i32 {
     (number | negative) & (i32::MAX | !negative)
 }
 
+/// All ones if `number` is at least `least`, else zero.
+#[inline(always)]
+pub(crate) fn not_below(number: u64, least: u64) -> usize {
+    let borrow = !number & least | !(number ^ least) & number.wrapping_sub(least);
+    !sign(borrow as i64) as usize
+}
+
 /// The smaller and the larger of two.
 #[inline(always)]
 pub(crate) fn order(a: i32, b: i32) -> (i32, i32) {
@@ -63,6 +70,9 @@ mod tests {
     #[test]
     fn choices_are_those_of_branches() {
         for a in NUMBERS {
+            for b in NUMBERS.map(|b| b as i64 as u64) {
+                assert_eq!(not_below(a as i64 as u64, b), if a as i64 as u64 >= b { usize::MAX } else { 0 });
+            }
             assert_eq!(not_negative(a), if a < 0 { i32::MAX } else { a });
             for b in NUMBERS {
                 assert_eq!(order(a, b), (a.min(b), a.max(b)));

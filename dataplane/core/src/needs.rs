@@ -23,6 +23,8 @@ impl Needs {
     pub const TIMESTAMPS: Needs = Needs(1 << 7);
     /// The hashes of both ends of a conversation.
     pub const ENDS: Needs = Needs(1 << 8);
+    /// The addresses of both ends.
+    pub const ADDRESSES: Needs = Needs(1 << 9);
     /// Of all that, what distinct flows have to know.
     pub const OF_FLOWS: Needs = Needs(0b1_1111 | 1 << FIRST);
 

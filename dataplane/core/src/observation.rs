@@ -1,6 +1,7 @@
 //! What measurements have to know of packets.
 
 use crate::arrival::{Arrival, One, Packets};
+use crate::delay::prefixes::{self, Owner, Ranges};
 use crate::frame::Frame;
 use crate::heavy::Heavy;
 use crate::key::{FlowKey, KeyKind};
@@ -56,6 +57,9 @@ pub struct Observation<P = One> {
     /// Its part in a conversation, and the hashes of both ends, source and destination.
     pub(crate) segment: Segment,
     pub(crate) ends: (u32, u32),
+    /// Their addresses, as [prefixes] have them, and whose these are.
+    addresses: (u64, u64),
+    pub(crate) owners: (Owner, Owner),
     /// The source prefix of reordering; zero if nobody asks.
     pub(crate) prefix: u64,
 }
@@ -72,6 +76,8 @@ impl Observation {
         heavy: FlowKey::EMPTY,
         segment: Segment::NONE,
         ends: (0, 0),
+        addresses: (0, 0),
+        owners: (Owner::NONE, Owner::NONE),
         prefix: 0,
     };
 }
@@ -91,6 +97,8 @@ impl<P: Packets> Observation<P> {
             heavy: FlowKey::EMPTY,
             segment: Segment::NONE,
             ends: (0, 0),
+            addresses: (0, 0),
+            owners: (Owner::NONE, Owner::NONE),
             prefix: 0,
         }
     }
@@ -120,12 +128,22 @@ impl<P: Packets> Observation<P> {
         self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
         self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
         self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
+        if context.needs.has(Needs::ADDRESSES) {
+            self.addresses = prefixes::addresses(packet);
+        }
         if context.needs.has(Needs::measurement(Heavy::INDEX)) {
             self.heavy = context.settings.borrow().heavy.key.extract(packet, transport);
         }
         if context.needs.has(Needs::measurement(Reorder::INDEX)) {
             self.prefix = context.settings.borrow().reorder.prefix(packet);
         }
+    }
+
+    /// Finds out whose the addresses are that were noted.
+    #[inline(always)]
+    pub(crate) fn find_owners(&mut self, ranges: &Ranges) {
+        let (source, destination) = self.addresses;
+        self.owners = (ranges.owner(source), ranges.owner(destination));
     }
 
     /// When it came, in nanoseconds since the Unix epoch.

@@ -2,6 +2,7 @@
 
 use crate::arrival::{Arrival, Packets};
 use crate::counters::Counters;
+use crate::delay::Delay;
 use crate::frame::Frame;
 use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::key::{self, KeyKind};
@@ -280,6 +281,11 @@ pub trait Record: Memory {
                 counters.ipv6 = counters.ipv6.wrapping_add(packets);
                 observation.note::<KEYED, _>(context, frame, &packet);
             }
+        }
+        if context.needs.has(Needs::ADDRESSES)
+            && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)
+        {
+            observation.find_owners(&parts.shared_lasting.ranges);
         }
         true
     }

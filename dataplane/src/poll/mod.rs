@@ -281,6 +281,9 @@ impl Dataplane for Poll {
         self.capabilities.check(&self.options.settings)?;
         tables.check(&self.options.settings, &self.capabilities.interface)?;
         cpu::check(&self.options.cpus)?;
+        if self.options.settings.delay.asks_addresses() {
+            self.together.lasting.delay.ranges.write(&tables.prefixes);
+        }
         let tabulation = Arc::new(tables.tabulation.clone());
         for (index, body) in std::mem::take(&mut self.bodies).into_iter().enumerate() {
             let tabulation = Arc::clone(&tabulation);

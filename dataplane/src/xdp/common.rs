@@ -10,6 +10,7 @@ use super::object::{LASTING, Pinned};
 use crate::Event;
 use crate::error::Error;
 use crate::place::Place;
+use crate::tables::Tables;
 use aya::Ebpf;
 use aya::maps::MapData;
 use flowgauge_core::Settings;
@@ -50,11 +51,11 @@ impl Common {
     }
 
     /// Fills the array, if these programs are the first that have it.
-    pub(super) fn prepare(&self, place: &Place, programs: &Ebpf, options: &Options) -> Result<(), Error> {
+    pub(super) fn prepare(&self, place: &Place, programs: &Ebpf, options: &Options, tables: &Tables) -> Result<(), Error> {
         if self.mount.is_some() && self.is_prepared.replace(true) {
             return Ok(());
         }
-        mapped::prepare(array(place, programs, LASTING)?, &options.settings)
+        mapped::prepare(array(place, programs, LASTING)?, &options.settings, tables)
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 

@@ -78,7 +78,7 @@ pub(super) struct Hooked {
 pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
     let identity = identity(place, options, tables);
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
-    common.prepare(place, &programs, options)?;
+    common.prepare(place, &programs, options, tables)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     let memory = map(place, options, &mut programs)?;
     let note = Note::new(&identity, &place.interface, 0, now_ns());
@@ -172,7 +172,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         }
         pins.clear().map_err(|error| pins.failed("remove what is left of a killed flowgauge", &error))?;
         let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
-        common.prepare(place, &programs, options)?;
+        common.prepare(place, &programs, options, tables)?;
         let memory = map(place, options, &mut programs)?;
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
         let notes = pins.keep(arrays(place, &programs)?, notes)?;
@@ -182,7 +182,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None, said });
     }
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
-    common.prepare(place, &programs, options)?;
+    common.prepare(place, &programs, options, tables)?;
     let memory = map(place, options, &mut programs)?;
     let link = attach(place, index, layer, options, &mut programs)?;
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })

@@ -1,6 +1,7 @@
 //! The kernel's arrays, mapped into this process.
 #![allow(unsafe_code, reason = "memory shared with the kernel's programs; this module keeps apart the banks that both sides use")]
 
+use crate::tables::Tables;
 use aya::maps::MapData;
 use flowgauge_core::delay::{Delay, Shares};
 use flowgauge_core::kernel::{Core, Head, Layout, SharedBanks};
@@ -96,7 +97,7 @@ impl Admitted {
 }
 
 /// Writes what the array of what lasts has to hold before the first packet.
-pub(super) fn prepare(map: &MapData, settings: &Settings) -> io::Result<()> {
+pub(super) fn prepare(map: &MapData, settings: &Settings, tables: &Tables) -> io::Result<()> {
     let layout = Layout::of(settings);
     if layout.together == 0 {
         return Ok(());
@@ -104,6 +105,9 @@ pub(super) fn prepare(map: &MapData, settings: &Settings) -> io::Result<()> {
     let mapping = Mapping::new(map, 1, layout.together as usize)?;
     let prepared = SharedLasting::boxed();
     prepared.prepare(settings);
+    if settings.delay.asks_addresses() {
+        prepared.delay.ranges.write(&tables.prefixes);
+    }
     let from = (&raw const *prepared).cast::<u64>();
     for ((offset, bytes), to) in SharedLasting::used(settings).zip(layout.shared_lasting) {
         let to = mapping.at(0, to as usize, bytes).cast();

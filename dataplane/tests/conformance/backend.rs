@@ -1,6 +1,7 @@
 //! What a backend brings to the suite.
 
 use crate::model::Model;
+use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::{Precision, Settings};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use flowgauge_dataplane::{Capabilities, Dataplane, Snapshot, Tables};
@@ -84,6 +85,8 @@ pub struct Setup {
     pub truth: bool,
     /// Length of a slot of staggered registers, in nanoseconds; 0 for whatever is usual.
     pub slot_ns: u64,
+    /// Whose addresses are; settings have the fingerprint.
+    pub prefixes: &'static [Owned],
 }
 
 impl Setup {
@@ -98,7 +101,7 @@ impl Setup {
     }
 
     pub fn tables(&self) -> Tables {
-        Tables::new(&self.settings, SEED)
+        Tables::new(&self.settings, SEED).with_prefixes(self.prefixes)
     }
 
     pub fn model(&self) -> Model {

@@ -317,6 +317,7 @@ impl Options {
             intervals: Intervals { window: Some(self.window()), read_every: self.read_every(watched), duration: self.duration },
             seed: self.seed.unwrap_or(1),
             hash_key: self.secret.clone(),
+            prefixes: if self.measures(MeasurementKind::Delay) { self.own.delay.prefixes() } else { Vec::new() },
             options,
         }
     }

@@ -9,30 +9,49 @@ pub mod tune;
 use super::{Cell, Damaged, Measurement, Place, Reading};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
-use flowgauge_core::delay::{Algorithm, Counts, Directions, KINDS, Kind, Settings};
+use flowgauge_core::delay::histogram::Histogram;
+use flowgauge_core::delay::{Algorithm, Counts, Directions, KINDS, Kind, Label, Settings};
 use flowgauge_dataplane::{Clock, Direction};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use std::sync::Arc;
 use tune::{Load, Suggestion};
 
 /// What to tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Slots and shares that fit the traffic.
     pub tune: bool,
+    /// Names of groups of prefixes, of those from 1 on.
+    pub groups: Vec<Arc<str>>,
 }
+
+impl Options {
+    /// The name of a group, if groups are kept apart.
+    #[must_use]
+    pub fn group(&self, settings: &Settings, group: u8) -> Option<Arc<str>> {
+        let index = usize::from(group).checked_sub(1);
+        let name = index.map_or_else(|| Some(Arc::from(OTHERS)), |index| self.groups.get(index).cloned());
+        name.filter(|_| settings.groups_log2 > 0)
+    }
+}
+
+/// The group of addresses that are in no prefix.
+pub const OTHERS: &str = "others";
 
 /// Delays of all kinds that are measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delays(pub Vec<Delay>);
 
-/// Delays of one kind, and of requests of one direction.
+/// Delays of one kind, of requests of one direction, and to one group of prefixes or to all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
     /// Of which kind.
     pub kind: Kind,
     /// Where requests go; nothing if directions are not kept apart.
     pub direction: Option<Direction>,
+    /// The group that answers; nothing of all of them together.
+    pub group: Option<Arc<str>>,
     /// How they were measured; if shares follow the traffic, with that of this kind.
     pub settings: Settings,
     /// What packets were timed by.
@@ -45,6 +64,13 @@ pub struct Delay {
     pub suggested: Option<Suggestion>,
     /// Nothing if no answer came.
     pub distribution: Option<Distribution>,
+}
+
+impl Delays {
+    /// Those of all groups together.
+    pub fn together(&self) -> impl Iterator<Item = &Delay> {
+        self.0.iter().filter(|delay| delay.group.is_none())
+    }
 }
 
 impl Delay {
@@ -90,23 +116,32 @@ impl Delay {
     }
 }
 
-fn of(reading: &Reading<'_>, kind: Kind, leaves: bool) -> Delay {
+/// Of one group, or of all.
+fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
     let settings = Settings { admit_log2: bank.admit_log2(&settings, kind), ..settings };
+    let of_group = |group: u8| Label { leaves, group };
+    let groups = || group.map_or(0..settings.groups() as u8, |group| group..group + 1).map(of_group);
+    let fridges = 0..settings.fridges();
+    let each = |fridge| groups().filter_map(move |label| bank.histogram(&settings, kind, label, fridge));
+    // Of one group there is nothing to add up.
+    let sums: Vec<Histogram> = fridges.clone().filter(|_| groups().len() > 1).map(|fridge| Histogram::sum(each(fridge))).collect();
     let fridge = |fridge| {
         let (share, bits) = settings.admitted(fridge);
-        let admitted = f64::from(share) / 2_f64.powi(bits as i32);
-        Some(Fridge { histogram: bank.histogram(&settings, kind, leaves, fridge)?, admitted })
+        let histogram = sums.get(fridge).or_else(|| each(fridge).next())?;
+        Some(Fridge { histogram, admitted: f64::from(share) / 2_f64.powi(bits as i32) })
     };
-    let fridges: Vec<Fridge<'_>> = (0..settings.fridges()).filter_map(fridge).collect();
+    let fridges: Vec<Fridge<'_>> = fridges.filter_map(fridge).collect();
+    let counts = groups().fold(Counts::default(), |sum, label| sum.plus(&bank.counts(&settings, kind, label)));
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
     Delay {
         kind,
-        direction: (settings.directions == Directions::Apart && kind != Kind::TcpDuration).then_some(direction),
+        direction: (settings.sides() > 1 && kind != Kind::TcpDuration).then_some(direction),
+        group: group.and_then(|group| reading.options.delay.group(&settings, group)),
         settings,
         clock: reading.clock,
         is_part: reading.is_part,
-        counts: bank.counts(&settings, kind, leaves),
+        counts,
         suggested: None,
         distribution: estimate::estimate(&fridges, f64::from(1_u32 << kind.tick_bits())),
     }
@@ -138,18 +173,26 @@ const COLUMNS: [[[&str; 5]; 3]; KINDS] = [
 impl Measurement for Delays {
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.delay;
-        let labels = |kind| -> &[bool] {
+        let sides = |kind| -> &[bool] {
             match (settings.directions, kind) {
                 (Directions::Together, _) | (_, Kind::TcpDuration) => &[false],
-                (Directions::Apart, _) => &[true, false],
+                (Directions::Apart | Directions::Local, _) => &[true, false],
             }
         };
-        let delays = settings.kinds.each().flat_map(|kind| labels(kind).iter().map(move |leaves| of(reading, kind, *leaves)));
-        let mut delays = Delays(delays.collect());
+        let sides = || settings.kinds.each().flat_map(|kind| sides(kind).iter().map(move |leaves| (kind, *leaves)));
+        let groups = if settings.groups_log2 > 0 { settings.groups() as u8 } else { 0 };
+        let of_groups = |(kind, leaves)| (0..groups).map(move |group| of(reading, kind, leaves, Some(group)));
+        let is_seen = |delay: &Delay| delay.counts.requests > 0 || delay.counts.backward > 0 || delay.distribution.is_some();
+        let together = sides().map(|(kind, leaves)| of(reading, kind, leaves, None));
+        let mut delays = Delays(together.chain(sides().flat_map(of_groups).filter(is_seen)).collect());
         if reading.options.delay.tune && settings.algorithm == Algorithm::Fridge && !reading.is_part {
             for kind in settings.kinds.each() {
                 let suggested = Load::of(&delays, kind, reading.span_ns).and_then(|load| load.suggested(settings.kinds.number()));
-                delays.0.iter_mut().filter(|delay| delay.kind == kind).for_each(|delay| delay.suggested = suggested);
+                delays
+                    .0
+                    .iter_mut()
+                    .filter(|delay| delay.kind == kind && delay.group.is_none())
+                    .for_each(|delay| delay.suggested = suggested);
             }
         }
         Ok(settings.kinds.any().then_some(delays))
@@ -170,7 +213,7 @@ impl Measurement for Delays {
             names.into_iter().zip(values).map(|(name, value)| (Place::Last, name, value))
         };
         // Only of kinds that are measured: all of them would be many.
-        report.into_iter().flat_map(|delays| &delays.0).flat_map(cells).collect()
+        report.into_iter().flat_map(Delays::together).flat_map(cells).collect()
     }
 
     fn lines(&self, below: &mut Below<'_>) {
@@ -190,7 +233,8 @@ fn phrases(delay: &Delay) -> Vec<String> {
         Some(Direction::Ingress) => " of requests that arrive",
         None => "",
     };
-    let name = format!("{}{direction}", delay.kind.name());
+    let group = delay.group.as_ref().map(|group| format!(" to {group}")).unwrap_or_default();
+    let name = format!("{}{group}{direction}", delay.kind.name());
     let requests = counted(delay.requests().round() as u64, "request");
     let mut phrases = match delay.percentiles() {
         None => vec![format!("{name}: no answers"), requests],
@@ -272,6 +316,7 @@ impl Serialize for Delay {
         let Delay { kind, settings, counts, .. } = self;
         line.serialize_entry("kind", kind.name())?;
         optional(&mut line, "direction", self.direction.map(Direction::name))?;
+        optional(&mut line, "group", self.group.as_deref())?;
         line.serialize_entry("algorithm", settings.algorithm.name())?;
         line.serialize_entry("slots", &(1_u32 << settings.slots_log2))?;
         line.serialize_entry("admit", &2_f64.powi(-i32::from(settings.admit_log2)))?;

@@ -1,10 +1,12 @@
 //! Delays one by one.
 
+use super::Options;
 use crate::text::optional;
 use flowgauge_core::delay::weights::WEIGHT_BITS;
-use flowgauge_core::delay::{Directions, Kind, Settings};
+use flowgauge_core::delay::{Kind, Settings};
 use flowgauge_dataplane::{DelaySample, Direction, Place};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::sync::Arc;
 
 /// A delay as it is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +19,8 @@ pub struct Sample<'a> {
     pub kind: Kind,
     /// Where the request went; nothing if directions are not kept apart.
     pub direction: Option<Direction>,
+    /// The group that answers, if groups are kept apart.
+    pub group: Option<Arc<str>>,
     /// When the answer came, in nanoseconds since the Unix epoch.
     pub time_ns: u64,
     /// How long it took, in nanoseconds.
@@ -32,12 +36,12 @@ pub struct Sample<'a> {
 impl<'a> Sample<'a> {
     /// A delay that a dataplane with these settings and places has passed on; nothing if there is no such kind.
     #[must_use]
-    pub fn of(window: u64, settings: &Settings, places: &'a [Place], passed: &DelaySample) -> Option<Self> {
+    pub fn of(window: u64, settings: &Settings, options: &Options, places: &'a [Place], passed: &DelaySample) -> Option<Self> {
         let DelaySample { place, sample } = passed;
         let (row, labels) = (usize::from(sample.row), settings.labels());
         let kind = settings.kinds.each().nth(row.checked_div(labels)?)?;
-        let leaves = row.checked_rem(labels)? == 1;
-        let has_direction = settings.directions == Directions::Apart && kind != Kind::TcpDuration;
+        let label = settings.labelled(row.checked_rem(labels)?);
+        let has_direction = settings.sides() > 1 && kind != Kind::TcpDuration;
         let (share, bits) = settings.admitted(sample.fridge.into());
         let is_one = places.iter().all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
         let (source, destination) = (sample.source, sample.destination);
@@ -45,7 +49,8 @@ impl<'a> Sample<'a> {
             window,
             interface: places.get(*place).filter(|_| !is_one).map(|place| place.interface.as_str()),
             kind,
-            direction: has_direction.then_some(if leaves { Direction::Egress } else { Direction::Ingress }),
+            direction: has_direction.then_some(if label.leaves { Direction::Egress } else { Direction::Ingress }),
+            group: options.group(settings, label.group),
             time_ns: sample.at,
             delay_ns: u64::from(sample.delay) << kind.tick_bits(),
             weight: f64::from(sample.weight) / f64::from(1_u32 << WEIGHT_BITS) * 2_f64.powi(bits as i32) / f64::from(share),
@@ -65,6 +70,7 @@ impl Serialize for Sample<'_> {
         optional(&mut line, "interface", self.interface)?;
         line.serialize_entry("kind", self.kind.name())?;
         optional(&mut line, "direction", self.direction.map(Direction::name))?;
+        optional(&mut line, "group", self.group.as_deref())?;
         line.serialize_entry("time_ns", &self.time_ns)?;
         line.serialize_entry("delay_ns", &self.delay_ns)?;
         line.serialize_entry("weight", &self.weight)?;
@@ -78,11 +84,11 @@ impl Serialize for Sample<'_> {
 mod tests {
     use super::*;
     use flowgauge_core::delay::sample::Sample as Passed;
-    use flowgauge_core::delay::{Algorithm, Kinds};
+    use flowgauge_core::delay::{Algorithm, Directions, Kinds};
 
     fn line(settings: &Settings, places: &[Place], place: usize, sample: Passed) -> String {
         let passed = DelaySample { place, sample };
-        serde_json::to_string(&Sample::of(7, settings, places, &passed).unwrap()).unwrap()
+        serde_json::to_string(&Sample::of(7, settings, &Options::default(), places, &passed).unwrap()).unwrap()
     }
 
     #[test]
@@ -102,10 +108,20 @@ mod tests {
         assert_eq!(line(&settings, &one, 1, Passed { row: 2, ..sample }), expected);
         // Fridges of several admit less, each.
         let several = Settings { algorithm: Algorithm::MultiFridge, admit_log2: 0, ..settings };
-        let weight =
-            |fridge| Sample::of(0, &several, &one, &DelaySample { place: 0, sample: Passed { fridge, weight: 4096, ..sample } });
+        let weight = |fridge| {
+            Sample::of(
+                0,
+                &several,
+                &Options::default(),
+                &one,
+                &DelaySample { place: 0, sample: Passed { fridge, weight: 4096, ..sample } },
+            )
+        };
         let weights: Vec<f64> = (0..4).map(|fridge| weight(fridge).unwrap().weight).collect();
         assert_eq!(weights, [4.0 / 3.0, 16.0 / 3.0, 64.0 / 3.0, 64.0]);
-        assert_eq!(Sample::of(0, &settings, &one, &DelaySample { place: 0, sample: Passed { row: 8, ..sample } }), None);
+        assert_eq!(
+            Sample::of(0, &settings, &Options::default(), &one, &DelaySample { place: 0, sample: Passed { row: 8, ..sample } }),
+            None
+        );
     }
 }

@@ -42,7 +42,7 @@ impl Load {
     /// What the reports of a window say; nothing of one that took no time.
     #[must_use]
     pub fn of(delays: &Delays, kind: Kind, span_ns: u64) -> Option<Self> {
-        let of_kind = || delays.0.iter().filter(|delay| delay.kind == kind);
+        let of_kind = || delays.together().filter(|delay| delay.kind == kind);
         let distributions = || of_kind().filter_map(|delay| delay.distribution.as_ref());
         // Requests of the two directions have a table each; those that begin connections have one.
         let tables = if kind == Kind::TcpDuration { 1.0 } else { 2.0 };
@@ -159,7 +159,7 @@ impl Tuner {
         let (slots_log2, window_ns) = (self.settings.slots_log2, self.window_ns);
         let next = |followed: &mut Followed| {
             let load = Load::of(delays, followed.kind, span_ns);
-            let counted = delays.0.iter().filter(|delay| delay.kind == followed.kind && delay.counts.requests > 0);
+            let counted = delays.together().filter(|delay| delay.kind == followed.kind && delay.counts.requests > 0);
             followed.take_over(counted.map(|delay| delay.settings.admit_log2).next());
             (followed.kind, followed.next(load, slots_log2, window_ns))
         };

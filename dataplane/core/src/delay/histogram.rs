@@ -79,6 +79,16 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// Those of several together.
+    #[cfg(not(target_arch = "bpf"))]
+    #[must_use]
+    pub fn sum<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
+        histograms.fold(Self::EMPTY, |mut sum, histogram| {
+            sum.merge(histogram);
+            sum
+        })
+    }
+
     /// Counts a delay in ticks, below 2^31.
     #[inline(always)]
     pub(crate) fn add(&mut self, delay: u32, weight: Weight, is_beyond: bool) {

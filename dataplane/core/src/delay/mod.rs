@@ -10,6 +10,7 @@
 
 pub mod histogram;
 mod kind;
+pub mod prefixes;
 pub mod sample;
 mod table;
 pub mod weights;
@@ -37,8 +38,8 @@ use weights::Weight;
 /// Fridges of [`Algorithm::MultiFridge`].
 pub const FRIDGES: usize = 4;
 
-/// Histograms of all kinds, directions and fridges together.
-pub const MAX_HISTOGRAMS: usize = 64;
+/// Histograms of all kinds, directions, groups and fridges together.
+pub const MAX_HISTOGRAMS: usize = 256;
 
 /// Tables of a kind: one for requests of either direction.
 const TABLES: usize = 2;
@@ -89,6 +90,8 @@ pub enum Directions {
     Together = 0,
     /// Those of requests that arrive from those of requests that leave.
     Apart = 1,
+    /// Those of requests of our own addresses, which leave, from those of others, wherever packets were seen.
+    Local = 2,
 }
 
 /// What to measure and how.
@@ -109,10 +112,14 @@ pub struct Settings {
     pub samples: bool,
     /// Whether each window has [shares of its own](Shares), by kind ([`Algorithm::Fridge`]).
     pub follows: bool,
-    /// No padding.
-    pub reserved: u8,
+    /// Groups of prefixes that are kept apart, as a power of two up to [`prefixes::MAX_GROUPS`]; the first one is of all addresses of no prefix. The group
+    /// is that of the address that answers, because that is where the delay comes from; of a [connection](Kind::TcpDuration) the higher one of
+    /// both ends.
+    pub groups_log2: u8,
     /// After how many nanoseconds a request may be replaced ([`Algorithm::Expiry`]).
     pub expiry_ns: u32,
+    /// [Fingerprint](prefixes::fingerprint) of the prefixes of groups and of our own side; zero without.
+    pub prefixes: u32,
 }
 
 impl Settings {
@@ -125,8 +132,9 @@ impl Settings {
         directions: Directions::Together,
         samples: false,
         follows: false,
-        reserved: 0,
+        groups_log2: 0,
         expiry_ns: 50_000_000,
+        prefixes: 0,
     };
 
     /// Why no device can measure so, if none can.
@@ -146,6 +154,11 @@ impl Settings {
             Some("--delay-admit auto is for --delay-algorithm fridge; give a share, or leave out the other algorithm")
         } else if self.slots() > MAX_SLOTS {
             Some("tables of all kinds together have at most 262144 slots; measure fewer kinds, or with fewer slots")
+        } else if self.groups_log2 > GROUP_BITS || self.histograms() > MAX_HISTOGRAMS {
+            Some(
+                "kinds of delays, times directions, times groups (the next power of two), times four for multi-fridge, are at most 256; measure fewer \
+                 kinds, or fewer groups",
+            )
         } else {
             None
         }
@@ -181,14 +194,51 @@ impl Settings {
     /// Directions that are kept apart.
     #[inline(always)]
     #[must_use]
-    pub const fn labels(&self) -> usize {
+    pub const fn sides(&self) -> usize {
         match self.directions {
             Directions::Together => 1,
-            Directions::Apart => 2,
+            Directions::Apart | Directions::Local => 2,
         }
     }
 
-    /// Histograms in use: kind by kind, direction by direction, fridge by fridge.
+    /// Groups that are kept apart, that of all other addresses included; a power of two.
+    #[inline(always)]
+    #[must_use]
+    pub const fn groups(&self) -> usize {
+        1_usize.wrapping_shl(self.groups_log2 as u32)
+    }
+
+    /// Groups and directions that are kept apart.
+    #[inline(always)]
+    #[must_use]
+    pub const fn labels(&self) -> usize {
+        self.sides().wrapping_mul(self.groups())
+    }
+
+    /// Which of a kind's [labels](Self::labels).
+    #[inline(always)]
+    fn label(&self, label: Label) -> usize {
+        // The verifier has to see the masks.
+        let leaves = opaque(label.leaves as usize) & self.sides().wrapping_sub(1);
+        let group = opaque(label.group as usize) & self.groups().wrapping_sub(1);
+        group.wrapping_mul(self.sides()).wrapping_add(leaves)
+    }
+
+    /// What one of a kind's [labels](Self::labels) says.
+    #[must_use]
+    pub const fn labelled(&self, index: usize) -> Label {
+        let sides = self.sides();
+        Label { leaves: index & sides.wrapping_sub(1) == 1, group: index.wrapping_shr(sides.trailing_zeros()) as u8 }
+    }
+
+    /// Whether anybody asks whose an address is.
+    #[inline(always)]
+    #[must_use]
+    pub fn asks_addresses(&self) -> bool {
+        self.groups_log2 > 0 || self.directions == Directions::Local
+    }
+
+    /// Histograms in use: kind by kind, group by group, direction by direction, fridge by fridge.
     #[inline(always)]
     #[must_use]
     pub const fn histograms(&self) -> usize {
@@ -214,10 +264,28 @@ impl Default for Settings {
     }
 }
 
+/// Groups at most, as a power of two.
+const GROUP_BITS: u8 = prefixes::MAX_GROUPS.trailing_zeros() as u8;
+
+/// Delays of a kind that are kept apart from others of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// Whether requests leave; without [directions](Directions) that is not asked.
+    pub leaves: bool,
+    /// Of which [group](Settings::groups_log2).
+    pub group: u8,
+}
+
+impl From<bool> for Label {
+    fn from(leaves: bool) -> Self {
+        Label { leaves, group: 0 }
+    }
+}
+
 /// Fridges of several, as a power of two.
 const FRIDGE_BITS: u8 = FRIDGES.trailing_zeros() as u8;
 
-/// What is counted of one kind and direction.
+/// What is counted of one kind, group and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counts {
@@ -235,6 +303,14 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// These and those.
+    #[cfg(not(target_arch = "bpf"))]
+    #[must_use]
+    pub fn plus(mut self, other: &Counts) -> Counts {
+        self.merge(other, 0);
+        self
+    }
+
     #[cfg(not(target_arch = "bpf"))]
     fn merge(&mut self, other: &Counts, raise: u32) {
         self.requests = self.requests.wrapping_add(other.requests.wrapping_shl(raise));
@@ -249,8 +325,8 @@ impl Empty for Counts {
     const EMPTY: Self = Counts { requests: 0, admitted: 0, refused: 0, backward: 0, unsampled: 0 };
 }
 
-/// Counts of all kinds and directions, as a power of two.
-const ROOM: usize = (KINDS * 2).next_power_of_two();
+/// Counts of all kinds, groups and directions.
+const ROOM: usize = MAX_HISTOGRAMS;
 
 /// Delays that were counted.
 #[derive(Clone, PartialEq, Eq)]
@@ -259,7 +335,7 @@ pub struct Delay {
     /// By number of kind, one more than the power of two of the share that [counts](Admission::counted), if shares [follow](Settings::follows) and
     /// anything was counted; zero else. Of a sum, the largest of its shares: what was counted with smaller ones weighs so much more.
     counted: [u32; SHARES],
-    /// Kind by kind, direction by direction; the first ones are in use.
+    /// Kind by kind, group by group, direction by direction; the first ones are in use.
     pub counts: [Counts; ROOM],
     /// As [`Settings::histograms`]; the first ones are in use.
     pub histograms: [Histogram; MAX_HISTOGRAMS],
@@ -271,18 +347,21 @@ impl Empty for Delay {
 }
 
 impl Delay {
-    /// What was counted of a kind's requests that leave, or arrive. Without [directions](Directions) all are in the first.
+    /// What was counted of a kind's requests. Without [directions](Directions) all arrive; without groups all are of the first.
     #[must_use]
-    pub fn counts(&self, settings: &Settings, kind: Kind, leaves: bool) -> Counts {
-        let index = settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(usize::from(leaves));
-        self.counts.get(index).copied().unwrap_or_default()
+    pub fn counts(&self, settings: &Settings, kind: Kind, label: impl Into<Label>) -> Counts {
+        self.counts.get(Self::row(settings, kind, label.into())).copied().unwrap_or_default()
     }
 
-    /// The delays of a kind, a direction and a fridge.
+    /// The delays of a kind and a fridge.
     #[must_use]
-    pub fn histogram(&self, settings: &Settings, kind: Kind, leaves: bool, fridge: usize) -> Option<&Histogram> {
-        let row = settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(usize::from(leaves));
+    pub fn histogram(&self, settings: &Settings, kind: Kind, label: impl Into<Label>, fridge: usize) -> Option<&Histogram> {
+        let row = Self::row(settings, kind, label.into());
         self.histograms.get(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
+    }
+
+    fn row(settings: &Settings, kind: Kind, label: Label) -> usize {
+        settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(settings.label(label))
     }
 
     /// The share of a kind's requests that its delays stand for, as a power of two.
@@ -294,7 +373,8 @@ impl Delay {
 
     fn clear(&mut self, settings: &Settings) {
         self.counted = [0; SHARES];
-        self.counts = Empty::EMPTY;
+        let rows = settings.kinds.number().wrapping_mul(settings.labels());
+        self.counts.iter_mut().take(rows).for_each(|counts| *counts = Counts::EMPTY);
         self.histograms.iter_mut().take(settings.histograms()).for_each(Histogram::clear);
     }
 
@@ -411,6 +491,23 @@ impl<P: Packets> Exchange<'_, P> {
             let bits = u32::from(self.settings.admit_log2);
             (bits, bits)
         }
+    }
+
+    /// Which of the kind's delays one of a request belongs to: of the one that the packet is, or that it answers.
+    #[inline(always)]
+    fn label(&self, asks: bool) -> usize {
+        let Exchange { settings, kind, packet, .. } = self;
+        let (source, destination) = packet.owners;
+        let (asked, answers) = if asks { (source, destination) } else { (destination, source) };
+        // Who ends a connection says nothing of who began it.
+        let has_sides = *kind != Kind::TcpDuration;
+        let leaves = match settings.directions {
+            Directions::Together => false,
+            Directions::Apart => has_sides && packet.arrival.leaves == asks,
+            Directions::Local => has_sides && asked.is_local,
+        };
+        let group = if has_sides { answers.group } else { answers.group.max(asked.group) };
+        settings.label(Label { leaves, group })
     }
 
     #[inline(always)]
@@ -600,12 +697,6 @@ impl Delay {
             (false, 0) => ((source, destination), 0, (source, destination), 0),
             (false, _) => ((destination, source), 0, (destination, source), 0),
         };
-        // Who ends a connection says nothing of who began it.
-        let mask = if has_sides { settings.labels().wrapping_sub(1) } else { 0 };
-        // The verifier has to see the mask, which the compiler takes for granted of a flag.
-        let leaves = opaque(usize::from(packet.arrival.leaves)) & mask;
-        // Requests of answers that arrive have left.
-        let answered_leaves = (leaves ^ 1) & mask;
         // An end that speaks to itself has both in one table, which a switch looks into once: it asks.
         if answers && (!asks || forth != back) {
             let place = Place::of((back_from, back_to), answer, rank, back_table, tabulation);
@@ -613,7 +704,7 @@ impl Delay {
                 && let Some(found) = exchange.answer(&place, fridge)
                 && place.is_of(exchange.shares(pass.bank).1)
             {
-                self.count(&settings, rank, answered_leaves, requests, found, outbox);
+                self.count(&settings, rank, exchange.label(false), requests, found, outbox);
             }
         }
         if asks {
@@ -629,13 +720,13 @@ impl Delay {
                     if let Some(found) = found
                         && is_counted
                     {
-                        self.count(&settings, rank, leaves, requests, found, outbox);
+                        self.count(&settings, rank, exchange.label(true), requests, found, outbox);
                     }
                 } else {
                     became = exchange.ask(&place, fridge);
                 }
             }
-            let index = rank.wrapping_mul(settings.labels()).wrapping_add(leaves) & (ROOM - 1);
+            let index = rank.wrapping_mul(settings.labels()).wrapping_add(exchange.label(true)) & (ROOM - 1);
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let counts = &mut self.counts[index];
             let is_kept = became == Asked::Kept && is_counted;
@@ -732,6 +823,7 @@ impl Measurement for Delay {
         let needs = Needs::TIME.and(Needs::SEGMENT).and(Needs::ENDS);
         needs
             .with(Needs::PLACE, settings.directions == Directions::Apart)
+            .with(Needs::ADDRESSES, settings.asks_addresses())
             .with(Needs::TIMESTAMPS, settings.kinds.has(Kind::TcpTimestamps))
     }
 

@@ -6,6 +6,7 @@
 
 #[cfg(not(target_arch = "bpf"))]
 use super::Settings;
+use super::prefixes::Ranges;
 use super::weights::Weights;
 use super::{KINDS, Kind};
 use crate::branchless::opaque;
@@ -90,6 +91,8 @@ pub struct Requests {
     pub(super) inserted: [SharedCounter; MAX_FRIDGES],
     /// Which requests are put there, if that changes.
     pub shares: Shares,
+    /// Whose addresses are, if anybody asks.
+    pub ranges: Ranges,
     /// Slots, kind by kind, for each two tables.
     slots: [Slot; MAX_SLOTS],
 }
@@ -99,6 +102,7 @@ impl Empty for Requests {
         weights: Weights::EMPTY,
         inserted: [const { SharedCounter::new() }; MAX_FRIDGES],
         shares: Shares::EMPTY,
+        ranges: Ranges::EMPTY,
         slots: [const { Slot::EMPTY }; MAX_SLOTS],
     };
 }

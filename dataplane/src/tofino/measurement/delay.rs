@@ -75,8 +75,11 @@ impl OnSwitch for Delay {
         if delay.algorithm == Algorithm::Expiry {
             return Err(Failure::program(format!("it does not measure delays by {}", delay.algorithm.name())));
         }
-        if delay.directions == Directions::Apart {
+        if delay.directions != Directions::Together {
             return Err(Failure::program("it measures delays of both directions together"));
+        }
+        if delay.groups_log2 > 0 {
+            return Err(Failure::program("it measures delays of all groups together"));
         }
         let most = MAX_SLOT_BITS.saturating_sub(kind_bits(delay.kinds) as u8);
         if delay.slots_log2 > most {

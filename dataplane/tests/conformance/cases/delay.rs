@@ -4,14 +4,16 @@ use crate::backend::{Backend, Breadth, SEED, Setup, start};
 use crate::frames::{IPV4, IPV6, ethernet, ipv4_packet, ipv6_packet};
 use crate::samples::passed_on;
 use flowgauge_core::delay::histogram::least;
+use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
 use flowgauge_core::delay::weights::{Weight, weights};
-use flowgauge_core::delay::{Admission, Algorithm, Counts, Kind, Kinds, Settings as Delays};
+use flowgauge_core::delay::{Admission, Algorithm, Counts, Directions, Kind, Kinds, Label, Settings as Delays};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::{Settings, Tabulation, WideBank, cardinality};
 use flowgauge_dataplane::poll::port::OwnedFrame;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// What a frame means.
 #[derive(Clone, Copy)]
@@ -23,6 +25,9 @@ struct Exchange {
     token: u32,
     is_answer: bool,
     at: u64,
+    /// Who asks, and who answers.
+    asker: End,
+    answerer: End,
 }
 
 /// Frames, and what each means.
@@ -40,13 +45,49 @@ struct End {
 
 impl End {
     fn bytes(self) -> Vec<u8> {
-        if self.v6 { [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[self.number]].concat() } else { vec![10, 0, 0, self.number] }
+        let v6 = || [&[0x20, 1, 0xd, 0xb8, 0, 0, 0, self.number][..], &[0; 7], &[self.number]].concat();
+        if self.v6 { v6() } else { vec![10, 0, 0, self.number] }
+    }
+
+    /// The group that [`PREFIXES`] have it in.
+    fn group(self) -> u8 {
+        match (self.v6, self.number) {
+            (false, 0..64) => 1,
+            (false, 64..128) => 2,
+            (false, _) => 0,
+            (true, 0..128) => 0,
+            (true, _) => 3,
+        }
+    }
+
+    /// Whether they have it on our side.
+    fn is_local(self) -> bool {
+        if self.v6 { self.number < 64 } else { (32..96).contains(&self.number) }
     }
 
     fn hash(self) -> u32 {
         crc32(&[self.bytes(), self.port.to_be_bytes().to_vec()].concat())
     }
 }
+
+/// A prefix, its group, and whether it is ours.
+const PREFIXES: [(&str, u8, Option<u8>, bool); 6] = [
+    ("10.0.0.0", 25, Some(1), false),
+    ("10.0.0.64", 26, Some(2), false),
+    ("10.0.0.64", 27, None, true),
+    ("10.0.0.32", 27, None, true),
+    ("2001:db8:0:80::", 57, Some(3), false),
+    ("2001:db8::", 58, None, true),
+];
+
+static OWNED: LazyLock<Vec<Owned>> = LazyLock::new(|| {
+    let owned = |&(address, length, group, is_local): &(&str, u8, Option<u8>, bool)| Owned {
+        prefix: Prefix::of(address.parse().unwrap(), length).unwrap(),
+        group,
+        is_local,
+    };
+    PREFIXES.iter().map(owned).collect()
+});
 
 impl Traffic {
     fn push(&mut self, (from, to): (End, End), protocol: u8, transport: &[u8], exchanges: &[(Kind, u32, bool)]) {
@@ -60,9 +101,10 @@ impl Traffic {
         };
         frame.resize(frame.len().max(60), 0);
         let exchange = |&(kind, token, is_answer): &(Kind, u32, bool)| {
-            let (from, to) = if is_answer { (to.hash(), from.hash()) } else { (from.hash(), to.hash()) };
+            let (asker, answerer) = if is_answer { (to, from) } else { (from, to) };
+            let (from, to) = (asker.hash(), answerer.hash());
             let (from, to) = if kind == Kind::TcpDuration && side(from, to) == 1 { (to, from) } else { (from, to) };
-            Exchange { kind, from, to, token, is_answer, at }
+            Exchange { kind, from, to, token, is_answer, at, asker, answerer }
         };
         let frame = OwnedFrame { timestamp: at, ..OwnedFrame::ethernet(frame) };
         self.frames.push((frame, exchanges.iter().map(exchange).collect()));
@@ -233,7 +275,7 @@ impl Model {
     }
 
     fn count(&mut self, exchange: &Exchange, expected: &mut Expected) {
-        let Exchange { kind, from, to, token, is_answer, at } = *exchange;
+        let Exchange { kind, from, to, token, is_answer, at, .. } = *exchange;
         let signature = from ^ to.rotate_left(16) ^ crc32(&token.to_be_bytes()).rotate_left(24);
         let hash = self.tabulation.hash(signature);
         expected.sums.resize(self.settings.fridges(), [0; 3]);
@@ -274,14 +316,23 @@ fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
     Delays { kinds, algorithm, slots_log2, admit_log2, expiry_ns: 4_000_000_000, ..Delays::DEFAULT }
 }
 
+/// The delays of its kind that one belongs to.
+fn label(settings: &Delays, exchange: &Exchange) -> Label {
+    let Exchange { kind, asker, answerer, .. } = *exchange;
+    let is_connection = kind == Kind::TcpDuration;
+    let leaves = settings.directions == Directions::Local && asker.is_local() && !is_connection;
+    let group = if is_connection { answerer.group().max(asker.group()) } else { answerer.group() };
+    Label { leaves, group: if settings.groups_log2 > 0 { group } else { 0 } }
+}
+
 /// What a bank holds of a kind.
-fn held(bank: &WideBank, settings: &Delays, kind: Kind) -> (Counts, Vec<[u64; 3]>) {
+fn held(bank: &WideBank, settings: &Delays, kind: Kind, label: Label) -> (Counts, Vec<[u64; 3]>) {
     let sums = (0..settings.fridges()).map(|fridge| {
-        let buckets = bank.delay.histogram(settings, kind, false, fridge).unwrap().buckets();
+        let buckets = bank.delay.histogram(settings, kind, label, fridge).unwrap().buckets();
         let sum = |of: fn(&flowgauge_core::delay::histogram::Bucket) -> u64| buckets.iter().map(of).sum();
         [sum(|bucket| bucket.samples.into()), sum(|bucket| bucket.weight), sum(|bucket| bucket.squares)]
     });
-    (bank.delay.counts(settings, kind, false), sums.collect())
+    (bank.delay.counts(settings, kind, label), sums.collect())
 }
 
 const KINDS: [Kind; 5] = [Kind::TcpHandshake, Kind::TcpData, Kind::TcpDuration, Kind::Dns, Kind::Icmp];
@@ -298,6 +349,8 @@ fn each(breadth: Breadth) -> Vec<Delays> {
         all.push(of_all(Algorithm::Fridge, 2));
     }
     all.push(Delays { follows: true, ..of_all(Algorithm::Fridge, 1) });
+    let by_prefix = Delays { groups_log2: 2, directions: Directions::Local, ..of_all(Algorithm::Fridge, 0) };
+    all.push(Delays { prefixes: fingerprint(&OWNED), ..by_prefix });
     all
 }
 
@@ -312,7 +365,8 @@ fn admission(delays: &Delays, window: usize) -> Admission {
 pub fn every_kind_and_algorithm(backend: &dyn Backend) {
     let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     for delays in each(backend.breadth()) {
-        let setup = Setup { settings: Settings { delay: delays, ..Settings::only(off) }, ..Setup::default() };
+        let prefixes: &[Owned] = if delays.prefixes == 0 { &[] } else { &OWNED };
+        let setup = Setup { settings: Settings { delay: delays, ..Settings::only(off) }, prefixes, ..Setup::default() };
         let Some(mut rig) = start(backend, &setup) else { continue };
         let traffic = Traffic::new(5, 60);
         let (mut models, mut admitted, mut seen) = (Vec::new(), 0, 0);
@@ -324,7 +378,8 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
         for (window, frames) in traffic.frames.chunks(traffic.frames.len() / windows * 2).enumerate() {
             let admission_of = |window| admission(&delays, window);
             let frames: Vec<OwnedFrame> = frames.iter().map(|(frame, _)| frame.clone()).collect();
-            let mut expected: HashMap<Kind, Expected> = HashMap::new();
+            let mut expected: HashMap<(Kind, usize), Expected> = HashMap::new();
+            let label_index = |label: Label| usize::from(label.group) * 2 + usize::from(label.leaves);
             // Pipes of a switch have tables of their own.
             for (index, part) in backend.sharing(&frames).iter().enumerate() {
                 if index == models.len() {
@@ -333,7 +388,8 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                 models[index].admission = admission_of(window);
                 let exchanges = part.iter().flat_map(|frame| meaning[&frame.timestamp]);
                 for exchange in exchanges.filter(|exchange| delays.kinds.has(exchange.kind)) {
-                    models[index].count(exchange, expected.entry(exchange.kind).or_default());
+                    let of_label = expected.entry((exchange.kind, label_index(label(&delays, exchange)))).or_default();
+                    models[index].count(exchange, of_label);
                 }
             }
             if backend.in_order() {
@@ -350,16 +406,17 @@ pub fn every_kind_and_algorithm(backend: &dyn Backend) {
                 let next: Vec<_> = delays.kinds.each().map(|kind| (kind, admission_of(window + 2))).collect();
                 rig.dataplane.admit(&next).unwrap();
             }
-            for kind in delays.kinds.each() {
-                let expected = expected.remove(&kind).unwrap_or_default();
-                let (counts, mut sums) = held(&closed.bank, &delays, kind);
+            let labels = || (0..delays.labels()).map(|index| delays.labelled(index));
+            for (kind, label) in delays.kinds.each().flat_map(|kind| labels().map(move |label| (kind, label))) {
+                let expected = expected.remove(&(kind, label_index(label))).unwrap_or_default();
+                let (counts, mut sums) = held(&closed.bank, &delays, kind, label);
                 sums.truncate(expected.sums.len());
                 assert_eq!(
                     counts,
                     Counts { requests: expected.requests, admitted: expected.admitted, ..Counts::default() },
-                    "{delays:?} {kind:?}"
+                    "{delays:?} {kind:?} {label:?}"
                 );
-                assert_eq!(sums, expected.sums, "{delays:?} {kind:?}");
+                assert_eq!(sums, expected.sums, "{delays:?} {kind:?} {label:?}");
                 if expected.requests > 0 {
                     assert_eq!(closed.bank.delay.admit_log2(&delays, kind), admission_of(window).counted, "{delays:?} {kind:?}");
                 }

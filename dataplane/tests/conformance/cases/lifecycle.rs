@@ -3,6 +3,7 @@
 use crate::backend::{Backend, Setup, assert_same, start};
 use crate::frames::random;
 use crate::model::Expected;
+use flowgauge_core::delay::prefixes::{Owned, Prefix};
 use flowgauge_core::hash::Multilinear;
 use flowgauge_core::{HashMode, Precision, Tabulation};
 use flowgauge_dataplane::{Capabilities, Error, Event, HashKey, Tables};
@@ -66,6 +67,9 @@ fn wrong(tables: &Tables) -> Vec<(&'static str, Tables)> {
         change("another coin", &|tables| tables.admission[index].coin_mask ^= 1);
         change("an admission missing", &|tables| _ = tables.admission.remove(index));
     }
+    let owned = |group| Owned { prefix: Prefix::of([10, 0, 0, 0].into(), 8).unwrap(), group: Some(group), is_local: false };
+    change("prefixes that settings say nothing of", &|tables| tables.prefixes = vec![owned(1)]);
+    change("too many prefixes", &|tables| tables.prefixes = vec![owned(1); 1024]);
     change("another logarithm", &|tables| tables.logarithm[7].log2 += 1);
     change("another polynomial", &|tables| tables.hash.polynomial = 0x04c1_1db7);
     change("another hash", &|tables| {

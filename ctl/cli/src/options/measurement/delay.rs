@@ -5,10 +5,13 @@ use crate::options::Options;
 use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
+use flowgauge_core::delay::prefixes::{MAX_GROUPS, MAX_PREFIXES, Owned, Prefix, fingerprint};
 use flowgauge_core::delay::{self, Algorithm, Kind, Kinds, SLOT_BITS};
 use flowgauge_ctl::measurement::Estimation;
+use flowgauge_ctl::measurement::delay::OTHERS;
 use flowgauge_dataplane::MeasurementKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -35,6 +38,19 @@ pub(crate) struct Own {
     #[arg(long, value_name = "SHARE", value_parser = admit, help_heading = "Measurement")]
     delay_admit: Option<Admit>,
 
+    /// Count delays by group of prefixes as well: a file with a line 'NAME PREFIX PREFIX ...' each
+    ///
+    /// A delay is of the group whose prefix has the address that answered, the longest one if several have it, and else of 'others'. At most 63 groups,
+    /// and 1023 prefixes, of IPv6 up to /64. A name may have several lines; what follows a # is a comment.
+    #[arg(long, value_name = "FILE", value_parser = groups, help_heading = "Measurement")]
+    delay_groups: Option<Groups>,
+
+    /// Tell delays of requests that come from these prefixes from those of others: the first ones leave, the others arrive
+    ///
+    /// Without it the hook says so: what --direction egress counts leaves.
+    #[arg(long, value_name = "PREFIX", value_parser = value::prefix, value_delimiter = ',', help_heading = "Measurement")]
+    delay_local: Vec<Prefix>,
+
     /// Suggest --delay-slots and --delay-admit for the traffic of each window
     ///
     /// A suggestion changes nothing. '--delay-admit auto' changes the share; slots are memory, and stay as they are.
@@ -58,6 +74,58 @@ impl Own {
     /// Where delays go one by one.
     pub(crate) fn samples(&self) -> Option<&Path> {
         self.delay_samples.as_deref()
+    }
+}
+
+/// Groups of prefixes, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Groups {
+    names: Vec<Arc<str>>,
+    /// Each prefix and the group that has it.
+    prefixes: Vec<(Prefix, u8)>,
+}
+
+fn groups(path: &str) -> Result<Groups, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read it: {error}"))?;
+    let mut groups = Groups::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split_once('#').map_or(line, |(line, _)| line);
+        groups.add(line).map_err(|problem| format!("line {number}: {problem}"))?;
+    }
+    if groups.prefixes.is_empty() {
+        return Err("it names no prefix; give a line 'NAME PREFIX PREFIX ...' for each group".to_owned());
+    }
+    Ok(groups)
+}
+
+impl Groups {
+    /// Adds what a line says, if anything.
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        let mut words = line.split_whitespace();
+        let Some(name) = words.next() else { return Ok(()) };
+        if name == OTHERS {
+            return Err(format!("'{OTHERS}' are all addresses that are in no group; give the group another name"));
+        }
+        let mut words = words.peekable();
+        if words.peek().is_none() {
+            return Err(format!("'{name}' has no prefix; give a line 'NAME PREFIX PREFIX ...'"));
+        }
+        let index = self.names.iter().position(|known| **known == *name).unwrap_or_else(|| {
+            self.names.push(Arc::from(name));
+            self.names.len() - 1
+        });
+        if index + 1 >= MAX_GROUPS {
+            return Err(format!("'{name}' is one group too many; there are at most {}", MAX_GROUPS - 1));
+        }
+        for word in words {
+            let prefix = value::prefix(word)?;
+            if let Some((_, other)) = self.prefixes.iter().find(|(other, _)| *other == prefix) {
+                let other = self.names.get(usize::from(*other) - 1).map_or("", |name| name);
+                return Err(format!("{word} is in {other} already"));
+            }
+            self.prefixes.push((prefix, index as u8 + 1));
+        }
+        Ok(())
     }
 }
 
@@ -109,12 +177,30 @@ fn expiry(text: &str) -> Result<Duration, String> {
     )
 }
 
+impl Own {
+    /// What the prefixes given say of addresses.
+    pub(crate) fn prefixes(&self) -> Vec<Owned> {
+        let groups = self.delay_groups.iter().flat_map(|groups| &groups.prefixes);
+        let mut owned: Vec<Owned> =
+            groups.map(|(prefix, group)| Owned { prefix: *prefix, group: Some(*group), is_local: false }).collect();
+        for prefix in &self.delay_local {
+            match owned.iter_mut().find(|owned| owned.prefix == *prefix) {
+                Some(owned) => owned.is_local = true,
+                None => owned.push(Owned { prefix: *prefix, group: None, is_local: true }),
+            }
+        }
+        owned
+    }
+}
+
 impl Measurement for Own {
     const KIND: MeasurementKind = MeasurementKind::Delay;
     const KEYS: usize = 0;
 
     fn settings(&self, options: &Options, settings: &mut Settings) {
         let usual = delay::Settings::DEFAULT;
+        let prefixes = self.prefixes();
+        let groups = self.delay_groups.as_ref().map_or(0, |groups| groups.names.len());
         settings.delay = delay::Settings {
             kinds: self.delay.unwrap_or(Kinds::USUAL),
             algorithm: self.delay_algorithm.unwrap_or(usual.algorithm),
@@ -124,15 +210,21 @@ impl Measurement for Own {
                 Some(Admit::Auto) | None => usual.admit_log2,
             },
             follows: self.delay_admit == Some(Admit::Auto),
-            directions: if options.knows_direction { delay::Directions::Apart } else { delay::Directions::Together },
+            directions: match self.delay_local.is_empty() {
+                false => delay::Directions::Local,
+                true if options.knows_direction => delay::Directions::Apart,
+                true => delay::Directions::Together,
+            },
+            groups_log2: (groups + 1).next_power_of_two().trailing_zeros() as u8,
+            prefixes: if prefixes.is_empty() { 0 } else { fingerprint(&prefixes) },
             expiry_ns: self.delay_expiry.map_or(usual.expiry_ns, |expiry| expiry.as_nanos() as u32),
             samples: self.delay_samples.is_some(),
-            ..usual
         };
     }
 
     fn estimation(&self, _: &Options, estimation: &mut Estimation) {
         estimation.delay.tune = self.tune == Some(true);
+        estimation.delay.groups = self.delay_groups.as_ref().map_or_else(Vec::new, |groups| groups.names.clone());
     }
 
     fn problem(&self, options: &Options) -> Option<&'static str> {
@@ -149,6 +241,9 @@ impl Measurement for Own {
             return Some(
                 "--delay-admit auto goes from window to window, and --staggered has none; give a share, or leave out --staggered",
             );
+        }
+        if self.prefixes().len() > MAX_PREFIXES {
+            return Some("--delay-groups and --delay-local have more than 1023 prefixes together; give fewer, or wider ones");
         }
         match self.delay_expiry {
             Some(_) if !is_expiring => Some("--delay-expiry is for --delay-algorithm expiry; leave out one or add the other"),
