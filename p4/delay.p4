@@ -13,20 +13,23 @@
 #define FLOWGAUGE_DELAY_APPLY delay.apply(hdr, md, from_parser);
 
 #define FLOWGAUGE_DELAY_KINDS (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY_TCP_DURATION \
-    + FLOWGAUGE_DELAY_DNS + FLOWGAUGE_DELAY_ICMP)
+    + FLOWGAUGE_DELAY_TCP_TIMESTAMPS + FLOWGAUGE_DELAY_DNS + FLOWGAUGE_DELAY_ICMP + FLOWGAUGE_DELAY_QUIC_SPIN)
 #if FLOWGAUGE_DELAY_KINDS == 0
-#error "FLOWGAUGE_DELAY is 1, and no kind of delays is: FLOWGAUGE_DELAY_TCP_HANDSHAKE, _TCP_DATA, _TCP_DURATION, _DNS, _ICMP"
+#error "FLOWGAUGE_DELAY is 1, and no kind of delays is: FLOWGAUGE_DELAY_TCP_HANDSHAKE, _TCP_DATA, _TCP_DURATION, _TCP_TIMESTAMPS, _DNS, _ICMP, _QUIC_SPIN"
 #endif
-// A SYN is a request of handshakes as well, a FIN may acknowledge data, and a tick is another one.
-#if FLOWGAUGE_DELAY_TCP_DURATION && FLOWGAUGE_DELAY_KINDS != 1
-#error "FLOWGAUGE_DELAY_TCP_DURATION takes a build of its own"
+// A SYN is a request of handshakes and of timestamps as well, a FIN may acknowledge data, and connections have other ticks. What a packet with a
+// timestamp or a spin bit does to the arrays, others do not.
+#if (FLOWGAUGE_DELAY_TCP_DURATION || FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN) && FLOWGAUGE_DELAY_KINDS != 1
+#error "FLOWGAUGE_DELAY_TCP_DURATION, _TCP_TIMESTAMPS and _QUIC_SPIN take a build of their own each"
 #endif
 
 // Kinds in their order, as powers of two above the slots.
 #define FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE 0
 #define FLOWGAUGE_DELAY_RANK_OF_TCP_DATA FLOWGAUGE_DELAY_TCP_HANDSHAKE
 #define FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION 0
+#define FLOWGAUGE_DELAY_RANK_OF_TCP_TIMESTAMPS 0
 #define FLOWGAUGE_DELAY_RANK_OF_DNS (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA)
+#define FLOWGAUGE_DELAY_RANK_OF_QUIC_SPIN 0
 #define FLOWGAUGE_DELAY_RANK_OF_ICMP (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY_DNS)
 #if FLOWGAUGE_DELAY_KINDS == 1
 #define FLOWGAUGE_DELAY_KIND_BITS 0
@@ -72,6 +75,9 @@
 // A slot: the upper bits of the hash, which do not admit.
 #define FLOWGAUGE_DELAY_SLOT(place) (FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(place) \
     place.hash[31:32 - (FLOWGAUGE_DELAY_SLOT_BITS - FLOWGAUGE_DELAY_FRIDGE_BITS)])
+
+// Whether requests are segments that may carry data.
+#define FLOWGAUGE_DELAY_HAS_DATA (FLOWGAUGE_DELAY_TCP_DATA || FLOWGAUGE_DELAY_TCP_TIMESTAMPS)
 
 #define FLOWGAUGE_DELAY_WEIGHS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE)
 
@@ -197,6 +203,64 @@ struct flowgauge_delays_t {
 #endif
 
 // One of the two tables.
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+// A flow and its spin bit. The edge ends one round and begins the next; time zero says that nobody has seen an edge yet.
+#define FLOWGAUGE_DELAY_TABLE(number) \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) signatures##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<4>>(signatures##number) turn_signature##number = { \
+        void apply(inout bit<32> signature, out bit<4> had) { \
+            had = this.predicate(signature == mine, signature == opposite); \
+            signature = mine; \
+        } \
+    }; \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) times##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(times##number) turn_time##number = { \
+        void apply(inout bit<32> time, out bit<32> before) { \
+            before = time; \
+            time = now; \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(times##number) begin_time##number = { \
+        void apply(inout bit<32> time) { \
+            time = 0; \
+        } \
+    };
+#elif FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+// A timestamp that was answered stays, with time zero, so that a segment that repeats it is no request.
+#define FLOWGAUGE_DELAY_TABLE(number) \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) signatures##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<1>>(signatures##number) ask_signature##number = { \
+        void apply(inout bit<32> signature, out bit<1> is_same) { \
+            if (signature == md.flowgauge.asked.signature) { \
+                is_same = 1; \
+            } else { \
+                signature = md.flowgauge.asked.signature; \
+                is_same = 0; \
+            } \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<1>>(signatures##number) answer_signature##number = { \
+        void apply(inout bit<32> signature, out bit<1> is_same) { \
+            if (signature == md.flowgauge.answered.signature) { \
+                is_same = 1; \
+            } else { \
+                is_same = 0; \
+            } \
+        } \
+    }; \
+    Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) times##number; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(times##number) ask_time##number = { \
+        void apply(inout bit<32> time) { \
+            time = asked_now; \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(times##number) answer_time##number = { \
+        void apply(inout bit<32> time, out bit<32> before) { \
+            before = time; \
+            time = 0; \
+        } \
+    };
+#else
 #define FLOWGAUGE_DELAY_TABLE(number) \
     Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) signatures##number; \
     RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<1>>(signatures##number) ask_signature##number = { \
@@ -230,6 +294,7 @@ struct flowgauge_delays_t {
             elapsed = now - time; \
         } \
     };
+#endif
 
 // How many requests were put in one of the two tables, and how many there were when each was.
 #define FLOWGAUGE_DELAY_STAMPS(number) \
@@ -254,6 +319,13 @@ struct flowgauge_delays_t {
     RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(stamps##number) answer_stamp##number = { \
         void apply(inout bit<32> stamp, out bit<32> others) { \
             others = answered_number - stamp; \
+        } \
+    };
+#define FLOWGAUGE_DELAY_TURNING_STAMPS(number) \
+    RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(stamps##number) turn_stamp##number = { \
+        void apply(inout bit<32> stamp, out bit<32> others) { \
+            others = asked_number - stamp; \
+            stamp = asked_number; \
         } \
     };
 
@@ -286,13 +358,42 @@ struct flowgauge_delays_t {
         } \
     }
 #endif
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+#define FLOWGAUGE_DELAY_TURN(turns, turn, begins, begin) \
+    if (forth[31:31] == 0) { \
+        if (turns) { \
+            turn(0); \
+        } else if (begins) { \
+            begin(0); \
+        } \
+    } else { \
+        if (turns) { \
+            turn(1); \
+        } else if (begins) { \
+            begin(1); \
+        } \
+    }
+#define FLOWGAUGE_DELAY_TURNS (had == 4)
+#define FLOWGAUGE_DELAY_BEGINS (had == 1)
+#define FLOWGAUGE_DELAY_TURN_SIGNATURE(number) had = turn_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_TURN_TIME(number) before = turn_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_BEGIN_TIME(number) begin_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_LOOK_AT_INSERTIONS(number) asked_number = inserted##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_TURN_STAMP(number) insertions = turn_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_NOTHING(number)
+#endif
 #define FLOWGAUGE_DELAY_IS_ASKED md.flowgauge.asked.is_admitted == 1
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+#define FLOWGAUGE_DELAY_IS_NEW (md.flowgauge.asked.is_admitted == 1 && md.flowgauge.is_again == 0)
+#define FLOWGAUGE_DELAY_ANSWER_TIME(number) before = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+#else
 // A segment that TCP sends again keeps the time and the stamp of its first packet.
 #define FLOWGAUGE_DELAY_IS_NEW (md.flowgauge.asked.is_admitted == 1 && !(md.flowgauge.is_again == 1 && md.flowgauge.keeps_first == 1))
+#define FLOWGAUGE_DELAY_ANSWER_TIME(number) since = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+#endif
 #define FLOWGAUGE_DELAY_ASK_SIGNATURE(number) md.flowgauge.is_again = ask_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_ANSWER_SIGNATURE(number) md.flowgauge.is_found = answer_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 #define FLOWGAUGE_DELAY_ASK_TIME(number) ask_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
-#define FLOWGAUGE_DELAY_ANSWER_TIME(number) since = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 #define FLOWGAUGE_DELAY_INSERT(number) asked_number = insert##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_INSERTED(number) answered_number = inserted##number.execute(FLOWGAUGE_DELAY_INSERTIONS(md.flowgauge.answered))
 #define FLOWGAUGE_DELAY_ASK_STAMP(number) ask_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
@@ -300,7 +401,12 @@ struct flowgauge_delays_t {
 
 // What is counted of each bucket: kind by kind, fridge by fridge.
 #define FLOWGAUGE_DELAY_BUCKET_BITS (FLOWGAUGE_DELAY_ROW_BITS + 11)
-#define FLOWGAUGE_DELAY_BUCKET (md.flowgauge.bank ++ FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(md.flowgauge.answered) bucket)
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+#define FLOWGAUGE_DELAY_FOUND md.flowgauge.asked
+#else
+#define FLOWGAUGE_DELAY_FOUND md.flowgauge.answered
+#endif
+#define FLOWGAUGE_DELAY_BUCKET (md.flowgauge.bank ++ FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(FLOWGAUGE_DELAY_FOUND) bucket)
 #define FLOWGAUGE_DELAY_SUM(name, term, complement) \
     Register<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>>(1 << FLOWGAUGE_DELAY_BUCKET_BITS, {0, 0}) name; \
     RegisterAction<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>, bit<32>>(name) add_to_##name = { \
@@ -349,6 +455,18 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> answered_crc;
     bit<32> since = 0;
     bit<10> bucket;
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    // Zero is no time.
+    bit<32> asked_now;
+    bit<32> before = 0;
+#endif
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+    // The signature with the spin bit in the place of its lowest one, and with the other spin bit.
+    bit<32> mine;
+    bit<32> opposite;
+    bit<4> had = 0;
+    bit<32> before = 0;
+#endif
 #if FLOWGAUGE_DELAY_WEIGHS
     bit<32> asked_number;
     bit<32> answered_number;
@@ -363,7 +481,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
 
     FlowgaugeRequest() asked;
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
     FlowgaugeRequest() answered;
+#endif
 
     FLOWGAUGE_DELAY_COUNT(requests)
     FLOWGAUGE_DELAY_COUNT(admitted)
@@ -378,6 +498,10 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if !FLOWGAUGE_DELAY_TCP_DURATION
     FLOWGAUGE_DELAY_STAMPS(1)
 #endif
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+    FLOWGAUGE_DELAY_TURNING_STAMPS(0)
+    FLOWGAUGE_DELAY_TURNING_STAMPS(1)
+#endif
 #endif
 
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
@@ -386,11 +510,21 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         now = tick.get({ FLOWGAUGE_DELAY_TICK });
     }
 
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN
+    action set_first_tick() {
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+        now = 1;
+#else
+        asked_now = 1;
+#endif
+    }
+#endif
+
     action of_syn() {
         begin = hdr.tcp.sequence + 1;
     }
 
-#if FLOWGAUGE_DELAY_TCP_DATA
+#if FLOWGAUGE_DELAY_HAS_DATA
     // What acknowledges data is the sequence number behind it: behind the length less that of headers, and a FIN.
     action of_ipv4_segment(bit<32> less, bit<16> headers) {
         begin = hdr.tcp.sequence + less;
@@ -414,7 +548,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             of_syn;
         }
         const entries = {
+#if FLOWGAUGE_DELAY_TCP_DATA
             (_, TCP_SYN &&& TCP_SYN, _): of_syn();
+#endif
             (false, 0 &&& TCP_FIN, 0): of_ipv6_segment(0, 0);
             (false, TCP_FIN &&& TCP_FIN, 0): of_ipv6_segment(1, 0);
             FLOWGAUGE_DELAY_SEGMENTS(true, of_ipv4_segment, 0, 20)
@@ -478,6 +614,13 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         answered_token = begin;
     }
 
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    action set_timestamps() {
+        asked_token = hdr.tcp_timestamps.sent;
+        answered_token = hdr.tcp_timestamps.echoed;
+    }
+#endif
+
     FLOWGAUGE_POLYNOMIAL(polynomial);
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv4_src_crc;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv4_dst_crc;
@@ -537,6 +680,12 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_DELAY_TCP_DURATION
     FLOWGAUGE_DELAY_ACTIONS(tcp_duration, FLOWGAUGE_DELAY_RANK_OF_TCP_DURATION, 0)
 #endif
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    FLOWGAUGE_DELAY_ACTIONS(tcp_timestamps, FLOWGAUGE_DELAY_RANK_OF_TCP_TIMESTAMPS, 1)
+#endif
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+    FLOWGAUGE_DELAY_ACTIONS(quic_spin, FLOWGAUGE_DELAY_RANK_OF_QUIC_SPIN, 0)
+#endif
 #if FLOWGAUGE_DELAY_DNS
     FLOWGAUGE_DELAY_ACTIONS(dns, FLOWGAUGE_DELAY_RANK_OF_DNS, 0)
 #endif
@@ -546,6 +695,82 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     action speak() {}
 
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    // Nobody answers a pure acknowledgement at once. Zero is no timestamp. Headers that are longer than the packet leave a payload that is
+    // negative: large, while the length is small.
+    table roles {
+        key = {
+            md.flowgauge.sound : ternary @name("sound");
+            hdr.tcp_timestamps.isValid() : ternary @name("timestamps");
+            hdr.tcp_timestamps.sent : ternary @name("sent");
+            hdr.tcp.flags : ternary @name("flags");
+            payload : ternary @name("payload");
+            beyond : ternary @name("length");
+        }
+        actions = {
+            ask_tcp_timestamps;
+            speak;
+        }
+        const entries = {
+            (0, _, _, _, _, _): speak();
+            (_, false, _, _, _, _): speak();
+            (_, _, 0, _, _, _): speak();
+            (_, _, _, TCP_SYN &&& (TCP_SYN + TCP_RST), _, _): ask_tcp_timestamps();
+            (_, _, _, TCP_FIN &&& (TCP_FIN + TCP_RST), _, _): ask_tcp_timestamps();
+            (_, _, _, _, 0, _): speak();
+            (_, _, _, _, 0x8000 &&& 0x8000, 0 &&& 0x8000): speak();
+            (_, _, _, _, _, _): ask_tcp_timestamps();
+        }
+        const default_action = speak();
+        size = 16;
+    }
+
+    // An end that speaks to itself finds request and answer in one table: it asks.
+    table answers {
+        key = {
+            md.flowgauge.sound : ternary @name("sound");
+            hdr.tcp_timestamps.isValid() : ternary @name("timestamps");
+            hdr.tcp_timestamps.echoed : ternary @name("echoed");
+            hdr.tcp.flags : ternary @name("flags");
+            md.flowgauge.asked.is_one : ternary @name("asks");
+            forth[31:31] : ternary @name("forth");
+            back[31:31] : ternary @name("back");
+        }
+        actions = {
+            answer_tcp_timestamps;
+            speak;
+        }
+        const entries = {
+            (0, _, _, _, _, _, _): speak();
+            (_, false, _, _, _, _, _): speak();
+            (_, _, 0, _, _, _, _): speak();
+            (_, _, _, _, 1, 0, 0): speak();
+            (_, _, _, _, 1, 1, 1): speak();
+            (_, _, _, TCP_ACK &&& (TCP_ACK + TCP_RST), _, _, _): answer_tcp_timestamps();
+        }
+        const default_action = speak();
+        size = 8;
+    }
+#elif FLOWGAUGE_DELAY_QUIC_SPIN
+    // A short header: its first bit is zero, the next one 1.
+    table roles {
+        key = {
+            md.flowgauge.sound : ternary @name("sound");
+            hdr.quic.isValid() : ternary @name("quic");
+            hdr.quic.form : ternary @name("form");
+        }
+        actions = {
+            ask_quic_spin;
+            speak;
+        }
+        const entries = {
+            (0, _, _): speak();
+            (_, true, 1): ask_quic_spin();
+        }
+        const default_action = speak();
+        size = 4;
+    }
+#else
     // Headers that are longer than the packet leave a payload that is negative: large, while the length is small.
     table roles {
         key = {
@@ -624,6 +849,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         const default_action = speak();
         size = 32;
     }
+#endif
 
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_asked;
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_answered;
@@ -650,6 +876,26 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.answered.signature = xor_answered.get({ first, second[15:0], second[31:16], answered_crc[7:0], answered_crc[31:8] });
     }
 #else
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) turned;
+
+    action set_mine() {
+        mine = turned.get({ md.flowgauge.asked.signature[31:1], hdr.quic.spin });
+    }
+
+    action set_opposite() {
+        opposite = mine ^ 1;
+    }
+
+    action take_time() {
+        since = now - before;
+    }
+#elif FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    action take_time() {
+        since = now - before;
+    }
+#endif
+
     action sign_asked() {
         md.flowgauge.asked.signature = xor_asked.get({ src, dst[15:0], dst[31:16], asked_crc[7:0], asked_crc[31:8] });
     }
@@ -701,6 +947,14 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     apply {
         set_now();
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+        asked_now = now;
+#endif
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN
+        if (now == 0) {
+            set_first_tick();
+        }
+#endif
         if (hdr.ipv4.isValid()) {
             hash_ipv4_src();
             hash_ipv4_dst();
@@ -708,14 +962,21 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             hash_ipv6_src();
             hash_ipv6_dst();
         }
-#if FLOWGAUGE_DELAY_TCP_DATA
+#if FLOWGAUGE_DELAY_HAS_DATA
         if (hdr.ipv4.isValid()) {
             widen_ipv4_length();
         } else {
             widen_ipv6_length();
         }
 #endif
-#if !FLOWGAUGE_DELAY_TCP_DURATION
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+        if (hdr.tcp.isValid()) {
+            segments.apply();
+        }
+        if (hdr.tcp_timestamps.isValid()) {
+            set_timestamps();
+        }
+#elif !FLOWGAUGE_DELAY_TCP_DURATION && !FLOWGAUGE_DELAY_QUIC_SPIN
         if (hdr.tcp.isValid()) {
 #if FLOWGAUGE_DELAY_TCP_DATA
             segments.apply();
@@ -746,9 +1007,14 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
 #endif
         hash_asked_token();
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
         hash_answered_token();
+#endif
         differences.apply();
         roles.apply();
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+        answers.apply();
+#endif
 #if FLOWGAUGE_DELAY_TCP_DURATION
         if (forth[31:31] == 0) {
             take_in_order();
@@ -757,9 +1023,45 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
 #endif
         sign_asked();
-        sign_answered();
         asked.apply(md.flowgauge.asked);
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+        set_mine();
+        set_opposite();
+        if (md.flowgauge.asked.is_admitted == 1) {
+            FLOWGAUGE_DELAY_TURN(true, FLOWGAUGE_DELAY_TURN_SIGNATURE, false, FLOWGAUGE_DELAY_NOTHING)
+        }
+#if FLOWGAUGE_DELAY_WEIGHS
+        FLOWGAUGE_DELAY_TURN(FLOWGAUGE_DELAY_TURNS, FLOWGAUGE_DELAY_LOOK_AT_INSERTIONS, FLOWGAUGE_DELAY_BEGINS, FLOWGAUGE_DELAY_INSERT)
+#endif
+        FLOWGAUGE_DELAY_TURN(FLOWGAUGE_DELAY_TURNS, FLOWGAUGE_DELAY_TURN_TIME, FLOWGAUGE_DELAY_BEGINS, FLOWGAUGE_DELAY_BEGIN_TIME)
+#if FLOWGAUGE_DELAY_WEIGHS
+        FLOWGAUGE_DELAY_TURN(FLOWGAUGE_DELAY_TURNS, FLOWGAUGE_DELAY_TURN_STAMP, FLOWGAUGE_DELAY_BEGINS, FLOWGAUGE_DELAY_ASK_STAMP)
+        weights.apply();
+#endif
+        // Only edges are known.
+        if (had == 4) {
+            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        }
+        take_time();
+        if (before != 0) {
+            md.flowgauge.is_found = 1;
+        }
+#else
+        sign_answered();
         answered.apply(md.flowgauge.answered);
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_SIGNATURE, md.flowgauge.answered.is_admitted == 1,
+                                 FLOWGAUGE_DELAY_ANSWER_SIGNATURE)
+        // Only those are known that were put in a table.
+        if (FLOWGAUGE_DELAY_IS_NEW) {
+            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        }
+#if FLOWGAUGE_DELAY_WEIGHS
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_INSERT, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_INSERTED)
+#endif
+#else
         if (md.flowgauge.asked.is_one == 1) {
             count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
         }
@@ -771,10 +1073,19 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_SIGNATURE, md.flowgauge.answered.is_admitted == 1,
                                  FLOWGAUGE_DELAY_ANSWER_SIGNATURE)
+#endif
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_ASK_TIME, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_ANSWER_TIME)
 #if FLOWGAUGE_DELAY_WEIGHS
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_ASK_STAMP, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_ANSWER_STAMP)
         weights.apply();
+#endif
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+        // Of a timestamp that was answered nothing is left.
+        take_time();
+        if (before == 0) {
+            md.flowgauge.is_found = 0;
+        }
+#endif
 #endif
         buckets.apply();
         if (md.flowgauge.is_found == 1) {

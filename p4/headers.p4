@@ -98,6 +98,28 @@ header echo_h {
 }
 #endif
 
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+// Four bytes of options before the timestamps.
+header tcp_options_h {
+    bit<32> octets;
+}
+
+// TSval and TSecr (RFC 7323 section 3).
+header tcp_timestamps_h {
+    bit<32> sent;
+    bit<32> echoed;
+}
+#endif
+
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+// The first byte of a short header (RFC 9000 section 17.3.1).
+header quic_h {
+    bit<2> form;
+    bit<1> spin;
+    bit<5> others;
+}
+#endif
+
 struct flowgauge_headers_t {
     ethernet_h          ethernet;
     vlan_tag_h[4]       vlan_tag;
@@ -111,7 +133,14 @@ struct flowgauge_headers_t {
     tcp_h               tcp;
 #endif
 #if FLOWGAUGE_DELAY
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    tcp_options_h[3]    tcp_options;
+    tcp_timestamps_h    tcp_timestamps;
+#endif
     udp_h               udp;
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+    quic_h              quic;
+#endif
     dns_h               dns;
     echo_h              echo;
 #endif

@@ -131,6 +131,66 @@
 #else
 #define FLOWGAUGE_KEEP_TCP_PORTS
 #endif
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+// Where Linux, the BSDs and macOS put timestamps: first of all options behind two that pad; in the SYN of Linux behind MSS and SACK
+// permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them.
+#define TCP_OPTIONS_PADDED_TIMESTAMPS 0x0101080a
+#define TCP_OPTION_MSS 0x02040000
+#define TCP_OPTIONS_SACK_TIMESTAMPS 0x0402080a
+#define TCP_OPTIONS_WINDOW_SCALE 0x01030300
+#define FLOWGAUGE_TCP_STATE \
+    state tcp { \
+        FLOWGAUGE_KEEP_PORTS \
+        packet.extract(hdr.tcp); \
+        FLOWGAUGE_KEEP_TCP_PORTS \
+        transition select(hdr.tcp.data_offset) { \
+            8 &&& 8: options; \
+            default: accept; \
+        } \
+    } \
+    state options { \
+        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
+        transition select(hdr.tcp.data_offset, next.octets) { \
+            (_, TCP_OPTIONS_PADDED_TIMESTAMPS): timestamps_behind_padding; \
+            (8, _): accept; \
+            (_, TCP_OPTION_MSS &&& 0xffff0000): behind_mss; \
+            default: accept; \
+        } \
+    } \
+    state timestamps_behind_padding { \
+        packet.extract(hdr.tcp_options[0]); \
+        packet.extract(hdr.tcp_timestamps); \
+        transition accept; \
+    } \
+    state behind_mss { \
+        packet.extract(hdr.tcp_options[0]); \
+        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
+        transition select(hdr.tcp.data_offset, next.octets) { \
+            (_, TCP_OPTIONS_SACK_TIMESTAMPS): timestamps_behind_sack; \
+            (9, _): accept; \
+            (_, TCP_OPTIONS_WINDOW_SCALE &&& 0xffffff00): behind_window_scale; \
+            default: accept; \
+        } \
+    } \
+    state timestamps_behind_sack { \
+        packet.extract(hdr.tcp_options[1]); \
+        packet.extract(hdr.tcp_timestamps); \
+        transition accept; \
+    } \
+    state behind_window_scale { \
+        packet.extract(hdr.tcp_options[1]); \
+        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
+        transition select(next.octets) { \
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_window_scale; \
+            default: accept; \
+        } \
+    } \
+    state timestamps_behind_window_scale { \
+        packet.extract(hdr.tcp_options[2]); \
+        packet.extract(hdr.tcp_timestamps); \
+        transition accept; \
+    }
+#else
 #define FLOWGAUGE_TCP_STATE \
     state tcp { \
         FLOWGAUGE_KEEP_PORTS \
@@ -139,6 +199,7 @@
         transition accept; \
     }
 #endif
+#endif
 
 #if FLOWGAUGE_DELAY
 #define DNS_PORT 53
@@ -146,6 +207,20 @@
 #define ICMP_ECHO_REQUEST 8
 #define ICMPV6_ECHO_REQUEST 128
 #define ICMPV6_ECHO_REPLY 129
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+#define QUIC_PORT 443
+#define FLOWGAUGE_QUIC_PORTS \
+            (QUIC_PORT, _): quic; \
+            (_, QUIC_PORT): quic;
+#define FLOWGAUGE_QUIC_STATE \
+    state quic { \
+        packet.extract(hdr.quic); \
+        transition accept; \
+    }
+#else
+#define FLOWGAUGE_QUIC_PORTS
+#define FLOWGAUGE_QUIC_STATE
+#endif
 #define FLOWGAUGE_CONVERSATION_STATES \
     FLOWGAUGE_TCP_STATE \
     state udp { \
@@ -156,9 +231,11 @@
         transition select(hdr.udp.src_port, hdr.udp.dst_port) { \
             (DNS_PORT, _): dns; \
             (_, DNS_PORT): dns; \
+            FLOWGAUGE_QUIC_PORTS \
             default: accept; \
         } \
     } \
+    FLOWGAUGE_QUIC_STATE \
     state dns { \
         packet.extract(hdr.dns); \
         transition accept; \

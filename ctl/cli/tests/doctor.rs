@@ -255,8 +255,8 @@ fn locked_memory_matters_before_5_11_only() {
     machine.says("memlock").is("no", "64 KiB may be locked, but the maps take", "LimitMEMLOCK=infinity");
     let machine = machine.with("proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\n");
     machine.says("memlock").is("ok", "unlimited may be locked", "");
-    let machine = machine.with("proc/self/limits", "Max locked memory         67108864             67108864             bytes\n");
-    machine.says("memlock").is("ok", "64.0 MiB may be locked", "");
+    let machine = machine.with("proc/self/limits", "Max locked memory         134217728            134217728            bytes\n");
+    machine.says("memlock").is("ok", "128.0 MiB may be locked", "");
     let newer = machine.with("proc/sys/kernel/osrelease", "5.11.0");
     assert!(!newer.doctor("").quiet().contains("memlock"));
 }

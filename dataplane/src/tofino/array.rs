@@ -7,6 +7,7 @@ use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
 use flowgauge_core::Zeroed;
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBank};
+use std::sync::Arc;
 
 /// An array of both banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(super) type Cells = Vec<Vec<[u32; 2]>>;
 
 /// What was read of a bank.
 pub(super) struct Reading {
-    pub(super) bank: Box<WideBank>,
+    pub(super) bank: Arc<WideBank>,
     /// Of each array the elements that hold something in any pipe.
     pub(super) raised: Vec<Vec<usize>>,
     /// Elements that changed while they were read: these are left out.
@@ -39,9 +40,11 @@ pub(super) struct Reading {
 impl Reading {
     /// Merges over all pipes what arrays and counters hold.
     pub(super) fn of(settings: &Settings, arrays: &[Array], cells: &[Cells], counters: Counters) -> Self {
-        let mut bank = WideBank::boxed();
-        bank.counters = counters;
-        let changed = measurement::merge(settings, cells, &mut bank);
+        let mut bank = WideBank::counted();
+        let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
+            bank.counters = counters;
+            measurement::merge(settings, cells, bank)
+        });
         Reading { bank, raised: arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect(), changed }
     }
 }

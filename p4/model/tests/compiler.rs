@@ -239,6 +239,8 @@ fn builds() -> Vec<Settings> {
     builds.extend([
         delays(only(Kind::TcpData), delay::Algorithm::Fridge),
         delays(only(Kind::TcpDuration), delay::Algorithm::Overwrite),
+        delays(only(Kind::TcpTimestamps), delay::Algorithm::Fridge),
+        delays(only(Kind::QuicSpin), delay::Algorithm::Fridge),
         delays(Kinds::USUAL, delay::Algorithm::MultiFridge),
         Settings {
             delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },

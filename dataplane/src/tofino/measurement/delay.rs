@@ -10,13 +10,17 @@ use flowgauge_core::{MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
 /// Kinds that a program can measure, and their definitions.
-const KINDS: [(Kind, &str); 5] = [
+const KINDS: [(Kind, &str); 7] = [
     (Kind::TcpHandshake, "FLOWGAUGE_DELAY_TCP_HANDSHAKE"),
     (Kind::TcpData, "FLOWGAUGE_DELAY_TCP_DATA"),
     (Kind::TcpDuration, "FLOWGAUGE_DELAY_TCP_DURATION"),
+    (Kind::TcpTimestamps, "FLOWGAUGE_DELAY_TCP_TIMESTAMPS"),
     (Kind::Dns, "FLOWGAUGE_DELAY_DNS"),
     (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
+    (Kind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
 ];
+/// Kinds that a program measures alone.
+const ALONE: [Kind; 3] = [Kind::TcpDuration, Kind::TcpTimestamps, Kind::QuicSpin];
 const ALGORITHM: &str = "FLOWGAUGE_DELAY_ALGORITHM";
 const SLOT_BITS: &str = "FLOWGAUGE_DELAY_SLOT_BITS";
 /// Slots that the kinds of a table have together, as a power of two.
@@ -65,12 +69,8 @@ impl OnSwitch for Delay {
         if !delay.kinds.any() {
             return Ok(());
         }
-        if let Some(kind) = delay.kinds.each().find(|kind| KINDS.iter().all(|(known, _)| known != kind)) {
-            return Err(Failure::program(format!("it measures no delays of {}", kind.name())));
-        }
-        if delay.kinds.has(Kind::TcpDuration) && delay.kinds.number() > 1 {
-            let kind = Kind::TcpDuration.name();
-            return Err(Failure::program(format!("it measures {kind} alone, and no other delays beside it")));
+        if let Some(kind) = ALONE.into_iter().find(|kind| delay.kinds.has(*kind) && delay.kinds.number() > 1) {
+            return Err(Failure::program(format!("it measures {} alone, and no other delays beside it", kind.name())));
         }
         if delay.algorithm == Algorithm::Expiry {
             return Err(Failure::program(format!("it does not measure delays by {}", delay.algorithm.name())));
@@ -121,7 +121,9 @@ impl OnSwitch for Delay {
         let mut arrays: Vec<Array> = COUNTS.iter().map(|count| Array::new((*count).to_owned(), per_count, &HALVES)).collect();
         arrays.push(Array::new(DELAYS.to_owned(), per_bank, &SAMPLES));
         let mut tables: Vec<MatchTable> = Vec::new();
-        for request in REQUESTS {
+        // An edge of the spin bit is request and answer.
+        let requests = if delay.kinds.has(Kind::QuicSpin) { 1 } else { REQUESTS.len() };
+        for request in REQUESTS.into_iter().take(requests) {
             tables.extend(hash::tabulation(move |index| format!("{request}.words{index}")));
             tables.push(admission(request, delay));
         }
