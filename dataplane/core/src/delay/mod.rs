@@ -231,6 +231,24 @@ impl Settings {
         Label { leaves: index & sides.wrapping_sub(1) == 1, group: index.wrapping_shr(sides.trailing_zeros()) as u8 }
     }
 
+    /// The same, of which the compiler knows nothing before: what follows from them it would find out for all kinds in advance, and keep on the
+    /// stack, though most packets are of one kind or none.
+    #[inline(always)]
+    fn anew(self) -> Self {
+        if !cfg!(target_arch = "bpf") {
+            return self;
+        }
+        let algorithm = match opaque(self.algorithm as usize) {
+            0 => Algorithm::Fridge,
+            1 => Algorithm::MultiFridge,
+            2 => Algorithm::Overwrite,
+            _ => Algorithm::Expiry,
+        };
+        let [slots_log2, admit_log2, groups_log2] =
+            [self.slots_log2, self.admit_log2, self.groups_log2].map(|log2| opaque(log2.into()) as u8);
+        Settings { algorithm, slots_log2, admit_log2, groups_log2, ..self }
+    }
+
     /// Whether anybody asks whose an address is.
     #[inline(always)]
     #[must_use]
@@ -682,6 +700,7 @@ impl Delay {
         if !asks && !answers {
             return;
         }
+        let settings = settings.anew();
         if settings.follows {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let told = &mut self.counted[opaque(kind as usize) & (SHARES - 1)];
