@@ -10,7 +10,11 @@
 
 #if FLOWGAUGE_DELAY
 #define FLOWGAUGE_DELAY_CONTROL FlowgaugeDelay() delay;
+#if FLOWGAUGE_DELAY_SAMPLES
+#define FLOWGAUGE_DELAY_APPLY delay.apply(hdr, md, from_parser, for_deparser);
+#else
 #define FLOWGAUGE_DELAY_APPLY delay.apply(hdr, md, from_parser);
+#endif
 
 #define FLOWGAUGE_DELAY_KINDS (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY_TCP_DURATION \
     + FLOWGAUGE_DELAY_TCP_TIMESTAMPS + FLOWGAUGE_DELAY_DNS + FLOWGAUGE_DELAY_ICMP + FLOWGAUGE_DELAY_QUIC_SPIN)
@@ -34,12 +38,15 @@
 #if FLOWGAUGE_DELAY_KINDS == 1
 #define FLOWGAUGE_DELAY_KIND_BITS 0
 #define FLOWGAUGE_DELAY_OF_KIND
+#define FLOWGAUGE_DELAY_THEN_KIND
 #elif FLOWGAUGE_DELAY_KINDS == 2
 #define FLOWGAUGE_DELAY_KIND_BITS 1
 #define FLOWGAUGE_DELAY_OF_KIND md.flowgauge.delay_kind[0:0] ++
+#define FLOWGAUGE_DELAY_THEN_KIND ++ md.flowgauge.delay_kind[0:0]
 #else
 #define FLOWGAUGE_DELAY_KIND_BITS 2
 #define FLOWGAUGE_DELAY_OF_KIND md.flowgauge.delay_kind ++
+#define FLOWGAUGE_DELAY_THEN_KIND ++ md.flowgauge.delay_kind
 #endif
 #if FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_SLOT_BITS > 16
 #error "too many slots: FLOWGAUGE_DELAY_SLOT_BITS is at most 16 with one kind of delays, 15 with two, 14 with more"
@@ -72,9 +79,59 @@
 #endif
 #define FLOWGAUGE_DELAY_INDEX_BITS (FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_SLOT_BITS)
 
+// Groups of prefixes, and directions by our own addresses: what is kept apart of a kind.
+#if FLOWGAUGE_DELAY_OWNERS && FLOWGAUGE_DELAY_TCP_DURATION
+#error "FLOWGAUGE_DELAY_TCP_DURATION goes without FLOWGAUGE_DELAY_GROUP_BITS and FLOWGAUGE_DELAY_LOCAL: either end closes a connection"
+#endif
+#if FLOWGAUGE_DELAY_GROUP_BITS && FLOWGAUGE_DELAY_LOCAL
+#define FLOWGAUGE_DELAY_OF_LABEL(place) place.group ++ place.leaves ++
+#define FLOWGAUGE_DELAY_THEN_LABEL(place) ++ place.group ++ place.leaves
+#elif FLOWGAUGE_DELAY_GROUP_BITS
+#define FLOWGAUGE_DELAY_OF_LABEL(place) place.group ++
+#define FLOWGAUGE_DELAY_THEN_LABEL(place) ++ place.group
+#elif FLOWGAUGE_DELAY_LOCAL
+#define FLOWGAUGE_DELAY_OF_LABEL(place) place.leaves ++
+#define FLOWGAUGE_DELAY_THEN_LABEL(place) ++ place.leaves
+#else
+#define FLOWGAUGE_DELAY_OF_LABEL(place)
+#define FLOWGAUGE_DELAY_THEN_LABEL(place)
+#endif
+#define FLOWGAUGE_DELAY_LABEL_BITS (FLOWGAUGE_DELAY_GROUP_BITS + FLOWGAUGE_DELAY_LOCAL)
+#define FLOWGAUGE_DELAY_OWNERS_OF(owners, owned, set_owner) \
+    table owners { \
+        key = { owned : lpm @name("address"); } \
+        actions = { \
+            set_owner; \
+            belong_to_nobody; \
+        } \
+        const default_action = belong_to_nobody(); \
+        size = 1024; \
+    }
+#if FLOWGAUGE_DELAY_ROW_BITS + FLOWGAUGE_DELAY_LABEL_BITS > 5
+#error "too much is kept apart: kinds, times four for multi-fridge, times groups, times two with FLOWGAUGE_DELAY_LOCAL, are at most 32"
+#endif
+
 // A slot: the upper bits of the hash, which do not admit.
 #define FLOWGAUGE_DELAY_SLOT(place) (FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(place) \
     place.hash[31:32 - (FLOWGAUGE_DELAY_SLOT_BITS - FLOWGAUGE_DELAY_FRIDGE_BITS)])
+
+// What the deparser sends of a delay that was counted.
+#define FLOWGAUGE_DELAY_DIGEST 1
+#if FLOWGAUGE_DELAY_SAMPLES
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+#define FLOWGAUGE_DELAY_SENT md.flowgauge.asked
+#else
+#define FLOWGAUGE_DELAY_SENT md.flowgauge.answered
+#endif
+#if FLOWGAUGE_DELAY_GROUP_BITS
+#define FLOWGAUGE_DELAY_SENT_GROUP FLOWGAUGE_DELAY_SENT.group,
+#else
+#define FLOWGAUGE_DELAY_SENT_GROUP
+#endif
+#define FLOWGAUGE_DELAY_SAMPLE { md.flowgauge.delayed.at, md.flowgauge.delayed.src, md.flowgauge.delayed.dst, md.flowgauge.delayed.ticks, \
+    md.flowgauge.delayed.weight, md.flowgauge.delayed.beyond, md.flowgauge.delay_kind, FLOWGAUGE_DELAY_SENT.fridge, \
+    FLOWGAUGE_DELAY_SENT_GROUP FLOWGAUGE_DELAY_SENT.leaves, md.flowgauge.bank }
+#endif
 
 // Whether requests are segments that may carry data.
 #define FLOWGAUGE_DELAY_HAS_DATA (FLOWGAUGE_DELAY_TCP_DATA || FLOWGAUGE_DELAY_TCP_TIMESTAMPS)
@@ -89,7 +146,7 @@
 #endif
 
 // Which slot a request has, and whether it is admitted.
-control FlowgaugeRequest(inout flowgauge_request_t request) {
+control FlowgaugeRequest(inout flowgauge_request_t request, in bit<1> bank, in bit<2> kind) {
     bit<32> word0;
     bit<32> word1;
     bit<32> word2;
@@ -142,27 +199,34 @@ control FlowgaugeRequest(inout flowgauge_request_t request) {
     }
 
 #if FLOWGAUGE_DELAY_FRIDGE_BITS
-    action admit(bit<2> fridge) {
-        request.is_admitted = 1;
+    action admit(bit<1> kept, bit<1> counts, bit<2> fridge) {
+        request.is_admitted = kept;
+        request.counts = counts;
         request.fridge = fridge;
     }
 #else
-    action admit() {
-        request.is_admitted = 1;
+    action admit(bit<1> kept, bit<1> counts) {
+        request.is_admitted = kept;
+        request.counts = counts;
     }
 #endif
 
     action refuse() {}
 
-    // The lower bits of the hash admit.
+    // The lower bits of the hash admit: so many of them zero. Banks and kinds may have shares of their own, which change with each window. Then some
+    // requests wait in the tables whose answers do not count.
     table admission {
-        key = { request.hash[15:0] : ternary @name("hash"); }
+        key = {
+            bank : ternary @name("bank");
+            kind : ternary @name("kind");
+            request.hash[15:0] : ternary @name("hash");
+        }
         actions = {
             admit;
             refuse;
         }
         default_action = refuse();
-        size = 16;
+        size = 256;
     }
 
     apply {
@@ -183,10 +247,11 @@ struct flowgauge_delays_t {
     bit<32> beyond;
 }
 
-// A count of 64 bits of each kind, in both banks.
+// A count of 64 bits of each kind, group and direction, in both banks.
+#define FLOWGAUGE_DELAY_COUNT_BITS (FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_LABEL_BITS + 1)
 #define FLOWGAUGE_DELAY_COUNT(name) \
-    Register<flowgauge_sum_t, bit<(FLOWGAUGE_DELAY_KIND_BITS + 1)>>(2 << FLOWGAUGE_DELAY_KIND_BITS, {0, 0}) name; \
-    RegisterAction<flowgauge_sum_t, bit<(FLOWGAUGE_DELAY_KIND_BITS + 1)>, bit<32>>(name) count_##name = { \
+    Register<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_COUNT_BITS>>(1 << FLOWGAUGE_DELAY_COUNT_BITS, {0, 0}) name; \
+    RegisterAction<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_COUNT_BITS>, bit<32>>(name) count_##name = { \
         void apply(inout flowgauge_sum_t total) { \
             if ((int<32>) total.low == -1) { \
                 total.high = total.high |+| 1; \
@@ -194,13 +259,7 @@ struct flowgauge_delays_t {
             total.low = total.low + 1; \
         } \
     };
-#if FLOWGAUGE_DELAY_KIND_BITS == 0
-#define FLOWGAUGE_DELAY_COUNTS_INDEX md.flowgauge.bank
-#elif FLOWGAUGE_DELAY_KIND_BITS == 1
-#define FLOWGAUGE_DELAY_COUNTS_INDEX md.flowgauge.bank ++ md.flowgauge.delay_kind[0:0]
-#else
-#define FLOWGAUGE_DELAY_COUNTS_INDEX md.flowgauge.bank ++ md.flowgauge.delay_kind
-#endif
+#define FLOWGAUGE_DELAY_COUNTS_INDEX(place) md.flowgauge.bank FLOWGAUGE_DELAY_THEN_KIND FLOWGAUGE_DELAY_THEN_LABEL(place)
 
 // One of the two tables.
 #if FLOWGAUGE_DELAY_QUIC_SPIN
@@ -389,7 +448,7 @@ struct flowgauge_delays_t {
 #else
 // A segment that TCP sends again keeps the time and the stamp of its first packet.
 #define FLOWGAUGE_DELAY_IS_NEW (md.flowgauge.asked.is_admitted == 1 && !(md.flowgauge.is_again == 1 && md.flowgauge.keeps_first == 1))
-#define FLOWGAUGE_DELAY_ANSWER_TIME(number) since = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
+#define FLOWGAUGE_DELAY_ANSWER_TIME(number) md.flowgauge.delayed.ticks = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 #endif
 #define FLOWGAUGE_DELAY_ASK_SIGNATURE(number) md.flowgauge.is_again = ask_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_ANSWER_SIGNATURE(number) md.flowgauge.is_found = answer_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
@@ -399,14 +458,15 @@ struct flowgauge_delays_t {
 #define FLOWGAUGE_DELAY_ASK_STAMP(number) ask_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_ANSWER_STAMP(number) insertions = answer_stamp##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 
-// What is counted of each bucket: kind by kind, fridge by fridge.
-#define FLOWGAUGE_DELAY_BUCKET_BITS (FLOWGAUGE_DELAY_ROW_BITS + 11)
+// What is counted of each bucket: kind by kind, group by group, direction by direction, fridge by fridge.
+#define FLOWGAUGE_DELAY_BUCKET_BITS (FLOWGAUGE_DELAY_ROW_BITS + FLOWGAUGE_DELAY_LABEL_BITS + 11)
 #if FLOWGAUGE_DELAY_QUIC_SPIN
 #define FLOWGAUGE_DELAY_FOUND md.flowgauge.asked
 #else
 #define FLOWGAUGE_DELAY_FOUND md.flowgauge.answered
 #endif
-#define FLOWGAUGE_DELAY_BUCKET (md.flowgauge.bank ++ FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(FLOWGAUGE_DELAY_FOUND) bucket)
+#define FLOWGAUGE_DELAY_BUCKET (md.flowgauge.bank ++ FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_LABEL(FLOWGAUGE_DELAY_FOUND) \
+    FLOWGAUGE_DELAY_OF_FRIDGE(FLOWGAUGE_DELAY_FOUND) bucket)
 #define FLOWGAUGE_DELAY_SUM(name, term, complement) \
     Register<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>>(1 << FLOWGAUGE_DELAY_BUCKET_BITS, {0, 0}) name; \
     RegisterAction<flowgauge_sum_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>, bit<32>>(name) add_to_##name = { \
@@ -440,20 +500,21 @@ struct flowgauge_delays_t {
     }
 
 control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
-                       in ingress_intrinsic_metadata_from_parser_t from_parser) {
+                       in ingress_intrinsic_metadata_from_parser_t from_parser
+#if FLOWGAUGE_DELAY_SAMPLES
+                       , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
+#endif
+                       ) {
     bit<32> now;
     bit<32> begin = 0;
     bit<32> beyond = 0;
     bit<32> asked_token = 0;
     bit<32> answered_token = 0;
     bit<16> payload = 0;
-    bit<32> src;
-    bit<32> dst;
     bit<32> forth;
     bit<32> back;
     bit<32> asked_crc;
     bit<32> answered_crc;
-    bit<32> since = 0;
     bit<10> bucket;
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
     // Zero is no time.
@@ -471,13 +532,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> asked_number;
     bit<32> answered_number;
     bit<32> insertions = 0;
-    bit<32> weight;
     bit<32> weight_complement;
     bit<32> square;
     bit<32> square_complement;
-    bit<32> exceeds;
-#else
-    bit<32> exceeds = 0;
 #endif
 
     FlowgaugeRequest() asked;
@@ -504,11 +561,55 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
 #endif
 
+#if FLOWGAUGE_DELAY_OWNERS
+    // Whose an address is. The group of a delay is that of the end that answers, its direction follows from the end that asks.
+#if FLOWGAUGE_DELAY_GROUP_BITS && FLOWGAUGE_DELAY_LOCAL
+    action set_src_owner(bit<FLOWGAUGE_DELAY_GROUP_BITS> group, bit<1> is_local) {
+        md.flowgauge.answered.group = group;
+        md.flowgauge.asked.leaves = is_local;
+    }
+
+    action set_dst_owner(bit<FLOWGAUGE_DELAY_GROUP_BITS> group, bit<1> is_local) {
+        md.flowgauge.asked.group = group;
+        md.flowgauge.answered.leaves = is_local;
+    }
+#elif FLOWGAUGE_DELAY_GROUP_BITS
+    action set_src_owner(bit<FLOWGAUGE_DELAY_GROUP_BITS> group) {
+        md.flowgauge.answered.group = group;
+    }
+
+    action set_dst_owner(bit<FLOWGAUGE_DELAY_GROUP_BITS> group) {
+        md.flowgauge.asked.group = group;
+    }
+#else
+    action set_src_owner(bit<1> is_local) {
+        md.flowgauge.asked.leaves = is_local;
+    }
+
+    action set_dst_owner(bit<1> is_local) {
+        md.flowgauge.answered.leaves = is_local;
+    }
+#endif
+
+    action belong_to_nobody() {}
+
+    FLOWGAUGE_DELAY_OWNERS_OF(ipv4_src_owners, hdr.ipv4.src_addr, set_src_owner)
+    FLOWGAUGE_DELAY_OWNERS_OF(ipv4_dst_owners, hdr.ipv4.dst_addr, set_dst_owner)
+    FLOWGAUGE_DELAY_OWNERS_OF(ipv6_src_owners, hdr.ipv6.src_addr[127:64], set_src_owner)
+    FLOWGAUGE_DELAY_OWNERS_OF(ipv6_dst_owners, hdr.ipv6.dst_addr[127:64], set_dst_owner)
+#endif
+
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
 
     action set_now() {
         now = tick.get({ FLOWGAUGE_DELAY_TICK });
     }
+
+#if FLOWGAUGE_DELAY_SAMPLES
+    action set_time() {
+        md.flowgauge.delayed.at = from_parser.global_tstamp;
+    }
+#endif
 
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN
     action set_first_tick() {
@@ -630,19 +731,19 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) answered_token_crc;
 
     action hash_ipv4_src() {
-        src = ipv4_src_crc.get({ hdr.ipv4.src_addr, md.flowgauge.src_port });
+        md.flowgauge.delayed.src = ipv4_src_crc.get({ hdr.ipv4.src_addr, md.flowgauge.src_port });
     }
 
     action hash_ipv4_dst() {
-        dst = ipv4_dst_crc.get({ hdr.ipv4.dst_addr, md.flowgauge.dst_port });
+        md.flowgauge.delayed.dst = ipv4_dst_crc.get({ hdr.ipv4.dst_addr, md.flowgauge.dst_port });
     }
 
     action hash_ipv6_src() {
-        src = ipv6_src_crc.get({ hdr.ipv6.src_addr, md.flowgauge.src_port });
+        md.flowgauge.delayed.src = ipv6_src_crc.get({ hdr.ipv6.src_addr, md.flowgauge.src_port });
     }
 
     action hash_ipv6_dst() {
-        dst = ipv6_dst_crc.get({ hdr.ipv6.dst_addr, md.flowgauge.dst_port });
+        md.flowgauge.delayed.dst = ipv6_dst_crc.get({ hdr.ipv6.dst_addr, md.flowgauge.dst_port });
     }
 
     action hash_asked_token() {
@@ -655,8 +756,8 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     // The sign says which table has requests of this direction.
     action subtract() {
-        forth = src - dst;
-        back = dst - src;
+        forth = md.flowgauge.delayed.src - md.flowgauge.delayed.dst;
+        back = md.flowgauge.delayed.dst - md.flowgauge.delayed.src;
     }
 
     table differences {
@@ -859,13 +960,13 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> second;
 
     action take_in_order() {
-        first = src;
-        second = dst;
+        first = md.flowgauge.delayed.src;
+        second = md.flowgauge.delayed.dst;
     }
 
     action take_in_reverse() {
-        first = dst;
-        second = src;
+        first = md.flowgauge.delayed.dst;
+        second = md.flowgauge.delayed.src;
     }
 
     action sign_asked() {
@@ -888,20 +989,26 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 
     action take_time() {
-        since = now - before;
+        md.flowgauge.delayed.ticks = now - before;
     }
 #elif FLOWGAUGE_DELAY_TCP_TIMESTAMPS
     action take_time() {
-        since = now - before;
+        md.flowgauge.delayed.ticks = now - before;
     }
 #endif
 
     action sign_asked() {
-        md.flowgauge.asked.signature = xor_asked.get({ src, dst[15:0], dst[31:16], asked_crc[7:0], asked_crc[31:8] });
+        md.flowgauge.asked.signature = xor_asked.get({ md.flowgauge.delayed.src, md.flowgauge.delayed.dst[15:0], md.flowgauge.delayed.dst[31:16], asked_crc[7:0], asked_crc[31:8] });
     }
 
     action sign_answered() {
-        md.flowgauge.answered.signature = xor_answered.get({ dst, src[15:0], src[31:16], answered_crc[7:0], answered_crc[31:8] });
+        md.flowgauge.answered.signature = xor_answered.get({ md.flowgauge.delayed.dst, md.flowgauge.delayed.src[15:0], md.flowgauge.delayed.src[31:16], answered_crc[7:0], answered_crc[31:8] });
+    }
+#endif
+
+#if FLOWGAUGE_DELAY_SAMPLES
+    action send() {
+        for_deparser.digest_type = FLOWGAUGE_DELAY_DIGEST;
     }
 #endif
 
@@ -910,7 +1017,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 
     table buckets {
-        key = { since : lpm @name("ticks"); }
+        key = { md.flowgauge.delayed.ticks : lpm @name("ticks"); }
         actions = { set_bucket; }
         default_action = set_bucket(0);
         size = 1024;
@@ -920,17 +1027,17 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     RegisterAction<flowgauge_delays_t, bit<FLOWGAUGE_DELAY_BUCKET_BITS>, bit<32>>(delays) count_delay = {
         void apply(inout flowgauge_delays_t counted) {
             counted.samples = counted.samples |+| 1;
-            counted.beyond = counted.beyond |+| exceeds;
+            counted.beyond = counted.beyond |+| md.flowgauge.delayed.beyond;
         }
     };
 
 #if FLOWGAUGE_DELAY_WEIGHS
     action set_weight(bit<32> value, bit<32> inverted, bit<32> squared, bit<32> squared_inverted, bit<32> is_beyond) {
-        weight = value;
+        md.flowgauge.delayed.weight = value;
         weight_complement = inverted;
         square = squared;
         square_complement = squared_inverted;
-        exceeds = is_beyond;
+        md.flowgauge.delayed.beyond = is_beyond;
     }
 
     // What a delay counts for, by how many requests were put in the table since its own.
@@ -941,7 +1048,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         size = 512;
     }
 
-    FLOWGAUGE_DELAY_SUM(weights_sum, weight, weight_complement)
+    FLOWGAUGE_DELAY_SUM(weights_sum, md.flowgauge.delayed.weight, weight_complement)
     FLOWGAUGE_DELAY_SUM(squares_sum, square, square_complement)
 #endif
 
@@ -955,6 +1062,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             set_first_tick();
         }
 #endif
+#if FLOWGAUGE_DELAY_SAMPLES
+        set_time();
+#endif
         if (hdr.ipv4.isValid()) {
             hash_ipv4_src();
             hash_ipv4_dst();
@@ -962,6 +1072,15 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             hash_ipv6_src();
             hash_ipv6_dst();
         }
+#if FLOWGAUGE_DELAY_OWNERS
+        if (hdr.ipv4.isValid()) {
+            ipv4_src_owners.apply();
+            ipv4_dst_owners.apply();
+        } else if (hdr.ipv6.isValid()) {
+            ipv6_src_owners.apply();
+            ipv6_dst_owners.apply();
+        }
+#endif
 #if FLOWGAUGE_DELAY_HAS_DATA
         if (hdr.ipv4.isValid()) {
             widen_ipv4_length();
@@ -1023,7 +1142,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
 #endif
         sign_asked();
-        asked.apply(md.flowgauge.asked);
+        asked.apply(md.flowgauge.asked, md.flowgauge.bank, md.flowgauge.delay_kind);
 #if FLOWGAUGE_DELAY_QUIC_SPIN
         set_mine();
         set_opposite();
@@ -1039,9 +1158,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         weights.apply();
 #endif
         // Only edges are known.
-        if (had == 4) {
-            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
-            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        if (had == 4 && md.flowgauge.asked.counts == 1) {
+            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
         take_time();
         if (before != 0) {
@@ -1049,24 +1168,24 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
 #else
         sign_answered();
-        answered.apply(md.flowgauge.answered);
+        answered.apply(md.flowgauge.answered, md.flowgauge.bank, md.flowgauge.delay_kind);
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_SIGNATURE, md.flowgauge.answered.is_admitted == 1,
                                  FLOWGAUGE_DELAY_ANSWER_SIGNATURE)
         // Only those are known that were put in a table.
-        if (FLOWGAUGE_DELAY_IS_NEW) {
-            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
-            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        if (FLOWGAUGE_DELAY_IS_NEW && md.flowgauge.asked.counts == 1) {
+            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
 #if FLOWGAUGE_DELAY_WEIGHS
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_INSERT, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_INSERTED)
 #endif
 #else
         if (md.flowgauge.asked.is_one == 1) {
-            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+            count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
-        if (md.flowgauge.asked.is_admitted == 1) {
-            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+        if (md.flowgauge.asked.counts == 1) {
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
 #if FLOWGAUGE_DELAY_WEIGHS
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_INSERT, md.flowgauge.answered.is_admitted == 1, FLOWGAUGE_DELAY_INSERTED)
@@ -1088,15 +1207,19 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
 #endif
         buckets.apply();
-        if (md.flowgauge.is_found == 1) {
-            if (since[31:31] == 0) {
+        // Some answers only take their requests away.
+        if (md.flowgauge.is_found == 1 && FLOWGAUGE_DELAY_FOUND.counts == 1) {
+            if (md.flowgauge.delayed.ticks[31:31] == 0) {
                 count_delay.execute(FLOWGAUGE_DELAY_BUCKET);
 #if FLOWGAUGE_DELAY_WEIGHS
                 add_to_weights_sum.execute(FLOWGAUGE_DELAY_BUCKET);
                 add_to_squares_sum.execute(FLOWGAUGE_DELAY_BUCKET);
 #endif
+#if FLOWGAUGE_DELAY_SAMPLES
+                send();
+#endif
             } else {
-                count_backward.execute(FLOWGAUGE_DELAY_COUNTS_INDEX);
+                count_backward.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(FLOWGAUGE_DELAY_FOUND));
             }
         }
     }

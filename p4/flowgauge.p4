@@ -51,7 +51,7 @@ control Ingress(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     apply {
         forward.apply(intrinsic, for_tm, for_deparser);
-#if FLOWGAUGE_HEAVY
+#if FLOWGAUGE_HEAVY || FLOWGAUGE_DELAY_SAMPLES
         flowgauge.apply(hdr, md, from_parser, for_deparser);
 #else
         flowgauge.apply(hdr, md, from_parser);
@@ -64,11 +64,19 @@ control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWG
 #if FLOWGAUGE_HEAVY
     Resubmit() resubmit;
 #endif
+#if FLOWGAUGE_DELAY_SAMPLES
+    Digest<flowgauge_delay_sample_t>() delay_samples;
+#endif
 
     apply {
 #if FLOWGAUGE_HEAVY
         if (for_deparser.resubmit_type == 1) {
             resubmit.emit(md.flowgauge.admission);
+        }
+#endif
+#if FLOWGAUGE_DELAY_SAMPLES
+        if (for_deparser.digest_type == FLOWGAUGE_DELAY_DIGEST) {
+            delay_samples.pack(FLOWGAUGE_DELAY_SAMPLE);
         }
 #endif
         packet.emit(hdr);

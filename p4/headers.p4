@@ -176,7 +176,42 @@ struct flowgauge_request_t {
     bit<32> hash;
     bit<1>  is_one;
     bit<1>  is_admitted;
+    bit<1>  counts;
     bit<2>  fridge;
+#if FLOWGAUGE_DELAY_GROUP_BITS
+    bit<FLOWGAUGE_DELAY_GROUP_BITS> group;
+#endif
+    bit<1>  leaves;
+}
+
+// A delay that the packet ends, and what it counts for.
+struct flowgauge_delayed_t {
+    bit<48> at;
+    // Hashes of the packet's ends.
+    bit<32> src;
+    bit<32> dst;
+    bit<32> ticks;
+    bit<32> weight;
+    bit<32> beyond;
+}
+#endif
+
+#if FLOWGAUGE_DELAY_SAMPLES
+// The same as the controller is told (dataplane/core/src/delay/sample.rs).
+struct flowgauge_delay_sample_t {
+    bit<48> at;
+    bit<32> src;
+    bit<32> dst;
+    bit<32> ticks;
+    bit<32> weight;
+    bit<32> beyond;
+    bit<2>  kind;
+    bit<2>  fridge;
+#if FLOWGAUGE_DELAY_GROUP_BITS
+    bit<FLOWGAUGE_DELAY_GROUP_BITS> group;
+#endif
+    bit<1>  leaves;
+    bit<1>  bank;
 }
 #endif
 
@@ -223,6 +258,7 @@ struct flowgauge_metadata_t {
     bit<16> dst_port;
     flowgauge_request_t asked;
     flowgauge_request_t answered;
+    flowgauge_delayed_t delayed;
     bit<2>  delay_kind;
     bit<1>  is_found;
     bit<1>  is_again;

@@ -120,6 +120,18 @@
 #ifndef FLOWGAUGE_DELAY_SLOT_BITS
 #define FLOWGAUGE_DELAY_SLOT_BITS 10
 #endif
+// What is kept apart: 2^FLOWGAUGE_DELAY_GROUP_BITS groups of prefixes, and whether requests come from our own addresses.
+#ifndef FLOWGAUGE_DELAY_GROUP_BITS
+#define FLOWGAUGE_DELAY_GROUP_BITS 0
+#endif
+#ifndef FLOWGAUGE_DELAY_LOCAL
+#define FLOWGAUGE_DELAY_LOCAL 0
+#endif
+#define FLOWGAUGE_DELAY_OWNERS (FLOWGAUGE_DELAY_GROUP_BITS || FLOWGAUGE_DELAY_LOCAL)
+// Whether a digest is sent for each delay.
+#ifndef FLOWGAUGE_DELAY_SAMPLES
+#define FLOWGAUGE_DELAY_SAMPLES 0
+#endif
 
 // Which source prefixes reorder TCP packets: by which flows, if by any, and how many of them are followed at a time.
 #define FLOWGAUGE_REORDER_SAMPLING 1
@@ -142,6 +154,9 @@
 #endif
 #if FLOWGAUGE_DELAY_ALGORITHM < FLOWGAUGE_DELAY_FRIDGE || FLOWGAUGE_DELAY_ALGORITHM > FLOWGAUGE_DELAY_OVERWRITE
 #error "FLOWGAUGE_DELAY_ALGORITHM is none of FLOWGAUGE_DELAY_FRIDGE, _MULTI_FRIDGE, _OVERWRITE"
+#endif
+#if FLOWGAUGE_DELAY_GROUP_BITS < 0 || FLOWGAUGE_DELAY_GROUP_BITS > 5
+#error "FLOWGAUGE_DELAY_GROUP_BITS is not in 0 to 5"
 #endif
 #if FLOWGAUGE_DELAY_SLOT_BITS < 6 || FLOWGAUGE_DELAY_SLOT_BITS > 16
 #error "FLOWGAUGE_DELAY_SLOT_BITS is not in 6 to 16"

@@ -19,7 +19,7 @@
 
 control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                   in ingress_intrinsic_metadata_from_parser_t from_parser
-#if FLOWGAUGE_HEAVY
+#if FLOWGAUGE_HEAVY || FLOWGAUGE_DELAY_SAMPLES
                   , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
 #endif
                   ) {

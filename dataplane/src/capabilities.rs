@@ -58,8 +58,6 @@ pub struct Capabilities {
     pub atomic_snapshots: bool,
     /// Whether staggered registers (no windows) are offered.
     pub staggered: bool,
-    /// Whether the share of requests that is admitted can change from window to window.
-    pub follows: bool,
     /// Cores that count in parallel.
     pub workers: usize,
     /// What packets are timed by.
@@ -90,7 +88,6 @@ impl Capabilities {
             banks: BANKS,
             atomic_snapshots: true,
             staggered: true,
-            follows: true,
             workers,
             clock: Clock::KERNEL,
             delay_samples: false,
@@ -122,10 +119,6 @@ impl Capabilities {
         }
         if cardinality.mode == cardinality::Mode::Staggered && !self.staggered {
             return refuse("use staggered registers".to_owned(), "leave out --staggered".to_owned());
-        }
-        if delay.kinds.any() && delay.follows && !self.follows {
-            let advice = "it has one share for both banks; --tune suggests one";
-            return refuse("let the share of requests follow the traffic (--delay-admit auto)".to_owned(), advice.to_owned());
         }
         // Rows of sketches are always tabulated, but by the signature of the hash.
         let is_on = MeasurementKind::ALL.iter().any(|kind| kind.is_on(settings));
@@ -171,7 +164,7 @@ impl Capabilities {
             }
         }
         if delay.samples && !self.delay_samples {
-            let advice = "leave out --delay-samples; --backend xdp and --backend poll do it".to_owned();
+            let advice = "leave out --delay-samples, or compile the switch's program with -DFLOWGAUGE_DELAY_SAMPLES=1".to_owned();
             return refuse("pass delays on one by one (--delay-samples)".to_owned(), advice);
         }
         if let Some(problem) = delay.problem().filter(|_| MeasurementKind::Delay.is_on(settings)) {

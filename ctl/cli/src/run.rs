@@ -137,16 +137,6 @@ impl Run {
         }
         match options.backend {
             Backend::Xdp => return kernel.run(port.is_some(), options),
-            Backend::Tofino if options.settings().delay.samples => {
-                let problem =
-                    "--delay-samples is for the kernel and for workers; a switch does not pass delays on one by one; leave it out";
-                return Err(Failure::Usage(problem.to_owned()));
-            }
-            Backend::Tofino if options.settings().delay.asks_addresses() => {
-                let problem = "--delay-groups and --delay-local are for the kernel and for workers; a switch counts delays of all prefixes together; \
-                               leave them out";
-                return Err(Failure::Usage(problem.to_owned()));
-            }
             Backend::Tofino => return switch.run(on_interface, port.is_some(), &options.with_hash(false, || None)?),
             Backend::Poll if on_interface => {
                 return Err(Failure::Usage(

@@ -71,9 +71,6 @@ impl Switch {
         if options.staggered.is_some() {
             return usage("--staggered needs registers that p4/flowgauge.p4 has not; use --window with --backend tofino");
         }
-        if options.settings().delay.follows {
-            return usage("--delay-admit auto gives each bank a share, and p4/flowgauge.p4 has one for both; --tune suggests one");
-        }
         if options.workers.is_some() {
             return usage("--workers is of no use with --backend tofino: the switch counts");
         }

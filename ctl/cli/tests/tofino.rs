@@ -32,15 +32,24 @@ struct Lab {
 }
 
 fn switch() -> Arc<Switch> {
-    let model = Model::flowgauge(&Options::default().define("FLOWGAUGE_PRECISION", 9)).unwrap();
-    Arc::new(Switch::new(model, "flowgauge"))
+    switch_with(&[])
+}
+
+fn switch_with(definitions: &[(&'static str, u32)]) -> Arc<Switch> {
+    let options = Options::default().define("FLOWGAUGE_PRECISION", 9);
+    let options = definitions.iter().fold(options, |options, (name, value)| options.define(name, *value));
+    Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
 }
 
 impl Lab {
     fn new() -> Self {
+        Lab::of(switch())
+    }
+
+    fn of(switch: Arc<Switch>) -> Self {
         let generator = Generator::new(Profile::new(Sources::Unique));
         let (tampering, proxy, sent) = (Tampering::default(), Proxy::start(), AtomicU64::new(0));
-        let mut lab = Lab { switch: switch(), running: None, tampering, proxy, sent, generator };
+        let mut lab = Lab { switch, running: None, tampering, proxy, sent, generator };
         lab.power_on();
         lab
     }
@@ -257,6 +266,89 @@ fn damage(round: u64, mut answer: proto::ReadResponse) -> Reads {
     Reads::Answer(vec![answer], None)
 }
 
+/// An echo request or reply between two addresses.
+fn echo(src: [u8; 4], dst: [u8; 4], number: u32, is_reply: bool) -> Vec<u8> {
+    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
+    let icmp = [if is_reply { 0 } else { 8 }, 0, 0, 0];
+    [&[0; 12][..], &[8, 0], &header, &src, &dst, &icmp, &number.to_be_bytes()].concat()
+}
+
+/// Delays by group and direction, one by one, with shares that follow the traffic, while connections are cut.
+#[test]
+fn delays_of_groups_come_one_by_one_and_in_windows() {
+    let definitions = ["FLOWGAUGE_DELAY", "_ICMP", "_GROUP_BITS", "_LOCAL", "_SAMPLES"];
+    let definitions =
+        definitions.map(|name| if name.starts_with('_') { format!("FLOWGAUGE_DELAY{name}") } else { name.to_owned() });
+    let definitions = definitions.map(|name| (&*name.leak(), 1));
+    let lab = Lab::of(switch_with(&definitions));
+    let scratch = Scratch::new("tofino-delays");
+    let groups = scratch.write("groups.txt", "near 10.0.0.0/8\n");
+    let samples = scratch.path("samples.jsonl").display().to_string();
+    let options = format!(
+        "--measure cardinality,delay --delay icmp --delay-groups {groups} --delay-local 10.1.0.0/16 --delay-samples {samples} --delay-admit auto --window 100ms --read-every 250ms"
+    );
+    let mut command = lab.start(&options);
+    let (client, near, far) = ([10, 1, 0, 1], [10, 2, 0, 1], [198, 18, 0, 1]);
+    let mut windows = vec![window(&mut command)];
+    let mut sent = 0_u32;
+    for round in 0..8 {
+        for number in (0..300).map(|number| round * 300 + number) {
+            let mut entrance = lab.switch.enter();
+            let (from, to, delay_ms) = [(client, near, 1), (client, far, 80), (far, client, 5)][number as usize % 3];
+            let at = u64::from(number) * 200_000_000;
+            for (at, frame) in [(at, echo(from, to, number, false)), (at + delay_ms * 1_000_000, echo(to, from, number, true))] {
+                entrance.set_clock(at);
+                entrance.arrive(lab.switch.port(0), &frame).unwrap();
+            }
+            sent += 1;
+        }
+        if round == 4 {
+            lab.proxy.cut();
+        }
+        windows.push(window(&mut command));
+    }
+    windows_until(&mut command, &mut windows, u64::from(2 * sent));
+    command.interrupt();
+    let outcome = command.outcome();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let records = parse(&outcome.stdout);
+    let total = total_of(&records)["delay"].as_array().unwrap();
+    let of = |direction: &str, group: Option<&str>| {
+        let is_it = |delay: &&Value| delay["direction"] == direction && delay["group"].as_str() == group;
+        total.iter().find(is_it).unwrap_or_else(|| panic!("{direction} {group:?} of {total:?}"))
+    };
+    for (direction, group, requests, ms) in [
+        ("egress", Some("near"), sent / 3, 1.0),
+        ("egress", Some("others"), sent / 3, 80.0),
+        ("ingress", Some("near"), sent / 3, 5.0),
+    ] {
+        let delay = of(direction, group);
+        assert_eq!(number(delay, "requests"), u64::from(requests), "{delay}");
+        let median = delay["corrected"]["p50"]["value"].as_f64().unwrap();
+        assert!((median / (ms * 1e6) - 1.0).abs() < 0.03, "{delay}");
+    }
+    assert_eq!(number(of("egress", None), "requests"), u64::from(2 * sent / 3));
+    let text = std::fs::read_to_string(&samples).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let delays: Vec<&Value> = lines.iter().filter(|line| line["record"] == "delay-sample").collect();
+    let windows: Vec<&Value> = lines.iter().filter(|line| line["record"] == "window").collect();
+    let told = |key: &str| windows.iter().map(|window| number(window, key)).sum::<u64>();
+    assert_eq!(told("samples"), delays.len() as u64);
+    let answers: u64 = ["egress", "ingress"].map(|direction| number(of(direction, None), "answers")).iter().sum();
+    assert_eq!(told("samples") + told("missing"), answers);
+    // Only what the cut connection had on its way is missing.
+    assert!(told("missing") <= 600, "{}", told("missing"));
+    for delay in delays {
+        let expected = match (delay["direction"].as_str(), delay["group"].as_str()) {
+            (Some("egress"), Some("near")) => 1_000_000,
+            (Some("egress"), Some("others")) => 80_000_000,
+            (Some("ingress"), Some("near")) => 5_000_000,
+            _ => panic!("{delay}"),
+        };
+        assert!(number(delay, "delay_ns").abs_diff(expected) <= 64, "{delay}");
+    }
+}
+
 #[test]
 fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     let refused = |options: &str, code: i32, advice: &str| {
@@ -291,6 +383,8 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     refused(&format!("{here} --registers 2048"), 1, "-DFLOWGAUGE_PRECISION=11");
     refused(&format!("{here} --registers 512 --key five-tuple --hash crc32"), 1, "-DFLOWGAUGE_KEY");
     refused(&format!("{here} --registers 512 --program other"), 1, "there is no program other");
+    refused(&format!("{here} --measure delay --delay icmp --delay-samples /dev/null"), 1, "-DFLOWGAUGE_DELAY_SAMPLES=1");
+    refused(&format!("{here} --measure delay --delay icmp --delay-local 10.0.0.0/8"), 1, "-DFLOWGAUGE_DELAY_LOCAL=1");
     refused(&format!("{here} --registers 512 --forward 1-2,2-3"), 1, "port 2 is in two pairs");
 }
 

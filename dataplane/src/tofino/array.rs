@@ -6,6 +6,7 @@ use crate::error::Failure;
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
 use flowgauge_core::Zeroed;
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBank};
 use std::sync::Arc;
 
@@ -39,11 +40,19 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Merges over all pipes what arrays and counters hold.
-    pub(super) fn of(settings: &Settings, arrays: &[Array], cells: &[Cells], counters: Counters) -> Self {
+    pub(super) fn of(
+        settings: &Settings,
+        admissions: &[(Kind, Admission)],
+        arrays: &[Array],
+        cells: &[Cells],
+        counters: Counters,
+    ) -> Self {
         let mut bank = WideBank::counted();
         let changed = Arc::get_mut(&mut bank).map_or(0, |bank| {
             bank.counters = counters;
-            measurement::merge(settings, cells, bank)
+            let changed = measurement::merge(settings, cells, bank);
+            measurement::set_shares(settings, admissions, bank);
+            changed
         });
         Reading { bank, raised: arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect(), changed }
     }

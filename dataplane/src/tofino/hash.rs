@@ -1,9 +1,8 @@
 //! Hashes of flow keys, which measurements share: CRCs, and the tables of words by which these are tabulated.
 
 use super::names;
-use super::table::{Filling, MatchTable};
+use super::table::{Filling, Held, MatchTable};
 use crate::error::Failure;
-use crate::tables::Tables;
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::{HashMode, KeyKind, Tabulation};
@@ -61,8 +60,8 @@ fn of_bytes(
     parameters: &[&'static str],
     words: impl Fn(&Tabulation) -> Vec<Vec<u32>> + 'static,
 ) -> MatchTable {
-    let filling = move |tables: &Tables| {
-        let entries = (0..=u8::MAX).zip(words(&tables.tabulation)).map(|(byte, words)| {
+    let filling = move |held: &Held| {
+        let entries = (0..=u8::MAX).zip(words(&held.tables.tabulation)).map(|(byte, words)| {
             let words = words.into_iter().map(|word| word.to_be_bytes().to_vec());
             (vec![(BYTE, Match::Exact(vec![byte]))], words.collect())
         });

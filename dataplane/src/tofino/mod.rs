@@ -39,7 +39,7 @@ pub use crate::error::Failure;
 use crate::capabilities::Capabilities;
 use crate::error::Error;
 use crate::losses::Losses;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{DelaySample, Snapshot};
 use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
 use crate::{Adopted, Dataplane, Event};
@@ -47,11 +47,14 @@ use array::{Array, Reading};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Entry, Place};
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{Counters, Settings};
+use measurement::Samples;
 use program::Program;
 use session::Session;
-use std::time::{Duration, Instant};
-use table::Content;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use table::{Content, Held};
 use tokio::runtime::Runtime;
 
 /// How often a closed bank that still counts is read again.
@@ -72,6 +75,8 @@ struct Switch {
     program: Program,
     session: Option<Session>,
     back_off: BackOff,
+    /// If delays are passed on one by one.
+    samples: Option<Samples>,
     counting: Option<Counting>,
     events: Vec<Event>,
 }
@@ -85,7 +90,7 @@ struct BackOff {
 
 /// What is known of a switch that counts for us.
 struct Counting {
-    tables: Tables,
+    held: Held,
     /// The bank that counts, but for a rotation that has begun.
     active: usize,
     rotation: Rotation,
@@ -113,7 +118,19 @@ enum Rotation {
 
 struct Closed {
     reading: Reading,
+    delays: Vec<DelaySample>,
     complete: bool,
+}
+
+/// A bank, and what is needed to read it.
+struct Bank {
+    number: usize,
+    settings: Settings,
+    /// Which requests it admits.
+    admissions: Vec<(Kind, Admission)>,
+    arrays: Vec<Array>,
+    /// Pipes that must answer.
+    pipes: usize,
 }
 
 impl Tofino {
@@ -126,7 +143,8 @@ impl Tofino {
         let failed = |failure| Error::Switch { operation: "connect", target: address.clone(), failure };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
-        let (session, schema) = runtime.block_on(Session::open(&options)).map_err(failed)?;
+        let (session, schema) = runtime.block_on(Session::open(&options, settings.delay.samples)).map_err(failed)?;
+        let samples = settings.delay.samples.then(|| Samples::new(&schema, &settings.delay));
         let program = Program::new(schema).map_err(failed)?;
         program.check_settings(&settings).map_err(failed)?;
         program.check_forward(&options.forward).map_err(failed)?;
@@ -138,6 +156,7 @@ impl Tofino {
             program,
             session: Some(session),
             back_off: BackOff::default(),
+            samples: samples.transpose().map_err(failed)?,
             counting: None,
             events: Vec::new(),
         };
@@ -189,6 +208,19 @@ impl Dataplane for Tofino {
     /// The closed bank is cleared as soon as it was read: nobody takes over from this process.
     fn published(&mut self, _: u64) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
+        if self.switch.counting.is_some() && self.switch.samples.is_some() {
+            self.runtime.block_on(self.switch.receive());
+        }
+        Ok(self.switch.samples.as_mut().map_or_else(Vec::new, Samples::take))
+    }
+
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
+        let (operation, target) = ("set shares", self.switch.started("set shares")?);
+        let done = self.runtime.block_on(self.switch.admit(admissions));
+        done.map_err(|failure| Error::Switch { operation, target, failure })
     }
 
     /// Also notices a lost switch, and finds it again, so that as little as possible is missing in the window.
@@ -321,7 +353,7 @@ impl Switch {
         const MOMENT: Duration = Duration::from_millis(1);
         let begin = Instant::now();
         loop {
-            match Session::open(&self.options).await {
+            match Session::open(&self.options, self.samples.is_some()).await {
                 Err(failure) if failure.is_taken() && begin.elapsed() < self.options.deadline => tokio::time::sleep(MOMENT).await,
                 opened => return opened,
             }
@@ -336,14 +368,17 @@ impl Switch {
         if !counting.damaged && verified {
             return Ok(());
         }
-        let (tables, damaged, forward) = (counting.tables.clone(), counting.damaged, self.options.forward.clone());
+        let (held, damaged, forward, batch) =
+            (counting.held.clone(), counting.damaged, self.options.forward.clone(), self.options.batch);
         let settings = self.settings;
-        if !damaged && self.with_any(async |session, program| holds(session, program, &settings, &tables, &forward).await).await? {
+        if !damaged && self.with_any(async |session, program| holds(session, program, &settings, &held, &forward).await).await? {
+            // What was not answered may have been done or not.
+            self.with_any(async |session, program| set_changing(session, program, &settings, None, &held, batch).await).await?;
             self.verified();
             self.notice("connected again; the switch counted on, nothing is missing");
             return Ok(());
         }
-        self.restart(&tables).await
+        self.restart(&held).await
     }
 
     fn verified(&mut self) {
@@ -353,7 +388,7 @@ impl Switch {
     }
 
     /// Installs everything again and goes on counting in the window that is open.
-    async fn restart(&mut self, tables: &Tables) -> Result<(), Failure> {
+    async fn restart(&mut self, held: &Held) -> Result<(), Failure> {
         if let Some(counting) = &mut self.counting {
             counting.damaged = true;
             counting.gap = true;
@@ -362,7 +397,7 @@ impl Switch {
                 Rotation::None | Rotation::Flipping | Rotation::Flipped => Rotation::None,
             };
         }
-        let pipes = self.begin(tables).await?;
+        let pipes = self.begin(held).await?;
         if let Some(counting) = &mut self.counting {
             counting.damaged = false;
             counting.active = 0;
@@ -376,14 +411,14 @@ impl Switch {
     }
 
     /// Fills the tables, empties both banks, and starts to count in bank 0. Gives the number of pipes.
-    async fn begin(&mut self, tables: &Tables) -> Result<usize, Failure> {
+    async fn begin(&mut self, held: &Held) -> Result<usize, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
         let (settings, arrays) = (self.settings, self.arrays.clone());
-        self.with_any(async |session, program| {
+        let pipes = self.with_any(async |session, program| {
             for port in &ports {
                 session.configure_port(program, port).await?;
             }
-            for content in program.contents(&settings, tables, &forward)? {
+            for content in program.contents(&settings, held, &forward)? {
                 // Frames would be dropped while this table is empty.
                 if content.table == names::FORWARD && holds_content(session, program, &content).await? {
                     continue;
@@ -406,14 +441,17 @@ impl Switch {
             let Some(array) = arrays.first() else { return Ok(0) };
             let answer = session.read_all(program.table(&array.table)?).await?;
             Ok(array.read(program, 0, &answer)?.len())
-        })
-        .await
+        });
+        let pipes = pipes.await?;
+        self.samples.iter_mut().for_each(Samples::restart);
+        Ok(pipes)
     }
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
         let began = Instant::now();
+        let held = Held { tables: tables.clone(), admissions: Default::default() };
         let pipes = loop {
-            match self.begin(tables).await {
+            match self.begin(&held).await {
                 Ok(pipes) => break pipes,
                 Err(failure) if !failure.is_transient() || began.elapsed() >= self.options.patience => return Err(failure),
                 Err(failure) => {
@@ -423,13 +461,20 @@ impl Switch {
             }
         };
         self.verified();
-        self.counting =
-            Some(Counting { tables: tables.clone(), active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes });
+        self.counting = Some(Counting { held, active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes });
         Ok(())
     }
 
     fn counting(&mut self) -> Result<&mut Counting, Failure> {
         self.counting.as_mut().ok_or_else(|| Failure::options("tables are not installed"))
+    }
+
+    /// A bank as it is read.
+    fn bank(&mut self, number: usize) -> Result<Bank, Failure> {
+        let (settings, arrays) = (self.settings, self.arrays.clone());
+        let Counting { pipes, held, .. } = self.counting()?;
+        let admissions = held.admissions.get(number).cloned().unwrap_or_default();
+        Ok(Bank { number, settings, admissions, arrays, pipes: *pipes })
     }
 
     /// The bank that counts according to the switch. One that should not starts everything anew.
@@ -445,52 +490,53 @@ impl Switch {
             return Ok(bank);
         }
         self.warn(format!("bank {bank} counts and should not: something else writes to the switch"));
-        let tables = self.counting()?.tables.clone();
-        self.restart(&tables).await?;
+        let held = self.counting()?.held.clone();
+        self.restart(&held).await?;
         Ok(0)
     }
 
     async fn sample(&mut self) -> Result<Snapshot, Failure> {
         self.restored().await?;
         let bank_number = self.checked_bank().await?;
-        let pipes = self.counting()?.pipes;
-        let (settings, arrays) = (self.settings, self.arrays.clone());
-        let read = async |session: &mut Session, program: &Program| {
-            read_bank(session, program, &settings, &arrays, bank_number, pipes).await
-        };
+        let bank = self.bank(bank_number)?;
+        let read = async |session: &mut Session, program: &Program| read_bank(session, program, &bank).await;
         let (before, reading, after) = self.with(read).await?;
         let counting = self.counting()?;
-        Ok(counting.snapshot(reading, before.packets(), after.packets(), !counting.gap))
+        Ok(counting.snapshot(reading, Vec::new(), before.packets(), after.packets(), !counting.gap))
     }
 
     async fn rotate(&mut self) -> Result<Snapshot, Failure> {
         self.restored().await?;
         self.checked_bank().await?;
         let (batch, transit) = (self.options.batch, self.options.transit);
-        let (settings, arrays) = (self.settings, self.arrays.clone());
         loop {
             let counting = self.counting()?;
-            let (closed, pipes) = (counting.active, counting.pipes);
+            let closed = counting.active;
             match &mut counting.rotation {
-                Rotation::None => counting.rotation = Rotation::Flipping,
+                Rotation::None => {
+                    counting.rotation = Rotation::Flipping;
+                    // What has come by now is of the window that ends.
+                    self.receive().await;
+                    self.samples.iter_mut().for_each(Samples::closing);
+                }
                 Rotation::Flipping => {
                     self.with(async |session, program| flip(session, program, closed ^ 1, transit).await).await?;
                     self.counting()?.rotation = Rotation::Flipped;
                 }
                 Rotation::Flipped => {
-                    let read = async |session: &mut Session, program: &Program| {
-                        read_closed(session, program, &settings, &arrays, closed, pipes, transit).await
-                    };
-                    let reading = self.with(read).await?;
+                    let bank = self.bank(closed)?;
+                    let read = async |session: &mut Session, program: &Program| read_closed(session, program, &bank, transit).await;
+                    let mut reading = self.with(read).await?;
+                    let delays = self.close_samples(&mut reading).await;
                     let counting = self.counting()?;
                     // What is missing is missing in the window that ends here.
                     let complete = !std::mem::take(&mut counting.gap);
-                    counting.rotation = Rotation::Read(Box::new(Closed { reading, complete }));
+                    counting.rotation = Rotation::Read(Box::new(Closed { reading, delays, complete }));
                 }
                 Rotation::Read(read) => {
                     // What holds nothing in any pipe is zero already.
                     let raised = read.reading.raised.clone();
-                    let updates = self.program.clear(closed, &arrays, &raised)?;
+                    let updates = self.program.clear(closed, &self.arrays, &raised)?;
                     self.with(async |session, _| session.write("clearing a bank", updates, batch).await).await?;
                     let counting = self.counting()?;
                     counting.active = closed ^ 1;
@@ -501,12 +547,57 @@ impl Switch {
                 }
                 Rotation::Cleared(_) => {
                     if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
-                        let packets = closed.reading.bank.counters.packets();
-                        return Ok(counting.snapshot(closed.reading, packets, packets, closed.complete));
+                        let Closed { reading, delays, complete } = *closed;
+                        let packets = reading.bank.counters.packets();
+                        return Ok(counting.snapshot(reading, delays, packets, packets, complete));
                     }
                 }
             }
         }
+    }
+
+    /// Takes in the digests that have come, for no longer than a while. Says whether there were any.
+    async fn receive(&mut self) -> bool {
+        const MOMENT: Duration = Duration::from_millis(1);
+        const WHILE: Duration = Duration::from_millis(50);
+        let (Some(session), Some(samples)) = (&mut self.session, &mut self.samples) else { return false };
+        let began = Instant::now();
+        let mut has_any = false;
+        while began.elapsed() < WHILE
+            && let Ok(Some(digests)) = tokio::time::timeout(MOMENT, session.digests.recv()).await
+        {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            samples.receive(&digests, now.as_nanos() as u64);
+            has_any = true;
+        }
+        has_any
+    }
+
+    /// The delays of a closed bank that were not taken before. Waits for those that have not come while others do.
+    async fn close_samples(&mut self, reading: &mut Reading) -> Vec<DelaySample> {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let mut last = Instant::now();
+        while self.samples.as_ref().is_some_and(|samples| !samples.are_all(&reading.bank)) && last.elapsed() < PATIENCE {
+            if self.receive().await {
+                last = Instant::now();
+            }
+        }
+        let Some(samples) = &mut self.samples else { return Vec::new() };
+        // Nobody else has the bank yet.
+        Arc::get_mut(&mut reading.bank).map_or_else(Vec::new, |bank| samples.close(bank))
+    }
+
+    /// Sets which requests the bank admits that does not count.
+    async fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Failure> {
+        self.restored().await?;
+        let (settings, batch) = (self.settings, self.options.batch);
+        let counting = self.counting()?;
+        let before = counting.held.clone();
+        let mut held = before.clone();
+        held.admissions[counting.active & 1 ^ 1] = admissions.to_vec();
+        self.with(async |session, program| set_changing(session, program, &settings, Some(&before), &held, batch).await).await?;
+        self.counting()?.held = held;
+        Ok(())
     }
 
     /// Notices a lost switch and finds it again; what fails is tried again by the next call.
@@ -521,8 +612,15 @@ impl Switch {
 }
 
 impl Counting {
-    fn snapshot(&self, reading: Reading, packets_before: u64, packets_after: u64, complete: bool) -> Snapshot {
-        Snapshot { packets_before, packets_after, complete, ..Snapshot::of(reading.bank, self.tables.hash) }
+    fn snapshot(
+        &self,
+        reading: Reading,
+        delays: Vec<DelaySample>,
+        packets_before: u64,
+        packets_after: u64,
+        complete: bool,
+    ) -> Snapshot {
+        Snapshot { delays, packets_before, packets_after, complete, ..Snapshot::of(reading.bank, self.held.tables.hash) }
     }
 }
 
@@ -550,10 +648,10 @@ async fn holds(
     session: &mut Session,
     program: &Program,
     settings: &Settings,
-    tables: &Tables,
+    held: &Held,
     forward: &[(u32, u32)],
 ) -> Result<bool, Failure> {
-    for content in program.contents(settings, tables, forward)? {
+    for content in program.contents(settings, held, forward)? {
         if !holds_content(session, program, &content).await? {
             return Ok(false);
         }
@@ -574,11 +672,34 @@ async fn holds_content(session: &mut Session, program: &Program, content: &Conte
         let answer = if has_key { session.read_all(table).await? } else { session.read_default(table).await? };
         let mut held = answer.iter().map(|message| program.decode(table, message)).collect::<Result<Vec<Entry>, _>>()?;
         held.sort_by_key(|entry| entry.place.key().cloned());
-        if held.iter().eq(expected.iter().copied()) {
+        let is_same = |(held, expected): (&Entry, &&Entry)| {
+            if content.changes { held.place == expected.place } else { held == *expected }
+        };
+        if held.len() == expected.len() && held.iter().zip(&expected).all(is_same) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Writes the entries of tables that change while the switch counts: those that were others before, or all.
+async fn set_changing(
+    session: &mut Session,
+    program: &Program,
+    settings: &Settings,
+    before: Option<&Held>,
+    held: &Held,
+    batch: usize,
+) -> Result<(), Failure> {
+    let before = before.map(|before| program.contents(settings, before, &[])).transpose()?.unwrap_or_default();
+    for content in program.contents(settings, held, &[])?.into_iter().filter(|content| content.changes) {
+        let same = before.iter().find(|before| before.table == content.table);
+        let table = program.table(&content.table)?;
+        let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));
+        let updates = content.entries.iter().filter(is_new).map(|entry| program::update(table, proto::update::Type::Modify, entry));
+        session.write(&format!("changing {}", table.name), updates.collect::<Result<_, _>>()?, batch).await?;
+    }
+    Ok(())
 }
 
 async fn active(session: &mut Session, program: &Program) -> Result<usize, Failure> {
@@ -599,14 +720,9 @@ async fn read_counters(session: &mut Session, program: &Program, bank: usize) ->
 }
 
 /// A bank's counters, the bank with the counters it had last, and these.
-async fn read_bank(
-    session: &mut Session,
-    program: &Program,
-    settings: &Settings,
-    arrays: &[Array],
-    number: usize,
-    pipes: usize,
-) -> Result<(Counters, Reading, Counters), Failure> {
+async fn read_bank(session: &mut Session, program: &Program, bank: &Bank) -> Result<(Counters, Reading, Counters), Failure> {
+    let Bank { number, settings, admissions, arrays, pipes } = bank;
+    let (number, pipes) = (*number, *pipes);
     let before = read_counters(session, program, number).await?;
     let mut cells = Vec::with_capacity(arrays.len());
     for array in arrays {
@@ -618,25 +734,17 @@ async fn read_bank(
         cells.push(read);
     }
     let after = read_counters(session, program, number).await?;
-    Ok((before, Reading::of(settings, arrays, &cells, after), after))
+    Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after))
 }
 
 /// A bank in which nothing is counted any more.
-async fn read_closed(
-    session: &mut Session,
-    program: &Program,
-    settings: &Settings,
-    arrays: &[Array],
-    number: usize,
-    pipes: usize,
-    transit: Duration,
-) -> Result<Reading, Failure> {
+async fn read_closed(session: &mut Session, program: &Program, bank: &Bank, transit: Duration) -> Result<Reading, Failure> {
     for _ in 0..STANDSTILL_TRIES {
-        let (before, reading, after) = read_bank(session, program, settings, arrays, number, pipes).await?;
+        let (before, reading, after) = read_bank(session, program, bank).await?;
         if before == after && reading.changed == 0 {
             return Ok(reading);
         }
         tokio::time::sleep(transit).await;
     }
-    Err(Failure::answer(format!("bank {number} is closed and counts on; does something else write to the switch?")))
+    Err(Failure::answer(format!("bank {} is closed and counts on; does something else write to the switch?", bank.number)))
 }

@@ -2,11 +2,10 @@
 
 use super::array::{self, Array};
 use super::measurement::{self, ROWS};
-use super::table::{Content, Filling, MatchTable};
+use super::table::{Content, Filling, Held, MatchTable};
 use super::{hash, names};
 use crate::capabilities::{Capabilities, Clock};
 use crate::error::Failure;
-use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
@@ -80,7 +79,6 @@ impl Program {
             rows: ROWS..=ROWS,
             inner: false,
             atomic_snapshots: false,
-            follows: false,
             clock: Clock::SWITCH,
             ..Capabilities::of_core("tofino", address.to_owned(), 1)
         };
@@ -94,7 +92,7 @@ impl Program {
     }
 
     /// What the match tables must hold to measure what is wanted.
-    pub(super) fn contents(&self, wanted: &Settings, tables: &Tables, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
+    pub(super) fn contents(&self, wanted: &Settings, held: &Held, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
         let mut wanted = measurement::tables(wanted);
         if !forward.is_empty() {
             let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
@@ -102,10 +100,10 @@ impl Program {
             let ways = forward.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
             let entries: Vec<_> = ways.map(|(from, to)| (vec![(key, Match::Exact(port(from)))], vec![port(to)])).collect();
             let (keys, parameters) = (vec![(key, names::PORT_BITS)], vec![(parameter, names::PORT_BITS)]);
-            let filling = move |_: &Tables| Filling { entries: entries.clone(), default: None };
+            let filling = move |_: &Held| Filling { entries: entries.clone(), default: None };
             wanted.push(MatchTable::new(names::FORWARD.to_owned(), keys, names::SEND, parameters, filling));
         }
-        wanted.iter().map(|table| table.content(self, tables)).collect()
+        wanted.iter().map(|table| table.content(self, held)).collect()
     }
 
     /// The update that makes a bank the one that counts.

@@ -27,6 +27,11 @@ const MAX_ANSWER: usize = 64 << 20;
 /// Largest header of an answer. Failures of a batch come in the trailers, one for each update.
 const MAX_HEADER: u32 = 16 << 20;
 
+/// What may come before it is read, in bytes: registers, and digests between two looks at them.
+const WINDOW: u32 = 8 << 20;
+/// Lists of digests that may wait.
+const DIGESTS: usize = 1 << 16;
+
 /// A subscribed client that has bound its program.
 pub(super) struct Session {
     client: BfRuntimeClient<Channel>,
@@ -34,6 +39,8 @@ pub(super) struct Session {
     device: u32,
     id: u32,
     program: String,
+    /// What the switch sends by itself, of as much as there is room for.
+    pub(super) digests: mpsc::Receiver<proto::DigestList>,
     /// Ends the subscription when dropped.
     _requests: mpsc::Sender<proto::StreamMessageRequest>,
     /// Says when the subscription ended, and why.
@@ -93,7 +100,8 @@ fn endpoint(options: &Options) -> Result<Endpoint, Failure> {
     if uri.port().is_none() {
         return Err(problem(&"no port"));
     }
-    let endpoint = Endpoint::from(uri).http2_max_header_list_size(MAX_HEADER).user_agent("flowgauge");
+    let endpoint = Endpoint::from(uri).http2_max_header_list_size(MAX_HEADER);
+    let endpoint = endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).user_agent("flowgauge");
     let endpoint = endpoint.map_err(|error| problem(&error))?;
     let Some(Tls { authority, identity, server_name }) = &options.tls else { return Ok(endpoint) };
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
@@ -105,7 +113,9 @@ fn endpoint(options: &Options) -> Result<Endpoint, Failure> {
 
 impl Session {
     /// Connects, subscribes, binds the program, and reads what tables it has.
-    pub(super) async fn open(options: &Options) -> Result<(Self, Schema), Failure> {
+    ///
+    /// `learns`: whether it takes digests.
+    pub(super) async fn open(options: &Options, learns: bool) -> Result<(Self, Schema), Failure> {
         let endpoint = endpoint(options)?;
         let unreachable = |problem: String| Failure::Unreachable { problem };
         let stream = in_time(options.deadline, TcpStream::connect(&options.address)).await?;
@@ -115,13 +125,14 @@ impl Session {
         let channel = channel.map_err(|error| unreachable(causes(&error)))?;
         let mut client = BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER);
 
-        let (requests, cut) = in_time(options.deadline, subscribe(&mut client, options)).await??;
+        let Subscription { requests, cut, digests } = in_time(options.deadline, subscribe(&mut client, options, learns)).await??;
         let mut session = Session {
             client,
             deadline: options.deadline,
             device: options.device,
             id: options.client,
             program: options.program.clone(),
+            digests,
             _requests: requests,
             cut,
             was_cut: None,
@@ -312,14 +323,18 @@ fn refused(status: &tonic::Status, what: &str) -> Failure {
     Failure::from_status(status, format!("{what}: {}", said(status)))
 }
 
-type Subscription = (mpsc::Sender<proto::StreamMessageRequest>, oneshot::Receiver<String>);
+struct Subscription {
+    requests: mpsc::Sender<proto::StreamMessageRequest>,
+    cut: oneshot::Receiver<String>,
+    digests: mpsc::Receiver<proto::DigestList>,
+}
 
-async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options) -> Result<Subscription, Failure> {
+async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, learns: bool) -> Result<Subscription, Failure> {
     let what = "subscribing";
     let (requests, receiver) = mpsc::channel(1);
     let subscribe = proto::Subscribe {
         device_id: options.device,
-        notifications: Some(proto::subscribe::Notifications::default()),
+        notifications: Some(proto::subscribe::Notifications { enable_learn_notifications: learns, ..Default::default() }),
         ..Default::default()
     };
     let update = Some(stream_message_request::Update::Subscribe(subscribe));
@@ -341,10 +356,15 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options) -> 
         None => return Err(Failure::Unreachable { problem: format!("{what}: the switch ended the channel") }),
     }
     let (cut, was_cut) = oneshot::channel();
+    let (sender, digests) = mpsc::channel(if learns { DIGESTS } else { 1 });
     tokio::spawn(async move {
         let why = loop {
             match answers.message().await {
-                // Digests and notifications, of which none was asked for.
+                Ok(Some(proto::StreamMessageResponse { update: Some(stream_message_response::Update::Digest(list)) })) => {
+                    // Whoever counts digests finds out that one is missing.
+                    let _ = sender.try_send(list);
+                }
+                // Notifications, of which none was asked for.
                 Ok(Some(_)) => {}
                 Ok(None) => break "the switch ended the subscription".to_owned(),
                 Err(status) => break said(&status),
@@ -353,7 +373,7 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options) -> 
         // Without a session nobody wants to know.
         let _ = cut.send(why);
     });
-    Ok((requests, was_cut))
+    Ok(Subscription { requests, cut: was_cut, digests })
 }
 
 /// A refused subscription: that of a lost connection may still be there for a while.

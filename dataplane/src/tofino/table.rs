@@ -6,6 +6,17 @@ use crate::error::Failure;
 use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};
+use flowgauge_core::BANKS;
+use flowgauge_core::delay::{Admission, Kind};
+
+/// What a switch is to hold.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    /// Computed once.
+    pub(super) tables: Tables,
+    /// Which requests each bank admits, kind by kind, if shares follow the traffic; as settings say, where nothing is here.
+    pub(super) admissions: [Vec<(Kind, Admission)>; BANKS],
+}
 
 /// A table that looks up one action or nothing.
 pub(super) struct MatchTable {
@@ -16,7 +27,9 @@ pub(super) struct MatchTable {
     /// Those of the action, and how many bits they have.
     parameters: Vec<(&'static str, u32)>,
     /// What it must hold.
-    filling: Box<dyn Fn(&Tables) -> Filling>,
+    filling: Box<dyn Fn(&Held) -> Filling>,
+    /// Whether actions change while the switch counts.
+    changes: bool,
 }
 
 /// Values of an action's parameters, in their order.
@@ -33,6 +46,8 @@ pub(super) struct Content {
     pub(super) table: String,
     pub(super) entries: Vec<Entry>,
     pub(super) default: Option<Data>,
+    /// Whether actions change while the switch counts.
+    pub(super) changes: bool,
 }
 
 impl MatchTable {
@@ -41,9 +56,14 @@ impl MatchTable {
         keys: Vec<(&'static str, u32)>,
         action: impl Into<String>,
         parameters: Vec<(&'static str, u32)>,
-        filling: impl Fn(&Tables) -> Filling + 'static,
+        filling: impl Fn(&Held) -> Filling + 'static,
     ) -> Self {
-        MatchTable { name, keys, action: action.into(), parameters, filling: Box::new(filling) }
+        MatchTable { name, keys, action: action.into(), parameters, filling: Box::new(filling), changes: false }
+    }
+
+    /// The same, whose actions change while the switch counts.
+    pub(super) fn that_changes(self, changes: bool) -> Self {
+        MatchTable { changes, ..self }
     }
 
     /// Checks that the program has it so.
@@ -68,9 +88,9 @@ impl MatchTable {
     }
 
     /// What it must hold, as the program has it.
-    pub(super) fn content(&self, program: &Program, tables: &Tables) -> Result<Content, Failure> {
+    pub(super) fn content(&self, program: &Program, held: &Held) -> Result<Content, Failure> {
         let table = program.table(&self.name)?;
-        let Filling { entries, default } = (self.filling)(tables);
+        let Filling { entries, default } = (self.filling)(held);
         let named = |values: Values| self.parameters.iter().map(|(name, _)| *name).zip(values).collect::<Vec<_>>();
         let entries = entries.into_iter().map(|(keys, values)| {
             let named_key = |(field, matched)| Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched));
@@ -78,6 +98,7 @@ impl MatchTable {
             Ok(Entry { place: Place::Key(key), data: action_data(table, &self.action, &named(values))? })
         });
         let default = default.map(|values| action_data(table, &self.action, &named(values)));
-        Ok(Content { table: self.name.clone(), entries: entries.collect::<Result<_, _>>()?, default: default.transpose()? })
+        let (entries, default) = (entries.collect::<Result<_, _>>()?, default.transpose()?);
+        Ok(Content { table: self.name.clone(), entries, default, changes: self.changes })
     }
 }

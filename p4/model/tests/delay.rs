@@ -3,7 +3,9 @@
 
 use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::Grid;
-use flowgauge_core::delay::{Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays};
+use flowgauge_core::delay::prefixes::{Owned, Prefix, fingerprint};
+use flowgauge_core::delay::sample::Sample;
+use flowgauge_core::delay::{Admission, Algorithm, Counts, Delay, Directions, Kind, Kinds, Settings as Delays};
 use flowgauge_core::measurement::OnOff;
 use flowgauge_core::{Arrival, Context, Link, Settings, Shared, Sharing, State, WideBank, Zeroed, cardinality, heavy, membership};
 use flowgauge_dataplane::tofino::{Options, definitions};
@@ -43,6 +45,8 @@ struct Lab {
     state: Box<State>,
     shared: Box<Shared>,
     bank: usize,
+    /// Delays one by one, of the core's open window.
+    samples: Vec<Sample>,
 }
 
 fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
@@ -55,6 +59,11 @@ fn serve(settings: &Settings) -> (Arc<Switch>, Running) {
 
 impl Lab {
     fn new(settings: Settings) -> Self {
+        Lab::among(settings, &[])
+    }
+
+    /// Addresses belong to somebody.
+    fn among(settings: Settings, owned: &[Owned]) -> Self {
         let (switch, running) = serve(&settings);
         let mut options = Options::new(running.address().to_string());
         // Frames are counted one by one, so that none is in flight when the bank changes.
@@ -62,11 +71,12 @@ impl Lab {
         // No time limits on a busy machine.
         options.deadline = Duration::from_secs(600);
         let mut tofino = Tofino::connect(options, settings).unwrap();
-        let tables = Tables::new(&settings, SEED);
+        let tables = Tables::new(&settings, SEED).with_prefixes(owned);
         tofino.install(&tables).unwrap();
         let shared = Shared::boxed();
         shared.lasting.prepare(&settings);
-        Lab { settings, switch, tofino, _running: running, tables, state: State::boxed(), shared, bank: 0 }
+        shared.lasting.delay.ranges.write(owned);
+        Lab { settings, switch, tofino, _running: running, tables, state: State::boxed(), shared, bank: 0, samples: Vec::new() }
     }
 
     fn packet(&mut self, at: u64, frame: &[u8]) {
@@ -79,12 +89,33 @@ impl Lab {
         let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone);
         let active = &mut self.state.active(&self.shared, self.bank);
         active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
+        let (samples, outbox) = (&mut self.samples, &mut active.lasting.delay);
+        active.bank.delay.pass_on(outbox, |sample| {
+            samples.push(*sample);
+            true
+        });
+    }
+
+    /// Sets what the window after the open one admits.
+    fn admit(&mut self, admissions: &[(Kind, Admission)]) {
+        self.tofino.admit(admissions).unwrap();
+        admissions.iter().for_each(|(kind, admission)| self.shared.lasting.delay.shares.set(self.bank ^ 1, *kind, *admission));
     }
 
     /// Closes a window on both, and compares them. Gives what was counted.
     #[track_caller]
     fn rotate(&mut self) -> Box<WideBank> {
-        let found = self.tofino.rotate().unwrap().bank;
+        let mut delays = if self.settings.delay.samples { self.tofino.delays().unwrap() } else { Vec::new() };
+        let snapshot = self.tofino.rotate().unwrap();
+        delays.extend(snapshot.delays);
+        // The switch's clock says when; ours only how long ago.
+        let found: Vec<Sample> = delays.iter().map(|delay| Sample { at: 0, ..delay.sample }).collect();
+        let expected: Vec<Sample> = self.samples.drain(..).map(|sample| Sample { at: 0, ..sample }).collect();
+        assert_eq!(found, expected);
+        assert!(
+            delays.iter().zip(delays.iter().skip(1)).all(|(one, next)| one.sample.at.abs_diff(next.sample.at) < 1_000_000_000_000)
+        );
+        let found = snapshot.bank;
         let mut expected = WideBank::boxed();
         expected.merge(&self.state.banks[self.bank], &self.settings);
         let (found_delay, settings) = (&found.delay, &self.settings.delay);
@@ -322,7 +353,12 @@ impl Conversation {
 /// Three windows of conversations, with requests that are answered in another window than their own.
 #[track_caller]
 fn check(delay: Delays, seed: u64) {
-    let mut lab = Lab::new(settings(delay));
+    check_among(delay, &[], seed);
+}
+
+#[track_caller]
+fn check_among(delay: Delays, owned: &[Owned], seed: u64) {
+    let mut lab = Lab::among(settings(delay), owned);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut conversations: Vec<Conversation> = (0..200).map(|number| Conversation::new(&mut random, number)).collect();
     // Ticks wrap on the way.
@@ -401,6 +437,105 @@ fn several_kinds_and_every_algorithm() {
             check(Delays { algorithm, slots_log2, ..of(kinds) }, seed);
             check(Delays { algorithm, slots_log2, admit_log2: 2, ..of(kinds) }, seed);
         }
+    }
+}
+
+fn owned(text: &str, group: Option<u8>, is_local: bool) -> Owned {
+    let (address, length) = text.split_once('/').unwrap();
+    Owned { prefix: Prefix::of(address.parse().unwrap(), length.parse().unwrap()).unwrap(), group, is_local }
+}
+
+/// Prefixes within others, of both versions; clients are in 10.0.0.0/26, and over IPv6 all ends in one /64.
+#[test]
+fn directions_by_our_own_addresses_and_groups_of_prefixes() {
+    let owned = [
+        owned("10.0.0.0/8", Some(1), true),
+        owned("10.0.0.16/28", Some(3), false),
+        owned("10.0.0.20/32", None, true),
+        owned("128.0.0.0/1", Some(2), false),
+        owned("192.0.0.0/3", Some(5), false),
+        owned("2001:db8::/32", Some(4), true),
+        owned("2001:db8::/64", Some(6), false),
+    ];
+    let groups = Delays { groups_log2: 3, prefixes: fingerprint(&owned), ..Delays::DEFAULT };
+    let both = Delays { directions: Directions::Local, ..groups };
+    let kinds = |kinds: &[Kind], delays: Delays| Delays { kinds: of(kinds).kinds, ..delays };
+    check_among(kinds(&[Kind::TcpData], both), &owned, 40);
+    check_among(kinds(&[Kind::TcpHandshake, Kind::Dns], Delays { admit_log2: 1, ..both }), &owned, 41);
+    check_among(kinds(&[Kind::TcpHandshake, Kind::TcpData, Kind::Icmp], groups), &owned, 42);
+    let of_four = Delays { algorithm: Algorithm::MultiFridge, ..groups };
+    check_among(kinds(&[Kind::TcpData], of_four), &owned, 43);
+    check_among(kinds(&[Kind::QuicSpin], both), &owned, 44);
+    check_among(kinds(&[Kind::TcpTimestamps], Delays { algorithm: Algorithm::Overwrite, ..both }), &owned, 45);
+    let local = owned.map(|owned| Owned { group: None, ..owned });
+    let sides = Delays { directions: Directions::Local, prefixes: fingerprint(&local), ..Delays::DEFAULT };
+    check_among(kinds(&[Kind::TcpData, Kind::Dns], sides), &local, 46);
+}
+
+/// Each delay comes in a digest, with what it counts for.
+#[test]
+fn delays_one_by_one() {
+    let clients = [owned("10.0.0.0/8", Some(1), true), owned("128.0.0.0/1", Some(2), false)];
+    let by_prefix = Delays { groups_log2: 2, directions: Directions::Local, prefixes: fingerprint(&clients), ..Delays::DEFAULT };
+    for (seed, algorithm) in (50..).zip([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite]) {
+        let kinds = of(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns]);
+        check(Delays { algorithm, slots_log2: 8, samples: true, ..kinds }, seed);
+        check_among(Delays { algorithm, samples: true, kinds: of(&[Kind::TcpData]).kinds, ..by_prefix }, &clients, seed);
+        check(Delays { algorithm, samples: true, ..of(&[Kind::TcpDuration]) }, seed);
+        check(Delays { algorithm, samples: true, slots_log2: 8, ..of(&[Kind::TcpTimestamps]) }, seed);
+        check(Delays { algorithm, samples: true, ..of(&[Kind::QuicSpin]) }, seed);
+    }
+}
+
+/// Digests come slower than the switch sends them. Nobody hears of the rest, and so they are counted.
+#[test]
+fn digests_that_are_lost_are_counted() {
+    let mut lab = Lab::new(settings(Delays { samples: true, ..of(&[Kind::Icmp]) }));
+    let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
+    let mut total = 0;
+    for window in 0..3_u32 {
+        let number = [200_000, 10, 20][window as usize];
+        for token in 0..number {
+            let at = u64::from(window) * 10_000_000_000 + u64::from(token) * 10_000;
+            lab.packet(at, &echo(false, ends[0], ends[1], token, false));
+            lab.packet(at + 1000, &echo(false, ends[1], ends[0], token, true));
+        }
+        let snapshot = lab.tofino.rotate().unwrap();
+        let missing = sum(&snapshot.bank.delay, |counts| counts.unsampled);
+        let came = snapshot.delays.len() as u64;
+        assert_eq!(came + missing, samples(&snapshot.bank.delay), "window {window}");
+        assert_eq!(samples(&snapshot.bank.delay), u64::from(number));
+        assert_eq!(missing > 0, window == 0, "{missing} of {number}");
+        total += came;
+    }
+    assert!(total > 30, "{total}");
+}
+
+/// Shares change from window to window, and each bank has its own.
+#[test]
+fn shares_that_follow_the_traffic() {
+    let kinds = [Kind::TcpHandshake, Kind::TcpData, Kind::Dns];
+    for (seed, kinds) in [(60, &kinds[..]), (61, &[Kind::TcpTimestamps]), (62, &[Kind::QuicSpin])] {
+        let mut lab = Lab::new(settings(Delays { follows: true, slots_log2: 8, ..of(kinds) }));
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut conversations: Vec<Conversation> = (0..200).map(|number| Conversation::new(&mut random, number)).collect();
+        let mut now = 1_u64 << 38;
+        let mut admitted = Vec::new();
+        for (kept, counted) in [(0, 0), (3, 3), (1, 2), (0, 1), (16, 16), (0, 0), (0, 0)] {
+            let admissions: Vec<_> = kinds.iter().map(|kind| (*kind, Admission { kept, counted })).collect();
+            lab.admit(&admissions);
+            for _ in 0..3000 {
+                now += random.random_range(0..1_000_000_u64);
+                let number = random.random_range(0..conversations.len());
+                let frame = conversations[number].send(&mut random);
+                lab.packet(now, &frame);
+            }
+            let bank = lab.rotate();
+            admitted.push(sum(&bank.delay, |counts| counts.admitted));
+        }
+        // A share is set for the window after the open one. The first requests of a kind may come late.
+        let [_, same, eighth, quarter, half, none, again] = admitted[..] else { panic!("{admitted:?}") };
+        assert!(none <= 1 && eighth < same && eighth < quarter && quarter < half && half < again, "{admitted:?}");
     }
 }
 
@@ -521,7 +656,10 @@ fn what_no_program_measures_is_refused() {
     refused(of(&[Kind::Dns, Kind::QuicSpin]), "quic-spin alone");
     refused(of(&[Kind::TcpData, Kind::TcpDuration]), "tcp-duration alone");
     refused(Delays { algorithm: Algorithm::Expiry, ..of(&[Kind::TcpData]) }, "by expiry");
-    refused(Delays { directions: Directions::Apart, ..of(&[Kind::TcpData]) }, "both directions together");
+    refused(Delays { directions: Directions::Apart, ..of(&[Kind::TcpData]) }, "name our own addresses");
+    let all = [Kind::TcpHandshake, Kind::TcpData, Kind::Dns];
+    refused(Delays { directions: Directions::Local, groups_log2: 3, ..of(&all) }, "at most 32 on a switch");
+    refused(Delays { groups_log2: 1, ..of(&[Kind::TcpDuration]) }, "either end closes a connection");
     refused(Delays { slots_log2: 16, ..of(&[Kind::TcpData, Kind::Dns]) }, "at most 32768 slots");
 }
 

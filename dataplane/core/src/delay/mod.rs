@@ -389,6 +389,12 @@ impl Delay {
         counted.map_or(settings.admit_log2, |bits| bits as u8)
     }
 
+    /// Says which share of a kind's requests its delays stand for, of a device that counted anything with it.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn set_admit_log2(&mut self, kind: Kind, admit_log2: u8) {
+        self.counted.get_mut(kind as usize).into_iter().for_each(|counted| *counted = u32::from(admit_log2).wrapping_add(1));
+    }
+
     fn clear(&mut self, settings: &Settings) {
         self.counted = [0; SHARES];
         let rows = settings.kinds.number().wrapping_mul(settings.labels());
@@ -701,11 +707,6 @@ impl Delay {
             return;
         }
         let settings = settings.anew();
-        if settings.follows {
-            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-            let told = &mut self.counted[opaque(kind as usize) & (SHARES - 1)];
-            *told = requests.shares.of(pass.bank, kind).1.wrapping_add(1);
-        }
         let (exchange, tabulation) = (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
         // Either side ends a connection.
@@ -723,6 +724,7 @@ impl Delay {
                 && let Some(found) = exchange.answer(&place, fridge)
                 && place.is_of(exchange.shares(pass.bank).1)
             {
+                self.tell_share(&exchange, pass.bank);
                 self.count(&settings, rank, exchange.label(false), requests, found, outbox);
             }
         }
@@ -739,6 +741,7 @@ impl Delay {
                     if let Some(found) = found
                         && is_counted
                     {
+                        self.tell_share(&exchange, pass.bank);
                         self.count(&settings, rank, exchange.label(true), requests, found, outbox);
                     }
                 } else {
@@ -746,12 +749,27 @@ impl Delay {
                 }
             }
             let index = rank.wrapping_mul(settings.labels()).wrapping_add(exchange.label(true)) & (ROOM - 1);
+            let is_kept = became == Asked::Kept && is_counted;
+            let is_known = !kind.is_known_if_kept() || is_kept;
+            if is_known {
+                self.tell_share(&exchange, pass.bank);
+            }
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             let counts = &mut self.counts[index];
-            let is_kept = became == Asked::Kept && is_counted;
-            counts.requests = counts.requests.wrapping_add(u64::from(!kind.is_known_if_kept() || is_kept));
+            counts.requests = counts.requests.wrapping_add(u64::from(is_known));
             counts.admitted = counts.admitted.wrapping_add(u64::from(is_kept));
             counts.refused = counts.refused.wrapping_add(u64::from(became == Asked::Refused));
+        }
+    }
+
+    /// Notes the share that something is counted with, if shares follow the traffic.
+    #[inline(always)]
+    fn tell_share<P>(&mut self, exchange: &Exchange<'_, P>, bank: usize) {
+        let Exchange { settings, kind, requests, .. } = exchange;
+        if settings.follows {
+            #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+            let told = &mut self.counted[opaque(*kind as usize) & (SHARES - 1)];
+            *told = requests.shares.of(bank, *kind).1.wrapping_add(1);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Distinct flows: a register of levels, found by longest prefix among the bits of a rank.
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, array, hash, names, out_of_range};
+use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash, names, out_of_range};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::cardinality::{self, Mode};
@@ -45,8 +45,8 @@ impl OnSwitch for Cardinality {
     fn layout(&self, Settings { cardinality, .. }: &Settings) -> Layout {
         let cardinality::Settings { key, hash, precision, .. } = *cardinality;
         let registers = Array::new(names::of(KIND, key, REGISTERS), precision.registers(), &names::REGISTER_VALUE);
-        let filling = move |tables: &Tables| {
-            let entries = tables.rank.iter().map(|rank| {
+        let filling = move |held: &Held| {
+            let entries = held.tables.rank.iter().map(|rank| {
                 let value = names::bytes(rank.value, precision.rank_bits());
                 (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], vec![vec![rank.level]])
             });

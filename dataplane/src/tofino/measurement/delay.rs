@@ -1,12 +1,17 @@
 //! Round-trip delays: what a bank counts of them. Requests that wait for answers last, and stay on the switch.
 
-use super::{Array, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, hash, names, out_of_range};
+mod samples;
+
+pub(in crate::tofino) use samples::Samples;
+
+use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range};
 use flowgauge_bfruntime::schema::{Schema, SchemaError, Table};
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
+use flowgauge_core::delay::prefixes::{self, Owned, Owner};
 use flowgauge_core::delay::weights::{CLASS_BITS, Weight, weights};
-use flowgauge_core::delay::{self, Algorithm, Counts, Directions, FRIDGES, Kind, Kinds};
-use flowgauge_core::{MeasurementKind, Settings, WideBank};
+use flowgauge_core::delay::{self, Admission, Algorithm, Counts, Directions, FRIDGES, Kind, Kinds, MAX_ADMIT_BITS};
+use flowgauge_core::{BANKS, MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
 /// Kinds that a program can measure, and their definitions.
@@ -34,9 +39,15 @@ const SIGNATURES: &str = "delay.signatures0";
 const REQUESTS: [&str; 2] = ["delay.asked", "delay.answered"];
 /// Ternary table from the lower bits of a hash to whether the request is admitted.
 const ADMISSION: &str = "admission";
+const BANK: &str = "bank";
+const BANK_BITS: u32 = 1;
+const KIND_KEY: &str = "kind";
+const KIND_BITS: u32 = 2;
 const HASH: &str = "hash";
 const HASH_BITS: u32 = 16;
 const ADMIT: &str = "admit";
+/// Whether requests wait in a table, and whether their answers count.
+const ADMITTED: [&str; 2] = ["kept", "counts"];
 const FRIDGE: &str = "fridge";
 const FRIDGE_BITS: u32 = FRIDGES.trailing_zeros();
 /// Longest-prefix table from a delay to its bucket.
@@ -50,6 +61,23 @@ const WEIGHTS: &str = "delay.weights";
 const INSERTIONS: &str = "insertions";
 const SET_WEIGHT: &str = "set_weight";
 const WEIGHT: [&str; 5] = ["value", "inverted", "squared", "squared_inverted", "is_beyond"];
+
+/// Longest-prefix tables from an address to whose it is: their names, their actions, and whether they are of IPv4.
+const OWNERS: [(&str, &str, bool); 4] = [
+    ("delay.ipv4_src_owners", SET_SRC_OWNER, true),
+    ("delay.ipv4_dst_owners", SET_DST_OWNER, true),
+    ("delay.ipv6_src_owners", SET_SRC_OWNER, false),
+    ("delay.ipv6_dst_owners", SET_DST_OWNER, false),
+];
+const SET_SRC_OWNER: &str = "set_src_owner";
+const SET_DST_OWNER: &str = "set_dst_owner";
+const ADDRESS: &str = "address";
+const GROUP: &str = "group";
+const IS_LOCAL: &str = "is_local";
+const GROUP_BITS: &str = "FLOWGAUGE_DELAY_GROUP_BITS";
+const LOCAL: &str = "FLOWGAUGE_DELAY_LOCAL";
+/// Kinds, groups, directions and fridges that a program keeps apart, as a power of two.
+const MAX_ROW_BITS: u32 = 5;
 
 const COUNTS: [&str; 3] = ["delay.requests", "delay.admitted", "delay.backward"];
 const DELAYS: &str = "delay.delays";
@@ -75,11 +103,19 @@ impl OnSwitch for Delay {
         if delay.algorithm == Algorithm::Expiry {
             return Err(Failure::program(format!("it does not measure delays by {}", delay.algorithm.name())));
         }
-        if delay.directions != Directions::Together {
-            return Err(Failure::program("it measures delays of both directions together"));
+        if delay.directions == Directions::Apart {
+            return Err(Failure::program("a port does not say which direction is which; name our own addresses (--delay-local)"));
         }
-        if delay.groups_log2 > 0 {
-            return Err(Failure::program("it measures delays of all groups together"));
+        if delay.asks_addresses() && delay.kinds.has(Kind::TcpDuration) {
+            let name = Kind::TcpDuration.name();
+            return Err(Failure::program(format!(
+                "it measures {name} of all groups and directions together: either end closes a connection"
+            )));
+        }
+        if kind_bits(delay.kinds) + (delay.labels() * delay.fridges()).trailing_zeros() > MAX_ROW_BITS {
+            let problem = "kinds of delays, times groups (the next power of two), times two with --delay-local, times four for multi-fridge, are \
+                           at most 32 on a switch; measure fewer kinds, or fewer groups";
+            return Err(Failure::program(problem));
         }
         let most = MAX_SLOT_BITS.saturating_sub(kind_bits(delay.kinds) as u8);
         if delay.slots_log2 > most {
@@ -101,6 +137,15 @@ impl OnSwitch for Delay {
             (Some(_), false) => Algorithm::Fridge,
             (Some(_), true) => Algorithm::MultiFridge,
         };
+        if let Some(owners) = table(schema, OWNERS[0].0)? {
+            let action = owners.action(OWNERS[0].1).map_err(Failure::program)?;
+            if let Ok(group) = action.field(GROUP) {
+                let bits = group.kind.bits().map_err(Failure::program)?;
+                delay.groups_log2 = u8::try_from(bits).map_err(|_| out_of_range(owners))?;
+            }
+            delay.directions = if action.field(IS_LOCAL).is_ok() { Directions::Local } else { Directions::Together };
+        }
+        delay.samples = samples::is_there(schema)?;
         let bits = signatures.size.checked_ilog2().unwrap_or(0).checked_sub(kind_bits(delay.kinds));
         let bits = bits.filter(|_| signatures.size.is_power_of_two()).ok_or_else(|| out_of_range(signatures))?;
         delay.slots_log2 = u8::try_from(bits).map_err(|_| out_of_range(signatures))?;
@@ -115,8 +160,10 @@ impl OnSwitch for Delay {
         let has = |(kind, definition): &(Kind, &'static str)| (*definition, u32::from(delay.kinds.has(*kind)));
         let mut definitions: Vec<_> = KINDS.iter().map(has).collect();
         definitions.extend([(ALGORITHM, delay.algorithm as u32), (SLOT_BITS, delay.slots_log2.into())]);
+        definitions.extend([(GROUP_BITS, delay.groups_log2.into()), (LOCAL, u32::from(delay.directions == Directions::Local))]);
+        definitions.extend(delay.samples.then_some((samples::DEFINITION, 1)));
         let kinds: Vec<&str> = delay.kinds.each().map(Kind::name).collect();
-        let per_count = 1 << kind_bits(delay.kinds);
+        let per_count = delay.labels() << kind_bits(delay.kinds);
         let per_bank = (per_count * delay.fridges()) << BUCKET_BITS;
         let mut arrays: Vec<Array> = COUNTS.iter().map(|count| Array::new((*count).to_owned(), per_count, &HALVES)).collect();
         arrays.push(Array::new(DELAYS.to_owned(), per_bank, &SAMPLES));
@@ -127,22 +174,28 @@ impl OnSwitch for Delay {
             tables.extend(hash::tabulation(move |index| format!("{request}.words{index}")));
             tables.push(admission(request, delay));
         }
+        if delay.asks_addresses() {
+            tables.extend(OWNERS.map(|(name, action, is_v4)| owners(name, action, is_v4, delay)));
+        }
         let bucket = vec![(NUMBER, BUCKET_BITS)];
         tables.push(MatchTable::new(BUCKET_TABLE.to_owned(), vec![(TICKS, 32)], SET_BUCKET, bucket, buckets));
         if weighs(&delay) {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
             let (keys, parameters) = (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
-            let filling = move |_: &Tables| classes(delay.fridge_slots_log2());
+            let filling = move |_: &Held| classes(delay.fridge_slots_log2());
             tables.push(MatchTable::new(WEIGHTS.to_owned(), keys, SET_WEIGHT, parameters, filling));
         }
         let (algorithm, slots) = (delay.algorithm.name(), 1_u32 << delay.slots_log2);
-        let description = format!("of {}, {algorithm}, {slots} slots", kinds.join(", "));
+        let groups = if delay.groups_log2 > 0 { format!(", {} groups", delay.groups()) } else { String::new() };
+        let sides = if delay.directions == Directions::Local { ", directions apart" } else { "" };
+        let one_by_one = if delay.samples { ", one by one" } else { "" };
+        let description = format!("of {}, {algorithm}, {slots} slots{groups}{sides}{one_by_one}", kinds.join(", "));
         Layout { description, definitions, arrays, rows: None, tables }
     }
 
     fn merge(&self, Settings { delay, .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
         let Some(([requests, admitted, backward], [delays, sums @ ..])) = arrays.split_first_chunk() else { return 0 };
-        for (count, cells) in bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number()) {
+        for (count, cells) in bank.delay.counts.iter_mut().enumerate().take(delay.kinds.number() * delay.labels()) {
             let of = |array: &Cells| {
                 array.iter().filter_map(|pipe| pipe.get(count)).fold(0, |sum: u64, half| sum.wrapping_add(whole(*half)))
             };
@@ -169,6 +222,37 @@ impl OnSwitch for Delay {
             }
         }
         0
+    }
+
+    fn capabilities(&self, settings: &Settings, capabilities: &mut Capabilities) {
+        capabilities.delay_samples = settings.delay.samples;
+    }
+}
+
+impl Held {
+    /// Which requests of a kind a bank admits.
+    pub(in crate::tofino) fn admission(&self, bank: usize, kind: Kind, settings: &delay::Settings) -> Admission {
+        let of = |(of, admission): &(Kind, Admission)| (*of == kind).then_some(*admission);
+        let set = self.admissions.get(bank).and_then(|bank| bank.iter().find_map(of));
+        set.unwrap_or(Admission { kept: settings.admit_log2, counted: settings.admit_log2 })
+    }
+}
+
+/// Says which shares a bank was counted with, if they follow the traffic.
+pub(in crate::tofino) fn set_shares(Settings { delay, .. }: &Settings, admissions: &[(Kind, Admission)], bank: &mut WideBank) {
+    if !delay.follows {
+        return;
+    }
+    let (labels, fridges) = (delay.labels(), delay.fridges());
+    for (rank, kind) in delay.kinds.each().enumerate() {
+        let mut counts = bank.delay.counts.iter().skip(rank * labels).take(labels);
+        let histograms = bank.delay.histograms.iter().skip(rank * labels * fridges).take(labels * fridges);
+        let is_counted = counts.any(|counts| counts.requests > 0 || counts.backward > 0)
+            || histograms.flat_map(|histogram| histogram.buckets()).any(|bucket| bucket.samples > 0);
+        if is_counted {
+            let set = admissions.iter().find(|(of, _)| *of == kind);
+            bank.delay.set_admit_log2(kind, set.map_or(delay.admit_log2, |(_, admission)| admission.counted));
+        }
     }
 }
 
@@ -202,27 +286,69 @@ fn whole([low, high]: [u32; 2]) -> u64 {
 /// Which requests are admitted, and into which fridge: the first entry that matches says so.
 fn admission(request: &str, delay: delay::Settings) -> MatchTable {
     let has_fridges = delay.fridges() > 1;
-    let filling = move |_: &Tables| {
+    let ternary = |value: u32, mask: u32, bits| Match::Ternary { value: names::bytes(value, bits), mask: names::bytes(mask, bits) };
+    // A hash with so many zeros at least, of a bank and a kind, if they have shares of their own.
+    let key = move |of: Option<(usize, usize)>, zeros: u32, priority: u32| {
+        let mask = 1_u32.wrapping_shl(zeros).wrapping_sub(1);
+        let part = |number: usize, bits: u32| ternary(number as u32, if of.is_some() { (1 << bits) - 1 } else { 0 }, bits);
+        let (bank, kind) = of.unwrap_or_default();
+        let priority = Match::Exact(priority.to_be_bytes().to_vec());
+        vec![
+            (BANK, part(bank, BANK_BITS)),
+            (KIND_KEY, part(kind, KIND_BITS)),
+            (HASH, ternary(0, mask, HASH_BITS)),
+            (codec::PRIORITY, priority),
+        ]
+    };
+    let filling = move |held: &Held| {
+        if delay.follows {
+            // The same entries whatever the shares are, so that a change is one of actions.
+            let entry = |bank: usize, rank: usize, kind: Kind, zeros: u8| {
+                let Admission { kept, counted } = held.admission(bank, kind, &delay);
+                let data = [kept, counted].map(|share| vec![u8::from(zeros >= share)]).to_vec();
+                (key(Some((bank, rank)), zeros.into(), u32::from(MAX_ADMIT_BITS - zeros)), data)
+            };
+            let each = (0..BANKS).flat_map(|bank| delay.kinds.each().enumerate().map(move |(rank, kind)| (bank, rank, kind)));
+            let entries = each.flat_map(|(bank, rank, kind)| (0..=MAX_ADMIT_BITS).map(move |zeros| entry(bank, rank, kind, zeros)));
+            return Filling { entries: entries.collect(), default: None };
+        }
         let entry = |(priority, fridge): (u32, usize)| {
-            let zeros = u32::from(delay.admit_log2) + ((fridge as u32) << 1);
-            let mask = 1_u32.wrapping_shl(zeros).wrapping_sub(1);
-            let hash = Match::Ternary { value: names::bytes(0, HASH_BITS), mask: names::bytes(mask, HASH_BITS) };
-            let priority = Match::Exact(priority.to_be_bytes().to_vec());
-            let fridge = has_fridges.then(|| names::bytes(fridge as u32, FRIDGE_BITS));
-            (vec![(HASH, hash), (codec::PRIORITY, priority)], fridge.into_iter().collect())
+            let fridge_data = has_fridges.then(|| names::bytes(fridge as u32, FRIDGE_BITS));
+            let data = [vec![1], vec![1]].into_iter().chain(fridge_data).collect();
+            (key(None, u32::from(delay.admit_log2) + ((fridge as u32) << 1), priority), data)
         };
         // The fridge that wants the most zeros comes first.
         Filling { entries: (0..).zip((0..delay.fridges()).rev()).map(entry).collect(), default: None }
     };
-    let parameters = if has_fridges { vec![(FRIDGE, FRIDGE_BITS)] } else { Vec::new() };
-    MatchTable::new(format!("{request}.{ADMISSION}"), vec![(HASH, HASH_BITS)], ADMIT, parameters, filling)
+    let parameters = ADMITTED.map(|name| (name, 1)).into_iter().chain(has_fridges.then_some((FRIDGE, FRIDGE_BITS))).collect();
+    let keys = vec![(BANK, BANK_BITS), (KIND_KEY, KIND_BITS), (HASH, HASH_BITS)];
+    MatchTable::new(format!("{request}.{ADMISSION}"), keys, ADMIT, parameters, filling).that_changes(delay.follows)
+}
+
+/// Whose addresses are.
+fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> MatchTable {
+    let group = (delay.groups_log2 > 0).then_some((GROUP, u32::from(delay.groups_log2)));
+    let side = (delay.directions == Directions::Local).then_some((IS_LOCAL, 1));
+    let filling = move |held: &Held| {
+        let entry = |owned: &Owned| {
+            let (of_v4, address, length) = owned.prefix.parts();
+            let value = if is_v4 { (address as u32).to_be_bytes().to_vec() } else { address.to_be_bytes().to_vec() };
+            let Owner { group: number, is_local } = prefixes::owner(&held.tables.prefixes, &owned.prefix);
+            let group = group.map(|(_, bits)| names::bytes(number.into(), bits));
+            let data = group.into_iter().chain(side.map(|_| vec![is_local.into()])).collect();
+            (of_v4 == is_v4).then(|| (vec![(ADDRESS, Match::Lpm { value, prefix_length: length.into() })], data))
+        };
+        Filling { entries: held.tables.prefixes.iter().filter_map(entry).collect(), default: None }
+    };
+    let bits = if is_v4 { u32::BITS } else { u64::BITS };
+    MatchTable::new(name.to_owned(), vec![(ADDRESS, bits)], action, group.into_iter().chain(side).collect(), filling)
 }
 
 fn prefix(value: u32, free_bits: u32) -> Match {
     Match::Lpm { value: value.to_be_bytes().to_vec(), prefix_length: u32::BITS - free_bits }
 }
 
-fn buckets(_: &Tables) -> Filling {
+fn buckets(_: &Held) -> Filling {
     let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS)];
     let entry = |bucket: usize| {
         let free_bits = (least(bucket + 1) - least(bucket)).trailing_zeros();

@@ -1,6 +1,6 @@
 //! Entropy: a sketch of flows' counts, and the sum that a table of logarithms makes of them.
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, names, rows};
+use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names, rows};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
@@ -65,8 +65,8 @@ fn logarithm(settings: &sketch::Settings) -> MatchTable {
     let largest = LogarithmEntry { value: 1 << 31, prefix_length: 1, log2: PER_PACKET.log2((1 << 31) - 1) };
     let largest = (settings.mode == sketch::Mode::CountMin).then_some(largest);
     let data = |term: u32| [term, !term].map(|value| value.to_be_bytes().to_vec()).to_vec();
-    let filling = move |tables: &Tables| {
-        let entries = tables.logarithm.iter().chain(&largest).map(|logarithm| {
+    let filling = move |held: &Held| {
+        let entries = held.tables.logarithm.iter().chain(&largest).map(|logarithm| {
             let value = logarithm.value.to_be_bytes().to_vec();
             let key = (COUNT, Match::Lpm { value, prefix_length: logarithm.prefix_length });
             (vec![key], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG)))

@@ -1,6 +1,6 @@
 //! Heavy hitters: the slots of each pipe as they are read, and the table that they make together.
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, array, names, out_of_range};
+use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, names, out_of_range};
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::Zeroed;
@@ -113,12 +113,12 @@ impl OnSwitch for Heavy {
 }
 
 /// What the table of admission holds; the first entry that matches is the one.
-fn admission(tables: &Tables) -> Filling {
+fn admission(held: &Held) -> Filling {
     let ternary = |value: u32, mask: u32| {
         let [value, mask] = [value, mask].map(|word| word.to_be_bytes().to_vec());
         Match::Ternary { value, mask }
     };
-    let entries = (0_u32..).zip(&tables.admission).map(|(priority, admission)| {
+    let entries = (0_u32..).zip(&held.tables.admission).map(|(priority, admission)| {
         let count = (COUNT, ternary(admission.count, admission.count_mask));
         let priority = (codec::PRIORITY, Match::Exact(priority.to_be_bytes().to_vec()));
         (vec![count, (COIN, ternary(0, admission.coin_mask)), priority], Vec::new())

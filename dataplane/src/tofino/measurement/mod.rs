@@ -14,14 +14,14 @@ mod rows;
 mod sizes;
 
 use super::array::{self, Array, Cells};
-use super::table::{Filling, MatchTable};
+use super::table::{Filling, Held, MatchTable};
 use super::{hash, names};
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
-use crate::tables::Tables;
 use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};
 
+pub(super) use delay::{Samples, set_shares};
 pub(super) use rows::ROWS;
 
 /// A measurement on a switch.

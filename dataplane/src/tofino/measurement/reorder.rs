@@ -1,6 +1,6 @@
 //! Which source prefixes reorder packets: what a bank counts of them. The flows that are followed last, and stay on the switch.
 
-use super::{Array, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, hash, names, out_of_range};
+use super::{Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, hash, names, out_of_range};
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::reorder::{self, Algorithm, MAX_PREFIXES, Prefix};
 use flowgauge_core::{MeasurementKind, Settings, WideBank};
@@ -135,8 +135,8 @@ fn prefixes(reorder: reorder::Settings) -> [MatchTable; 2] {
     let ipv6_mask = ones(reorder.v6_bits, u64::BITS);
     let (high, low) = ((ipv6_mask >> 32) as u32, ipv6_mask as u32 >> 8);
     let default = |values: Vec<Vec<u8>>| Filling { entries: Vec::new(), default: Some(values) };
-    let ipv4 = move |_: &Tables| default(vec![names::bytes(mask, 32)]);
-    let ipv6 = move |_: &Tables| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
+    let ipv4 = move |_: &Held| default(vec![names::bytes(mask, 32)]);
+    let ipv6 = move |_: &Held| default(vec![names::bytes(high, 32), names::bytes(low, 24)]);
     [
         MatchTable::new(IPV4_PREFIX.to_owned(), Vec::new(), "set_ipv4_prefix", vec![("mask", 32)], ipv4),
         MatchTable::new(IPV6_PREFIX.to_owned(), Vec::new(), "set_ipv6_prefix", vec![("mask", 32), ("lower_mask", 24)], ipv6),

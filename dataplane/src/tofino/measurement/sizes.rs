@@ -1,6 +1,6 @@
 //! How long packets are: two counters a bucket, found by longest prefix of the length.
 
-use super::{Array, Cells, Failure, Filling, Layout, MatchTable, OnSwitch, Tables, names};
+use super::{Array, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::{Schema, SchemaError};
 use flowgauge_core::sizes::{self, BUCKETS, Bucket, greatest, least};
@@ -54,7 +54,7 @@ impl OnSwitch for Sizes {
     }
 }
 
-fn filling(_: &Tables) -> Filling {
+fn filling(_: &Held) -> Filling {
     let beyond = |bucket: usize| greatest(bucket) - least(bucket);
     let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS), names::bytes(beyond(bucket), LENGTH_BITS)];
     let entry = |bucket: usize| {

@@ -34,7 +34,7 @@ pub(crate) struct Own {
     /// The share of requests that is looked at: 1, 1/2, 1/4, … 1/65536, or auto [default: 1]
     ///
     /// With too many of them requests are overwritten before their answers come; then admit fewer. Delays stand for those that were not looked at.
-    /// With 'auto' each kind has a share of its own, which follows the traffic from window to window, starting at 1. A switch does not do that.
+    /// With 'auto' each kind has a share of its own, which follows the traffic from window to window, starting at 1.
     #[arg(long, value_name = "SHARE", value_parser = admit, help_heading = "Measurement")]
     delay_admit: Option<Admit>,
 
@@ -64,8 +64,8 @@ pub(crate) struct Own {
     /// Also write every delay to this new file, one JSON object a line
     ///
     /// Each says its kind, when the answer came, how long it took, how many requests it stands for, and between which ends, as hashes. A line a
-    /// window says how many there were, and how many are missing because they came faster than they could be written. The kernel and workers do
-    /// it, a switch does not.
+    /// window says how many there were, and how many are missing because they came faster than they could be written. A switch does it if its
+    /// program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     delay_samples: Option<PathBuf>,
 }

@@ -1,0 +1,245 @@
+//! Delays one by one: the switch sends a digest for each that it counts.
+//!
+//! A switch does not say which digests it could not send. How many it should have sent is in the bank: what is missing of them is counted when the
+//! window is closed.
+
+use super::weighs;
+use crate::error::Failure;
+use crate::sampled::Sampled;
+use crate::snapshot::DelaySample;
+use crate::tofino::program::number;
+use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::schema::{FieldKind, Schema, SchemaError};
+use flowgauge_core::delay::Settings;
+use flowgauge_core::delay::sample::Sample;
+use flowgauge_core::delay::weights::Weight;
+use flowgauge_core::{BANKS, WideBank};
+
+pub(super) const DEFINITION: &str = "FLOWGAUGE_DELAY_SAMPLES";
+const DIGEST: &str = "delay_samples";
+/// What is in a digest.
+const FIELDS: [&str; 10] = ["at", "src", "dst", "ticks", "weight", "beyond", "kind", "fridge", "leaves", "bank"];
+/// The same, if groups are kept apart.
+const GROUP: &str = "group";
+/// Bits of the chip's clock, which counts nanoseconds.
+const CLOCK_BITS: u32 = 48;
+
+/// Whether a program sends them.
+pub(super) fn is_there(schema: &Schema) -> Result<bool, Failure> {
+    match schema.filter(DIGEST) {
+        Ok(_) => Ok(true),
+        Err(SchemaError::Missing { .. }) => Ok(false),
+        Err(error) => Err(Failure::program(error)),
+    }
+}
+
+/// Delays that came in digests.
+pub(in crate::tofino) struct Samples {
+    settings: Settings,
+    digest: u32,
+    fields: [Field; FIELDS.len()],
+    group: Option<Field>,
+    sampled: Sampled,
+    /// By bank, how many came of each kind, group and direction since the bank was opened.
+    came: [Vec<u64>; BANKS],
+    /// The bank of the open window, and whether the next one may count already.
+    open: usize,
+    is_closing: bool,
+    clock: Clock,
+}
+
+/// A field of a digest.
+struct Field {
+    id: u32,
+    kind: FieldKind,
+}
+
+impl Samples {
+    /// For a program that sends what these settings ask for.
+    pub(in crate::tofino) fn new(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
+        let digest = schema.filter(DIGEST).map_err(Failure::program)?;
+        let field = |name: &str| {
+            let field = digest.fields.iter().find(|field| field.name.rsplit('.').next() == Some(name));
+            let field =
+                field.ok_or_else(|| Failure::program(format!("{} has no field {name}; is it p4/flowgauge.p4?", digest.name)))?;
+            field.kind.bits().map_err(Failure::program)?;
+            Ok(Field { id: field.id, kind: field.kind.clone() })
+        };
+        let [at, src, dst, ticks, weight, beyond, kind, fridge, leaves, bank] = FIELDS;
+        let fields = [
+            field(at)?,
+            field(src)?,
+            field(dst)?,
+            field(ticks)?,
+            field(weight)?,
+            field(beyond)?,
+            field(kind)?,
+            field(fridge)?,
+            field(leaves)?,
+            field(bank)?,
+        ];
+        let group = (settings.groups_log2 > 0).then(|| field(GROUP)).transpose()?;
+        let rows = settings.kinds.number() * settings.labels();
+        Ok(Samples {
+            settings: *settings,
+            digest: digest.id,
+            fields,
+            group,
+            sampled: Sampled::default(),
+            came: std::array::from_fn(|_| vec![0; rows]),
+            open: 0,
+            is_closing: false,
+            clock: Clock::default(),
+        })
+    }
+
+    /// Everything begins anew, with bank 0.
+    pub(in crate::tofino) fn restart(&mut self) {
+        self.sampled = Sampled::default();
+        self.came.iter_mut().for_each(|came| came.fill(0));
+        (self.open, self.is_closing) = (0, false);
+    }
+
+    /// The other bank may count from now on.
+    pub(in crate::tofino) fn closing(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Takes digests in that have come now, in nanoseconds since the Unix epoch.
+    pub(in crate::tofino) fn receive(&mut self, digests: &proto::DigestList, now: u64) {
+        if digests.digest_id != self.digest {
+            return;
+        }
+        for digest in &digests.data {
+            let Some(sample) = self.sample(digest, now) else {
+                tracing::debug!("a digest of a delay is not what the schema says, and counts as missing");
+                continue;
+            };
+            // What comes after its window was closed is missing there already.
+            if usize::from(sample.bank) != self.open && !self.is_closing {
+                continue;
+            }
+            let came = self.came.get_mut(usize::from(sample.bank)).and_then(|came| came.get_mut(usize::from(sample.row)));
+            came.into_iter().for_each(|came| *came += 1);
+            self.sampled.add(0, sample);
+        }
+    }
+
+    fn sample(&mut self, digest: &proto::TableData, now: u64) -> Option<Sample> {
+        let value = |field: &Field| {
+            let mut bytes = digest.fields.iter().filter_map(|part| number(part, field.id));
+            field.kind.decode(bytes.next()?).ok()
+        };
+        let [at, source, destination, delay, weight, beyond, kind, fridge, leaves, bank] = &self.fields;
+        let narrow = |field: &Field| u32::try_from(value(field)?).ok();
+        let group = self.group.as_ref().map_or(Some(0), narrow)? as usize;
+        let settings = &self.settings;
+        let label =
+            group.checked_mul(settings.sides())?.checked_add(if settings.sides() > 1 { narrow(leaves)? as usize } else { 0 })?;
+        let row = (narrow(kind)? as usize).checked_mul(settings.labels())?.checked_add(label)?;
+        if row >= settings.kinds.number() * settings.labels() {
+            return None;
+        }
+        let weight = if weighs(settings) { narrow(weight)? } else { Weight::ONE.weight };
+        let sample = Sample {
+            at: 0,
+            source: narrow(source)?,
+            destination: narrow(destination)?,
+            delay: narrow(delay)?,
+            weight,
+            row: row as u8,
+            fridge: narrow(fridge)? as u8,
+            bank: narrow(bank)? as u8,
+            beyond: narrow(beyond)?.min(1) as u8,
+            reserved: 0,
+        };
+        Some(Sample { at: self.clock.since_epoch(value(at)?, now), ..sample })
+    }
+
+    /// Those of the open window that were not taken before.
+    pub(in crate::tofino) fn take(&mut self) -> Vec<DelaySample> {
+        self.sampled.take()
+    }
+
+    /// Whether all delays have come that a closed bank counts.
+    pub(in crate::tofino) fn are_all(&self, bank: &WideBank) -> bool {
+        let came = self.came.get(self.open).into_iter().flatten();
+        came.zip(self.counted(bank)).all(|(came, counted)| *came >= counted)
+    }
+
+    /// The window is closed: gives the rest of its delays, and counts in its bank how many have not come.
+    pub(in crate::tofino) fn close(&mut self, bank: &mut WideBank) -> Vec<DelaySample> {
+        let counted: Vec<u64> = self.counted(bank).collect();
+        if let Some(came) = self.came.get_mut(self.open) {
+            for ((counts, counted), came) in bank.delay.counts.iter_mut().zip(counted).zip(came) {
+                counts.unsampled = counted.saturating_sub(std::mem::take(came));
+            }
+        }
+        self.open ^= 1;
+        self.is_closing = false;
+        self.clock.next_window();
+        self.sampled.close()
+    }
+
+    /// Delays in a bank, of each kind, group and direction.
+    fn counted(&self, bank: &WideBank) -> impl Iterator<Item = u64> {
+        let rows = self.settings.kinds.number() * self.settings.labels();
+        bank.delay
+            .histograms
+            .chunks(self.settings.fridges())
+            .take(rows)
+            .map(|fridges| fridges.iter().flat_map(|histogram| histogram.buckets()).map(|bucket| u64::from(bucket.samples)).sum())
+    }
+}
+
+/// The chip's clock by ours. A digest takes a while to come; the one that took least says how far apart the clocks are. They drift, so that each window
+/// goes by its own digests and by those of the window before.
+#[derive(Default)]
+struct Clock {
+    /// Our time less the chip's, modulo the end of its clock: the least that was seen.
+    before: Option<u64>,
+    current: Option<u64>,
+}
+
+const CLOCK: u64 = (1 << CLOCK_BITS) - 1;
+
+impl Clock {
+    fn since_epoch(&mut self, at: u64, now: u64) -> u64 {
+        let apart = now.wrapping_sub(at) & CLOCK;
+        // Which of two is earlier, whatever has wrapped.
+        let least = |one: u64, other: u64| if one.wrapping_sub(other) & CLOCK > CLOCK / 2 { one } else { other };
+        let current = self.current.map_or(apart, |current| least(current, apart));
+        self.current = Some(current);
+        let difference = self.before.map_or(current, |before| least(before, current));
+        now.wrapping_sub(apart.wrapping_sub(difference) & CLOCK)
+    }
+
+    fn next_window(&mut self) {
+        self.before = self.current.take().or(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_that_took_longer_tells_the_same_time() {
+        let mut clock = Clock::default();
+        let epoch = 1_800_000_000_000_000_000;
+        // The chip has counted almost to its end.
+        let chip = |ns: u64| (CLOCK - 500 + ns) & CLOCK;
+        assert_eq!(clock.since_epoch(chip(0), epoch + 90), epoch + 90);
+        assert_eq!(clock.since_epoch(chip(1000), epoch + 1020), epoch + 1020);
+        assert_eq!(clock.since_epoch(chip(2000), epoch + 2900), epoch + 2020);
+        clock.next_window();
+        assert_eq!(clock.since_epoch(chip(3000), epoch + 3400), epoch + 3020);
+        // Clocks that drift: two windows later nothing goes by the first one.
+        clock.next_window();
+        clock.next_window();
+        assert_eq!(clock.since_epoch(chip(4000), epoch + 4900), epoch + 4400);
+        clock.next_window();
+        clock.next_window();
+        assert_eq!(clock.since_epoch(chip(5000), epoch + 5950), epoch + 5900);
+    }
+}
