@@ -485,8 +485,8 @@ struct flowgauge_delays_t {
     (is_ipv4, 0 &&& TCP_FIN, data_offset): action(0x100000000 - (bytes), 0x10000 - (bytes)); \
     (is_ipv4, TCP_FIN &&& TCP_FIN, data_offset): action(0x100000001 - (bytes), 0x10000 - (bytes));
 #define FLOWGAUGE_DELAY_SEGMENTS_OF(data_offset, bytes) \
-    FLOWGAUGE_DELAY_SEGMENTS(true, of_ipv4_segment, data_offset, 20 + bytes) \
-    FLOWGAUGE_DELAY_SEGMENTS(false, of_ipv6_segment, data_offset, bytes)
+    FLOWGAUGE_DELAY_SEGMENTS(true, of_segment, data_offset, 20 + bytes) \
+    FLOWGAUGE_DELAY_SEGMENTS(false, of_segment, data_offset, bytes)
 
 #define FLOWGAUGE_DELAY_ACTIONS(name, rank, keeps) \
     action ask_##name() { \
@@ -627,14 +627,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
 #if FLOWGAUGE_DELAY_HAS_DATA
     // What acknowledges data is the sequence number behind it: behind the length less that of headers, and a FIN.
-    action of_ipv4_segment(bit<32> less, bit<16> headers) {
+    action of_segment(bit<32> less, bit<16> headers) {
         begin = hdr.tcp.sequence + less;
-        payload = hdr.ipv4.total_length + headers;
-    }
-
-    action of_ipv6_segment(bit<32> less, bit<16> headers) {
-        begin = hdr.tcp.sequence + less;
-        payload = hdr.ipv6.payload_length + headers;
+        payload = md.flowgauge.ip_length + headers;
     }
 
     table segments {
@@ -644,17 +639,16 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
             hdr.tcp.data_offset : ternary @name("data_offset");
         }
         actions = {
-            of_ipv4_segment;
-            of_ipv6_segment;
+            of_segment;
             of_syn;
         }
         const entries = {
 #if FLOWGAUGE_DELAY_TCP_DATA
             (_, TCP_SYN &&& TCP_SYN, _): of_syn();
 #endif
-            (false, 0 &&& TCP_FIN, 0): of_ipv6_segment(0, 0);
-            (false, TCP_FIN &&& TCP_FIN, 0): of_ipv6_segment(1, 0);
-            FLOWGAUGE_DELAY_SEGMENTS(true, of_ipv4_segment, 0, 20)
+            (false, 0 &&& TCP_FIN, 0): of_segment(0, 0);
+            (false, TCP_FIN &&& TCP_FIN, 0): of_segment(1, 0);
+            FLOWGAUGE_DELAY_SEGMENTS(true, of_segment, 0, 20)
             FLOWGAUGE_DELAY_SEGMENTS_OF(1, 4)
             FLOWGAUGE_DELAY_SEGMENTS_OF(2, 8)
             FLOWGAUGE_DELAY_SEGMENTS_OF(3, 12)
@@ -675,16 +669,11 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         size = 128;
     }
 
-    // As hashes: copies of one width into another tie the layouts of many fields to each other.
-    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) ipv4_length;
-    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) ipv6_length;
+    // As a hash: copies of one width into another tie the layouts of many fields to each other.
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) length;
 
-    action widen_ipv4_length() {
-        beyond = ipv4_length.get({ 16w0, hdr.ipv4.total_length });
-    }
-
-    action widen_ipv6_length() {
-        beyond = ipv6_length.get({ 16w0, hdr.ipv6.payload_length });
+    action widen_length() {
+        beyond[15:0] = length.get({ md.flowgauge.ip_length });
     }
 #endif
 
@@ -1082,11 +1071,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
 #endif
 #if FLOWGAUGE_DELAY_HAS_DATA
-        if (hdr.ipv4.isValid()) {
-            widen_ipv4_length();
-        } else {
-            widen_ipv6_length();
-        }
+        widen_length();
 #endif
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
         if (hdr.tcp.isValid()) {

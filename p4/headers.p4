@@ -256,6 +256,7 @@ struct flowgauge_metadata_t {
     // Of TCP and UDP; zero of others.
     bit<16> src_port;
     bit<16> dst_port;
+    bit<16> ip_length;
     flowgauge_request_t asked;
     flowgauge_request_t answered;
     flowgauge_delayed_t delayed;

@@ -119,6 +119,13 @@
         transition fragment##next; \
     }
 
+// The length that the network header gives, in one place for both versions.
+#if FLOWGAUGE_DELAY_TCP_DATA || FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+#define FLOWGAUGE_KEEP_LENGTH(length) md.flowgauge.ip_length = length;
+#else
+#define FLOWGAUGE_KEEP_LENGTH(length)
+#endif
+
 // Delays and reordering need what is behind the network header, if that has no options and no extensions.
 #if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
 #if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
@@ -289,6 +296,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 
     state ipv4 {
         packet.extract(hdr.ipv4);
+        FLOWGAUGE_KEEP_LENGTH(hdr.ipv4.total_length)
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.ihl, hdr.ipv4.protocol) {
             (0, 5, PROTOCOL_TCP): tcp;
 #if FLOWGAUGE_DELAY
@@ -309,6 +317,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 #if FLOWGAUGE_DELAY
     state ipv6 {
         packet.extract(hdr.ipv6);
+        FLOWGAUGE_KEEP_LENGTH(hdr.ipv6.payload_length)
         transition select(hdr.ipv6.next_header) {
             PROTOCOL_TCP: tcp;
             PROTOCOL_UDP: udp;
@@ -320,11 +329,13 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 #else
     state ipv4 {
         packet.extract(hdr.ipv4);
+        FLOWGAUGE_KEEP_LENGTH(hdr.ipv4.total_length)
         transition accept;
     }
 
     state ipv6 {
         packet.extract(hdr.ipv6);
+        FLOWGAUGE_KEEP_LENGTH(hdr.ipv6.payload_length)
         transition accept;
     }
 #endif
@@ -334,6 +345,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 #else
     state ipv4 {
         packet.extract(hdr.ipv4);
+        FLOWGAUGE_KEEP_LENGTH(hdr.ipv4.total_length)
 #endif
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (0, PROTOCOL_TCP): ipv4_ports;
@@ -379,6 +391,7 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
 
     state ipv6 {
         packet.extract(hdr.ipv6);
+        FLOWGAUGE_KEEP_LENGTH(hdr.ipv6.payload_length)
         transition select(hdr.ipv6.next_header) {
             PROTOCOL_HOP_BY_HOP: extension0;
             PROTOCOL_ROUTING: extension0;

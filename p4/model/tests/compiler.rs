@@ -246,6 +246,20 @@ fn builds() -> Vec<Settings> {
             delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },
             ..sizes_too(distinct(Src, HashMode::Tabulated, 11))
         },
+        Settings {
+            delay: delay::Settings {
+                kinds: only(Kind::TcpData),
+                groups_log2: 3,
+                directions: delay::Directions::Local,
+                samples: true,
+                ..delay::Settings::DEFAULT
+            },
+            ..OFF
+        },
+        Settings {
+            delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },
+            ..sizes_too(all([Src; 4], CountSketch, CountMin, 1024))
+        },
         Settings { reorder: reordering(reorder::Algorithm::Sampling, 12), ..OFF },
         Settings { reorder: reordering(reorder::Algorithm::Hybrid, 12), ..OFF },
     ]);
