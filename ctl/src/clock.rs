@@ -38,6 +38,16 @@ pub trait Clock {
         None
     }
 
+    /// How far the wall clock is from this one, in nanoseconds, on a clock that goes by it.
+    fn drift(&self) -> i64 {
+        0
+    }
+
+    /// Goes on as many nanoseconds later, or earlier.
+    fn shift(&mut self, by: i64) {
+        let _ = by;
+    }
+
     /// Every window before `time` is closed: a packet from before it that is still to come is late.
     fn closed(&mut self, time: u64) {
         let _ = time;
@@ -72,24 +82,28 @@ impl Interrupt {
     }
 }
 
-/// Live time: the wall clock at the start, and a monotonic clock from there.
+/// Live time: a monotonic clock that is told how far it is from the wall clock, so that nothing jumps by surprise.
 #[derive(Debug)]
-pub struct Monotonic {
+pub struct Wall {
     started: Instant,
+    /// The time then, corrected since.
     started_unix_ns: u64,
     interrupt: Interrupt,
 }
 
-impl Monotonic {
+impl Wall {
     /// A clock that starts now.
     #[must_use]
     pub fn new(interrupt: Interrupt) -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Monotonic { started: Instant::now(), started_unix_ns: nanoseconds(unix), interrupt }
+        Wall { started: Instant::now(), started_unix_ns: unix_ns(), interrupt }
     }
 }
 
-impl Clock for Monotonic {
+fn unix_ns() -> u64 {
+    nanoseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+impl Clock for Wall {
     fn now(&self) -> u64 {
         self.started_unix_ns.saturating_add(nanoseconds(self.started.elapsed()))
     }
@@ -101,6 +115,14 @@ impl Clock for Monotonic {
 
     fn back_off(&mut self, delay: Duration) {
         self.interrupt.sleep(delay);
+    }
+
+    fn drift(&self) -> i64 {
+        unix_ns().wrapping_sub(self.now()) as i64
+    }
+
+    fn shift(&mut self, by: i64) {
+        self.started_unix_ns = self.started_unix_ns.saturating_add_signed(by);
     }
 }
 
@@ -165,13 +187,20 @@ impl Clock for Trace {
 
 /// Virtual time: waiting takes none. Clones share one time, so that a test can let it pass elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct Virtual(Arc<Mutex<u64>>);
+pub struct Virtual(Arc<Mutex<u64>>, Arc<Mutex<Vec<(u64, i64)>>>);
 
 impl Virtual {
     /// A clock at `now` nanoseconds.
     #[must_use]
     pub fn at(now: u64) -> Self {
-        Virtual(Arc::new(Mutex::new(now)))
+        Virtual(Arc::new(Mutex::new(now)), Arc::default())
+    }
+
+    /// Sets the wall clock when this one comes to a time, once for each.
+    #[must_use]
+    pub fn stepping(self, steps: &[(u64, i64)]) -> Self {
+        *self.1.lock().unwrap_or_else(PoisonError::into_inner) = steps.to_vec();
+        self
     }
 
     /// Lets time pass.
@@ -193,6 +222,20 @@ impl Clock for Virtual {
 
     fn back_off(&mut self, delay: Duration) {
         self.advance(nanoseconds(delay));
+    }
+
+    fn drift(&self) -> i64 {
+        let steps = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.first().filter(|(at, _)| *at <= self.now()).map_or(0, |(_, by)| *by)
+    }
+
+    fn shift(&mut self, by: i64) {
+        let mut steps = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps.first().is_some_and(|(_, step)| *step == by) {
+            steps.remove(0);
+        }
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = now.saturating_add_signed(by);
     }
 }
 

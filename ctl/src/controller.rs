@@ -7,6 +7,7 @@ use crate::measurement::delay::tune::Tuner;
 use crate::measurement::{Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
+use crate::text::stepped;
 use crate::unopened;
 use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::delay::{self, Admission};
@@ -30,6 +31,8 @@ const LATE_PART: u64 = 10;
 const BACK_OFF: Duration = Duration::from_millis(10);
 /// How often a failed call is repeated before the controller goes on without it.
 const RETRIES: u32 = 8;
+/// How far the wall clock may be from the controller's before it was set, and not just kept right.
+const CLOCK_STEP_NS: u64 = 50_000_000;
 /// How often a waiting live controller looks for events.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
 /// Delays one by one that are handed on at a time.
@@ -119,6 +122,8 @@ pub struct Summary {
     pub stalled_windows: u64,
     /// Empty windows of a trace that are summed up.
     pub silent_windows: u64,
+    /// How often the clock was set.
+    pub clock_steps: u64,
     /// Rotations that failed at their time; their windows were closed later, no packet was lost.
     pub late_rotations: u64,
     /// Calls that were repeated.
@@ -145,6 +150,10 @@ pub struct Controller<D, C> {
     schedule: Schedule,
     /// Start of the current window, in nanoseconds: where the one before it really ended.
     window_start: u64,
+    /// The current window began later than its schedule says.
+    is_short: bool,
+    /// By how much the clock was set while the current window was open.
+    stepped: Option<i64>,
     start: u64,
     /// Windows that an earlier process left open.
     open_windows: Vec<u64>,
@@ -218,10 +227,13 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         if intervals.window.is_some() {
             clock.closed(start);
         }
+        let schedule = Schedule::new(start, intervals, plan.seed);
         Ok(Controller {
             dataplane,
             clock,
-            schedule: Schedule::new(start, intervals, plan.seed),
+            is_short: start > schedule.window_start(),
+            stepped: None,
+            schedule,
             rows: Rows::new(&tables),
             watch: plan.options.alarm.map(Watch::new),
             tuner: intervals.window.and_then(|window| Tuner::new(tuned, nanoseconds(window))),
@@ -250,7 +262,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         loop {
             self.skip_silence(sink)?;
             let due = self.schedule.peek();
-            match self.wait(due, sink)? {
+            let Some(woken) = self.wait(due, sink)? else { continue };
+            match woken {
                 Woken::Reached => {}
                 Woken::Ended { .. } => break,
                 // In trace time packets were counted beyond the time reached last.
@@ -294,14 +307,20 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         Ok(())
     }
 
-    /// Waits until something is due, looking after events meanwhile.
-    fn wait(&mut self, due: Option<Due>, sink: &mut dyn Sink) -> Result<Woken, ControlError> {
+    /// Waits until something is due, looking after events meanwhile. Says nothing if the clock was set, and other things are due.
+    fn wait(&mut self, due: Option<Due>, sink: &mut dyn Sink) -> Result<Option<Woken>, ControlError> {
         let deadline = due.map_or(u64::MAX, |due| due.at);
         loop {
             // Asked first: something may always be due before there is time to look.
             if self.ended {
-                return Ok(Woken::Ended { at: self.clock.now() });
+                return Ok(Some(Woken::Ended { at: self.clock.now() }));
             }
+            let drift = self.clock.drift();
+            if drift.unsigned_abs() >= CLOCK_STEP_NS {
+                self.step(drift, sink)?;
+                return Ok(None);
+            }
+            self.clock.shift(drift);
             let next = deadline.min(self.clock.now().saturating_add(nanoseconds(EVENT_INTERVAL)));
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
@@ -309,9 +328,29 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             self.look_after_delays(sink)?;
             sink.heartbeat(&self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
-                return Ok(woken);
+                return Ok(Some(woken));
             }
         }
+    }
+
+    /// The clock was set. The open window ends by the old time, and the next one begins by the new time: what is counted is counted once, in a
+    /// window that says so.
+    fn step(&mut self, by: i64, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let window = self.first_window + self.schedule.window();
+        tracing::warn!("{}; window {window} ends here, and the next one begins at the new time", stepped(by));
+        self.summary.clock_steps += 1;
+        self.stepped = Some(self.stepped.unwrap_or(0).saturating_add(by));
+        if self.plan.intervals.window.is_some() && self.has_windows() {
+            self.rotate(window, false, None, sink)?;
+        }
+        self.clock.shift(by);
+        let now = self.clock.now();
+        // If the window could not be closed, it goes on.
+        self.window_start = if self.stepped.is_none() { now } else { self.window_start.saturating_add_signed(by) };
+        self.start = self.start.saturating_add_signed(by);
+        self.schedule.step(now, by);
+        self.is_short = self.window_start > self.schedule.window_start();
+        Ok(())
     }
 
     fn look_after_events(&mut self) -> Result<(), ControlError> {
@@ -454,7 +493,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 start_ns: self.window_start,
                 end_ns,
                 late_ns,
-                complete: complete && snapshot.complete,
+                clock_step_ns: self.stepped,
+                complete: complete && snapshot.complete && !self.is_short,
                 late: drops.take(LossCause::Late),
                 drops,
                 reports: self.reports(Kind::Window, part, snapshot, end_ns)?,
@@ -481,6 +521,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         }
         self.tell_unopened(&snapshot.bank);
         self.window_start = end_ns;
+        (self.is_short, self.stepped) = (false, None);
         self.clock.closed(end_ns);
         self.last_read = None;
         self.stalled = over > 0;
@@ -695,6 +736,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             end_ns: 0,
             at_ns: None,
             late_ns: 0,
+            clock_step_ns: None,
             complete: false,
             backend: capabilities.backend,
             interface: interface.clone(),

@@ -24,7 +24,10 @@ pub struct Record {
     pub at_ns: Option<u64>,
     /// How long after its scheduled time a sample was taken or a window ended, in nanoseconds.
     pub late_ns: u64,
-    /// Whether the window has at least its full length and nothing of it was lost; of a total, whether nothing was lost.
+    /// By how many nanoseconds the clock was set while the window was open, which ended it: forward, or back if below zero.
+    pub clock_step_ns: Option<i64>,
+    /// Whether the window has at least its full length and nothing of it was lost; of a total, whether nothing was lost. The first window of an
+    /// [aligned](crate::schedule::Intervals::align) schedule is short.
     pub complete: bool,
     /// The backend's name.
     pub backend: &'static str,

@@ -2,7 +2,8 @@
 //!
 //! Reads are a Poisson process so that they see time averages (PASTA; W-HLL thesis §2.4). Each arrival is drawn from the
 //! *scheduled* one before it: the thesis re-arms after a read has finished, which makes 1,654 reads out of 2,640. Windows end
-//! at exact multiples of their length; re-arming relatively, as the thesis does, lets them drift.
+//! at exact multiples of their length; re-arming relatively, as the thesis does, lets them drift. [Aligned](Intervals::align) ones end at
+//! multiples since the Unix epoch, so that windows of several machines coincide.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -43,6 +44,9 @@ pub struct Intervals {
     pub read_every: Option<Duration>,
     /// When to stop; `None` for never.
     pub duration: Option<Duration>,
+    /// Whether windows end at multiples of their length since the Unix epoch; the first one is short then. Else the first one begins at the
+    /// start.
+    pub align: bool,
 }
 
 /// Reads that are left out one by one before the process begins anew.
@@ -51,7 +55,10 @@ const STEPS: u32 = 1000;
 /// The sequence of everything due. Where times coincide a read comes first, then a rotation, then the end.
 #[derive(Clone, Debug)]
 pub struct Schedule {
+    /// When the window of number `first` begins, or would have begun.
     start: u64,
+    first: u64,
+    align: bool,
     window_ns: Option<u64>,
     window: u64,
     reads: Option<Poisson>,
@@ -62,9 +69,12 @@ impl Schedule {
     /// A schedule that starts at `start` nanoseconds. Read times depend on nothing but `start`, the mean and the seed.
     #[must_use]
     pub fn new(start: u64, intervals: Intervals, seed: u64) -> Self {
+        let window_ns = intervals.window.map(nanoseconds);
         Schedule {
-            start,
-            window_ns: intervals.window.map(nanoseconds),
+            start: if intervals.align { aligned(start, window_ns) } else { start },
+            first: 0,
+            align: intervals.align,
+            window_ns,
             window: 0,
             reads: intervals.read_every.map(|mean| Poisson::new(start, mean, seed)),
             stop: intervals.duration.map(|duration| start.saturating_add(nanoseconds(duration))),
@@ -94,7 +104,21 @@ impl Schedule {
     /// Start of the current window, in nanoseconds.
     #[must_use]
     pub fn window_start(&self) -> u64 {
-        self.start.saturating_add(self.window_ns.unwrap_or(0).saturating_mul(self.window))
+        self.start.saturating_add(self.window_ns.unwrap_or(0).saturating_mul(self.window.saturating_sub(self.first)))
+    }
+
+    /// The clock was set to `now`, which is later by `by` nanoseconds than it would be, or earlier: the window that was open is over, and the next
+    /// one goes by the new time.
+    pub fn step(&mut self, now: u64, by: i64) {
+        self.window += 1;
+        self.first = self.window;
+        self.start = if self.align { aligned(now, self.window_ns) } else { now };
+        self.stop = self.stop.map(|stop| stop.saturating_add_signed(by));
+        if let Some(reads) = &mut self.reads {
+            // The process has no memory.
+            reads.next = now;
+            reads.step();
+        }
     }
 
     /// Number of the current window.
@@ -105,7 +129,8 @@ impl Schedule {
 
     fn window_end(&self) -> Option<u64> {
         // Multiplied rather than added up, so that no error accumulates.
-        self.window_ns.map(|length| self.start.saturating_add(length.saturating_mul(self.window.saturating_add(1))))
+        let number = self.window.saturating_sub(self.first).saturating_add(1);
+        self.window_ns.map(|length| self.start.saturating_add(length.saturating_mul(number)))
     }
 
     /// Windows that would end between now and `time` without a packet.
@@ -148,6 +173,11 @@ impl Schedule {
     }
 }
 
+/// The last multiple of a window's length that is not later.
+fn aligned(time: u64, window_ns: Option<u64>) -> u64 {
+    window_ns.map_or(time, |length| time.wrapping_sub(time.checked_rem(length).unwrap_or(0)))
+}
+
 /// A Poisson process of reads.
 #[derive(Clone, Debug)]
 struct Poisson {
@@ -175,7 +205,7 @@ mod tests {
 
     fn intervals(window_ms: u64, read_ms: u64) -> Intervals {
         let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
-        Intervals { window: time(window_ms), read_every: time(read_ms), duration: None }
+        Intervals { window: time(window_ms), read_every: time(read_ms), duration: None, align: false }
     }
 
     fn dues(schedule: &mut Schedule) -> impl Iterator<Item = Due> {
@@ -196,6 +226,44 @@ mod tests {
         for (k, due) in rotations.iter().enumerate() {
             assert_eq!(due.action, Action::Rotate { window: k as u64 });
             assert_eq!(due.at, start + (k as u64 + 1) * 333_333_333);
+        }
+    }
+
+    #[test]
+    fn aligned_windows_of_schedules_that_start_at_different_times_coincide() {
+        let ends = |start: u64, window_ns: u64| {
+            let window = Some(Duration::from_nanos(window_ns));
+            let schedule = Schedule::new(start, Intervals { window, align: true, ..Intervals::default() }, 1);
+            (schedule.window_start(), dues(&mut { schedule }).take(1000).map(|due| due.at).collect::<Vec<_>>())
+        };
+        for length in [1, 333_333_333, 60_000_000_000, 3_600_000_000_000] {
+            let start = 1_800_000_000_123_456_789;
+            let (begin, one) = ends(start, length);
+            let (_, other) = ends(start + 7 * length / 3, length);
+            assert!(begin <= start && one[0] > start && one[0] - begin == length);
+            assert!(one.iter().all(|end| end.is_multiple_of(length)));
+            let common = one.iter().filter(|end| other.contains(end)).count();
+            assert!(common >= 997, "{common}");
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_clock_ends_a_window_and_those_after_it_are_aligned_anew() {
+        let second = 1_000_000_000;
+        for by in [3600, -3600, 1, -1].map(|seconds: i64| seconds * second as i64) {
+            let start = 1_800_000_000 * second + 300;
+            let duration = Some(Duration::from_secs(30));
+            let mut schedule = Schedule::new(start, Intervals { duration, align: true, ..intervals(10_000, 1000) }, 1);
+            assert_eq!((schedule.window(), schedule.window_start()), (0, start - 300));
+            let now = (start + 4 * second).saturating_add_signed(by);
+            schedule.step(now, by);
+            assert_eq!((schedule.window(), schedule.window_start()), (1, now - now % (10 * second)));
+            let stop = (start + 30 * second).saturating_add_signed(by);
+            let rest: Vec<Due> = dues(&mut schedule).take_while(|due| due.action != Action::Stop).collect();
+            assert!(rest.iter().all(|due| due.at > now && due.at <= stop), "{rest:?}");
+            let rotations: Vec<u64> =
+                rest.iter().filter(|due| due.action != Action::Read).map(|due| due.at % (10 * second)).collect();
+            assert!(rotations.len() >= 2 && rotations.iter().all(|end| *end == 0), "{rotations:?}");
         }
     }
 

@@ -98,7 +98,7 @@ impl Scripted {
     }
 
     fn arrived(&self) -> u64 {
-        (self.clock.now().min(self.silent_from.unwrap_or(u64::MAX)) - START) / PACKET_EVERY
+        self.clock.now().min(self.silent_from.unwrap_or(u64::MAX)).saturating_sub(START) / PACKET_EVERY
     }
 
     fn snapshot(&self, packets: u64) -> Snapshot {
@@ -148,7 +148,7 @@ impl Dataplane for Scripted {
 
     fn sample(&mut self) -> Result<Snapshot, Error> {
         self.call(Call::Sample)?;
-        let snapshot = self.snapshot(self.arrived() - self.closed);
+        let snapshot = self.snapshot(self.arrived().saturating_sub(self.closed));
         self.clock.advance(self.sample_takes);
         Ok(snapshot)
     }
@@ -159,7 +159,7 @@ impl Dataplane for Scripted {
             let packets = self.left.remove(0);
             return Ok(self.snapshot(packets));
         }
-        let snapshot = self.snapshot(self.arrived() - self.closed);
+        let snapshot = self.snapshot(self.arrived().saturating_sub(self.closed));
         self.closed = self.arrived();
         Ok(snapshot)
     }
@@ -220,7 +220,7 @@ impl Kept {
 
 fn intervals(window: u64, read_every: u64, duration: u64) -> Intervals {
     let time = |nanoseconds: u64| (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds));
-    Intervals { window: time(window), read_every: time(read_every), duration: time(duration) }
+    Intervals { window: time(window), read_every: time(read_every), duration: time(duration), align: false }
 }
 
 fn plan(intervals: Intervals) -> Plan {
@@ -294,6 +294,68 @@ fn windows_end_at_exact_multiples_over_100_000_of_them() {
         assert_eq!((window.start_ns, window.end_ns), (START + k * length, START + (k + 1) * length));
     }
     whole(&kept, START + 100_000 * length);
+}
+
+/// Windows of a run that begins at some time on a wall clock that is set at others.
+fn on_the_wall(start: u64, steps: &[(u64, i64)], duration: u64) -> (Summary, Kept) {
+    let clock = Virtual::at(start).stepping(steps);
+    let dataplane = Scripted::new(&clock);
+    let mut kept = Kept::default();
+    let intervals = Intervals { align: true, ..intervals(10 * SECOND, 3 * SECOND, duration) };
+    let summary = Controller::start(dataplane, plan(intervals), || clock).unwrap().run(&mut kept).unwrap();
+    (summary, kept)
+}
+
+fn told(kept: &Kept) -> Vec<(u64, u64, u64, bool)> {
+    kept.windows().iter().map(|window| (window.window, window.start_ns, window.end_ns, window.complete)).collect()
+}
+
+#[test]
+fn aligned_windows_of_runs_that_start_at_different_times_coincide() {
+    let begin = START - START % (10 * SECOND);
+    let (_, one) = on_the_wall(begin + 3 * SECOND + 7, &[], 40 * SECOND);
+    let (_, other) = on_the_wall(begin + 19 * SECOND, &[], 40 * SECOND);
+    let first = (0, begin + 3 * SECOND + 7, begin + 10 * SECOND, false);
+    assert_eq!(told(&one)[0], first);
+    let times = |kept: &Kept| told(kept).into_iter().map(|(_, start, end, complete)| (start, end, complete)).collect::<Vec<_>>();
+    let whole = |at: u64| (begin + at * SECOND, begin + (at + 10) * SECOND, true);
+    assert_eq!(times(&one)[1..4], [whole(10), whole(20), whole(30)]);
+    assert_eq!(times(&other)[1..4], [whole(20), whole(30), whole(40)]);
+    // One that starts at a multiple is whole.
+    assert_eq!(times(&on_the_wall(begin, &[], 20 * SECOND).1), [whole(0), whole(10)]);
+}
+
+#[test]
+fn a_clock_that_is_set_ends_the_window_and_the_next_one_goes_by_the_new_time() {
+    let begin = START - START % (10 * SECOND);
+    for by in [1, -1, 3600, -3600].map(|seconds: i64| seconds * SECOND as i64) {
+        let at = begin + 24 * SECOND;
+        let (summary, kept) = on_the_wall(begin, &[(at, by)], 60 * SECOND);
+        let windows = kept.windows();
+        // A live controller looks at the clock ten times a second.
+        let ended = windows[2].end_ns;
+        assert!((at..at + 100 * MILLISECOND).contains(&ended), "{ended}");
+        assert_eq!((windows[2].clock_step_ns, windows[2].complete), (Some(by), false));
+        let next = ended.saturating_add_signed(by);
+        let multiple = next - next % (10 * SECOND);
+        let expected = [(3, next, multiple + 10 * SECOND, false), (4, multiple + 10 * SECOND, multiple + 20 * SECOND, true)];
+        assert_eq!(told(&kept)[3..5], expected, "{by}");
+        assert!(windows.iter().all(|window| window.clock_step_ns.is_none() || window.window == 2));
+        // The run takes as long as it would have.
+        let total = summary.total.unwrap();
+        assert_eq!((summary.clock_steps, total.end_ns - total.start_ns), (1, 60 * SECOND));
+        assert_eq!(windows.iter().map(|window| window.end_ns - window.start_ns).sum::<u64>(), 60 * SECOND);
+    }
+}
+
+#[test]
+fn a_clock_that_is_kept_right_ends_no_window() {
+    let begin = START - START % (10 * SECOND);
+    let steps = [(begin + 12 * SECOND, 20 * MILLISECOND as i64), (begin + 27 * SECOND, -(30 * MILLISECOND as i64))];
+    let (summary, kept) = on_the_wall(begin, &steps, 40 * SECOND);
+    let ends: Vec<u64> = kept.windows().iter().map(|window| (window.end_ns - begin) / SECOND).collect();
+    assert_eq!((summary.clock_steps, &ends[..3]), (0, &[10, 20, 30][..]));
+    assert!(kept.windows()[..3].iter().all(|window| window.complete && window.end_ns % (10 * SECOND) == 0));
 }
 
 #[test]

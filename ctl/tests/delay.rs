@@ -78,7 +78,7 @@ fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
     let (gate, mut kept) = (poll.gate(), Kept::default());
     let mut options = Estimation::default();
     options.delay.tune = true;
-    let intervals = Intervals { window: Some(Duration::from_secs(1)), read_every: None, duration: None };
+    let intervals = Intervals { window: Some(Duration::from_secs(1)), read_every: None, duration: None, align: false };
     let plan = Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), options };
     Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
     let of = |kind: Kind| kept.0.iter().filter(move |record| record.kind == kind);

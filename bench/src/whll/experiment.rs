@@ -189,7 +189,7 @@ impl Experiment {
         let mut clock = Trace::new(dataplane.gate());
         let start = clock.now();
         let Configuration { read, reset } = self.configuration;
-        let intervals = Intervals { window: Some(reset), read_every: Some(read), duration: Some(self.duration) };
+        let intervals = Intervals { window: Some(reset), read_every: Some(read), duration: Some(self.duration), align: false };
         let mut schedule = Schedule::new(start, intervals, self.seed);
         let skew_ns = nanoseconds(self.read_skew);
         let mut unfinished: VecDeque<Unfinished> = VecDeque::new();

@@ -8,9 +8,10 @@ use crate::status::Publisher;
 use crate::terminal;
 use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_ctl::Clock;
-use flowgauge_ctl::clock::{Monotonic, Trace, nanoseconds};
+use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Tee, Times};
+use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -46,13 +47,19 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
         let clock = || Trace::new(gate);
         return conduct(poll, plan, options, clock, Some(&watch));
     }
-    conduct(poll, plan, options, || Monotonic::new(interrupt), None)
+    conduct(poll, aligned(plan, options), options, || Wall::new(interrupt), None)
 }
 
 /// Counts live on a dataplane that needs no ports, and prints it.
 pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
     let interrupt = end_on_signal(None);
-    conduct(dataplane, options.plan(io::stdout().is_terminal()), options, || Monotonic::new(interrupt), None)
+    let plan = aligned(options.plan(io::stdout().is_terminal()), options);
+    conduct(dataplane, plan, options, || Wall::new(interrupt), None)
+}
+
+/// Windows of live traffic coincide with those of other machines.
+fn aligned(plan: Plan, options: &Options) -> Plan {
+    Plan { intervals: Intervals { align: options.align.unwrap_or(true), ..plan.intervals }, ..plan }
 }
 
 fn conduct<C: Clock>(

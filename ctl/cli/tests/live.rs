@@ -115,7 +115,14 @@ fn an_interrupt_ends_the_replay_of_a_pipe_that_has_gone_silent() {
 fn a_duration_ends_a_live_run() {
     let outcome = run(["run", "--port", "memory:zipf,rate=50k", "--window", "100ms", "--duration", "300ms", "--format", "json"]);
     let records = parse(&outcome.live());
-    assert_eq!(of_kind(&records, "window").iter().map(|window| number(window, "window")).collect::<Vec<_>>(), [0, 1, 2]);
+    let windows = of_kind(&records, "window");
+    assert!(windows.iter().map(|window| number(window, "window")).eq(0..windows.len() as u64));
+    // The first one is short, and so is the last one.
+    assert!((3..=4).contains(&windows.len()), "{windows:?}");
+    for window in &windows[..windows.len() - 1] {
+        assert_eq!((number(window, "end_ns") - number(window, "late_ns")) % 100_000_000, 0, "{window}");
+    }
+    assert!(windows.iter().filter(|window| window["complete"] == false).count() <= 2);
     assert!(total(&records)["cardinality"].get("truth").is_none());
     assert!(of_kind(&records, "sample").is_empty(), "nobody asked for reads");
 }

@@ -47,6 +47,7 @@ impl Serialize for Record {
         optional(&mut line, "at_ns", self.at_ns)?;
         optional(&mut line, "late_ns", (is_window || self.kind == Kind::Sample).then_some(self.late_ns))?;
         optional(&mut line, "stalled", (is_window && self.last_window.is_some()).then_some(true))?;
+        optional(&mut line, "clock_step_ns", self.clock_step_ns)?;
         line.serialize_entry("complete", &self.complete)?;
         line.serialize_entry("backend", self.backend)?;
         line.serialize_entry("interface", &self.interface)?;

@@ -4,7 +4,7 @@ use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
 use crate::controller::Sink;
 use crate::measurement::{Headline, Rank};
 use crate::record::{Kind, Record};
-use crate::text::{Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, wrapped};
+use crate::text::{Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped};
 use anstyle::AnsiColor;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -212,6 +212,9 @@ impl<W: Write> Table<W> {
         if let (Kind::Window, Some(last)) = (record.kind, record.last_window) {
             let last = format!("ended {} late, with the windows up to {} in it", lasted(record.late_ns), grouped(last));
             below.line(&[last]);
+        }
+        if let Some(step) = record.clock_step_ns {
+            below.line(&[stepped(step)]);
         }
         if record.late > 0 {
             let late = counted(record.late, "packet");

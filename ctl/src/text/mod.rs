@@ -149,6 +149,11 @@ pub(crate) fn lasted(nanoseconds: u64) -> String {
     }
 }
 
+/// That the clock was set, by so many nanoseconds.
+pub(crate) fn stepped(by: i64) -> String {
+    format!("the clock was set {} by {}", if by < 0 { "back" } else { "forward" }, lasted(by.unsigned_abs()))
+}
+
 /// `text` in at most `width` characters, with an ellipsis in the place of its middle.
 pub(crate) fn shortened(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();

@@ -47,9 +47,18 @@ pub(crate) struct Options {
     #[arg(skip)]
     pub(crate) knows_direction: bool,
 
-    /// Length of a window; one ends at every multiple of it [default: 10s]
+    /// Length of a window [default: 10s]
+    ///
+    /// Live windows end at multiples of it by the wall clock, on every machine; the first one is short. Those of a capture begin with its first
+    /// packet (see --align).
     #[arg(long, value_name = "TIME", value_parser = value::duration, allow_hyphen_values = true, help_heading = "Time")]
     pub(crate) window: Option<Duration>,
+
+    /// End windows at multiples of their length since 1970 UTC [default: live true, of captures false]
+    ///
+    /// Then windows of several machines, and of several captures, cover the same times. The first window is short.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Time")]
+    pub(crate) align: Option<bool>,
 
     /// Mean time between reads inside a window; 'never' for none [default: never, or 1s, see --help]
     ///
@@ -314,7 +323,12 @@ impl Options {
         let mut options = Estimation { queries: self.query.clone(), alarm, ..Estimation::default() };
         self.own.estimation(self, &mut options);
         Plan {
-            intervals: Intervals { window: Some(self.window()), read_every: self.read_every(watched), duration: self.duration },
+            intervals: Intervals {
+                window: Some(self.window()),
+                read_every: self.read_every(watched),
+                duration: self.duration,
+                align: self.align.unwrap_or(false),
+            },
             seed: self.seed.unwrap_or(1),
             hash_key: self.secret.clone(),
             prefixes: if self.measures(MeasurementKind::Delay) { self.own.delay.prefixes() } else { Vec::new() },

@@ -26,6 +26,7 @@ fn window(number: u64) -> Record {
         kind: Kind::Window,
         window: number,
         last_window: None,
+        clock_step_ns: None,
         start_ns: START + number * SECOND,
         end_ns: START + (number + 1) * SECOND,
         at_ns: None,
