@@ -374,7 +374,8 @@ struct flowgauge_delays_t {
         void apply(inout bit<32> stamp) { \
             stamp = asked_number; \
         } \
-    }; \
+    };
+#define FLOWGAUGE_DELAY_ANSWERING_STAMPS(number) \
     RegisterAction<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>, bit<32>>(stamps##number) answer_stamp##number = { \
         void apply(inout bit<32> stamp, out bit<32> others) { \
             others = answered_number - stamp; \
@@ -530,7 +531,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
 #if FLOWGAUGE_DELAY_WEIGHS
     bit<32> asked_number;
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
     bit<32> answered_number;
+#endif
     bit<32> insertions = 0;
     bit<32> weight_complement;
     bit<32> square;
@@ -558,6 +561,11 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_DELAY_QUIC_SPIN
     FLOWGAUGE_DELAY_TURNING_STAMPS(0)
     FLOWGAUGE_DELAY_TURNING_STAMPS(1)
+#else
+    FLOWGAUGE_DELAY_ANSWERING_STAMPS(0)
+#if !FLOWGAUGE_DELAY_TCP_DURATION
+    FLOWGAUGE_DELAY_ANSWERING_STAMPS(1)
+#endif
 #endif
 #endif
 

@@ -140,7 +140,8 @@
 #endif
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
 // Where Linux, the BSDs and macOS put timestamps: first of all options behind two that pad; in the SYN of Linux behind MSS and SACK
-// permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them.
+// permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them: one of eight words
+// has twelve bytes of options, one of nine has sixteen. The chip compares 32 bits in a state, so that each length has states of its own.
 #define TCP_OPTIONS_PADDED_TIMESTAMPS 0x0101080a
 #define TCP_OPTION_MSS 0x02040000
 #define TCP_OPTIONS_SACK_TIMESTAMPS 0x0402080a
@@ -151,16 +152,32 @@
         packet.extract(hdr.tcp); \
         FLOWGAUGE_KEEP_TCP_PORTS \
         transition select(hdr.tcp.data_offset) { \
+            8: options_of_twelve; \
+            9: options_of_sixteen; \
             8 &&& 8: options; \
+            default: accept; \
+        } \
+    } \
+    state options_of_twelve { \
+        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
+        transition select(next.octets) { \
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding; \
+            default: accept; \
+        } \
+    } \
+    state options_of_sixteen { \
+        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
+        transition select(next.octets) { \
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding; \
+            TCP_OPTION_MSS &&& 0xffff0000: behind_mss_of_sixteen; \
             default: accept; \
         } \
     } \
     state options { \
         tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(hdr.tcp.data_offset, next.octets) { \
-            (_, TCP_OPTIONS_PADDED_TIMESTAMPS): timestamps_behind_padding; \
-            (8, _): accept; \
-            (_, TCP_OPTION_MSS &&& 0xffff0000): behind_mss; \
+        transition select(next.octets) { \
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding; \
+            TCP_OPTION_MSS &&& 0xffff0000: behind_mss; \
             default: accept; \
         } \
     } \
@@ -169,13 +186,20 @@
         packet.extract(hdr.tcp_timestamps); \
         transition accept; \
     } \
+    state behind_mss_of_sixteen { \
+        packet.extract(hdr.tcp_options[0]); \
+        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
+        transition select(next.octets) { \
+            TCP_OPTIONS_SACK_TIMESTAMPS: timestamps_behind_sack; \
+            default: accept; \
+        } \
+    } \
     state behind_mss { \
         packet.extract(hdr.tcp_options[0]); \
         tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(hdr.tcp.data_offset, next.octets) { \
-            (_, TCP_OPTIONS_SACK_TIMESTAMPS): timestamps_behind_sack; \
-            (9, _): accept; \
-            (_, TCP_OPTIONS_WINDOW_SCALE &&& 0xffffff00): behind_window_scale; \
+        transition select(next.octets) { \
+            TCP_OPTIONS_SACK_TIMESTAMPS: timestamps_behind_sack; \
+            TCP_OPTIONS_WINDOW_SCALE &&& 0xffffff00: behind_window_scale; \
             default: accept; \
         } \
     } \
