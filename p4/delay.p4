@@ -654,13 +654,6 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_DELAY_TCP_DATA
             (_, TCP_SYN &&& TCP_SYN, _): of_syn();
 #endif
-            (false, 0 &&& TCP_FIN, 0): of_segment(0, 0);
-            (false, TCP_FIN &&& TCP_FIN, 0): of_segment(1, 0);
-            FLOWGAUGE_DELAY_SEGMENTS(true, of_segment, 0, 20)
-            FLOWGAUGE_DELAY_SEGMENTS_OF(1, 4)
-            FLOWGAUGE_DELAY_SEGMENTS_OF(2, 8)
-            FLOWGAUGE_DELAY_SEGMENTS_OF(3, 12)
-            FLOWGAUGE_DELAY_SEGMENTS_OF(4, 16)
             FLOWGAUGE_DELAY_SEGMENTS_OF(5, 20)
             FLOWGAUGE_DELAY_SEGMENTS_OF(6, 24)
             FLOWGAUGE_DELAY_SEGMENTS_OF(7, 28)

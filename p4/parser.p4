@@ -138,6 +138,17 @@
 #else
 #define FLOWGAUGE_KEEP_TCP_PORTS
 #endif
+// No host takes a segment whose header says less than five words (RFC 9293 section 3.1).
+#define FLOWGAUGE_SHORT_TCP_STATE \
+    state tcp { \
+        FLOWGAUGE_KEEP_PORTS \
+        tcp_h next = packet.lookahead<tcp_h>(); \
+        transition select(next.data_offset) { \
+            0 &&& 0xc: accept; \
+            4: accept; \
+            default: tcp_header; \
+        } \
+    }
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
 // Where Linux, the BSDs and macOS put timestamps: first of all options behind two that pad; in the SYN of Linux behind MSS and SACK
 // permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them: one of eight words
@@ -147,8 +158,8 @@
 #define TCP_OPTIONS_SACK_TIMESTAMPS 0x0402080a
 #define TCP_OPTIONS_WINDOW_SCALE 0x01030300
 #define FLOWGAUGE_TCP_STATE \
-    state tcp { \
-        FLOWGAUGE_KEEP_PORTS \
+    FLOWGAUGE_SHORT_TCP_STATE \
+    state tcp_header { \
         packet.extract(hdr.tcp); \
         FLOWGAUGE_KEEP_TCP_PORTS \
         transition select(hdr.tcp.data_offset) { \
@@ -223,8 +234,8 @@
     }
 #else
 #define FLOWGAUGE_TCP_STATE \
-    state tcp { \
-        FLOWGAUGE_KEEP_PORTS \
+    FLOWGAUGE_SHORT_TCP_STATE \
+    state tcp_header { \
         packet.extract(hdr.tcp); \
         FLOWGAUGE_KEEP_TCP_PORTS \
         transition accept; \

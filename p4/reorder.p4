@@ -376,11 +376,6 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         key = { hdr.tcp.data_offset : exact @name("data_offset"); }
         actions = { set_payload; }
         const entries = {
-            0: set_payload(0);
-            1: set_payload(0x10000 - 4);
-            2: set_payload(0x10000 - 8);
-            3: set_payload(0x10000 - 12);
-            4: set_payload(0x10000 - 16);
             5: set_payload(0x10000 - 20);
             6: set_payload(0x10000 - 24);
             7: set_payload(0x10000 - 28);

@@ -109,6 +109,10 @@ impl Segment {
     fn tcp<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>, offset: usize, timestamps: bool) -> Self {
         let header: Option<&[u8; TCP_LENGTH]> = frame.bytes(offset);
         let Some(&[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..]) = header else { return Segment::NONE };
+        // No host takes a segment with a shorter header (RFC 9293 §3.1).
+        if data_offset < (TCP_LENGTH as u8 / 4) << 4 {
+            return Segment::NONE;
+        }
         let header_length = usize::from(data_offset >> 4).wrapping_mul(4);
         let before = offset.wrapping_sub(packet.offset()).wrapping_add(header_length) as u32;
         let (sent, echoed) = if timestamps { timestamps_of(frame, offset, header_length) } else { (0, 0) };

@@ -222,6 +222,25 @@ fn what_asks_for_nothing_is_no_request() {
     data.is(Kind::TcpData, &[MS]);
 }
 
+/// Hosts drop segments whose header says that it is shorter than any is (RFC 9293 §3.1).
+#[test]
+fn headers_of_less_than_five_words_ask_and_answer_nothing() {
+    let with = |words: u8, mut frame: Vec<u8>| {
+        frame[14 + 20 + 12] = words << 4;
+        frame
+    };
+    for (words, answered) in [(0, false), (1, false), (4, false), (5, true)] {
+        let request = Tcp { sequence: 10, payload: 30, ..TCP }.frame(false);
+        let answer = Tcp { acknowledgement: 40, ..TCP }.back().frame(false);
+        for (request, answer) in [(with(words, request.clone()), answer.clone()), (request, with(words, answer))] {
+            let mut data = Counting::of(Kind::TcpData);
+            data.packet(0, &request);
+            data.packet(MS, &answer);
+            data.is(Kind::TcpData, if answered { &[MS] } else { &[] });
+        }
+    }
+}
+
 #[test]
 fn sequence_numbers_wrap() {
     let mut data = Counting::of(Kind::TcpData);
