@@ -718,7 +718,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv6_src_crc;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) ipv6_dst_crc;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) asked_token_crc;
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial) answered_token_crc;
+#endif
 
     action hash_ipv4_src() {
         md.flowgauge.delayed.src = ipv4_src_crc.get({ hdr.ipv4.src_addr, md.flowgauge.src_port });
@@ -740,9 +742,11 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         asked_crc = asked_token_crc.get({ asked_token });
     }
 
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
     action hash_answered_token() {
         answered_crc = answered_token_crc.get({ answered_token });
     }
+#endif
 
     // The sign says which table has requests of this direction.
     action subtract() {
@@ -943,7 +947,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
 
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_asked;
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_answered;
+#endif
 
 #if FLOWGAUGE_DELAY_TCP_DURATION
     bit<32> first;
@@ -991,9 +997,11 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.asked.signature = xor_asked.get({ md.flowgauge.delayed.src, md.flowgauge.delayed.dst[15:0], md.flowgauge.delayed.dst[31:16], asked_crc[7:0], asked_crc[31:8] });
     }
 
+#if !FLOWGAUGE_DELAY_QUIC_SPIN
     action sign_answered() {
         md.flowgauge.answered.signature = xor_answered.get({ md.flowgauge.delayed.dst, md.flowgauge.delayed.src[15:0], md.flowgauge.delayed.src[31:16], answered_crc[7:0], answered_crc[31:8] });
     }
+#endif
 #endif
 
 #if FLOWGAUGE_DELAY_SAMPLES
