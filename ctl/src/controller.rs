@@ -502,7 +502,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             };
             if let (None, Some(watch)) = (part, &mut self.watch) {
                 let packets = record.counters.ipv4.wrapping_add(record.counters.ipv6);
-                record.reports.alarm = watch.look(window, packets, &record.reports);
+                let is_short = self.is_short || self.stepped.is_some();
+                record.reports.alarm = watch.look(window, is_short, packets, &record.reports);
                 self.summary.alarms += u64::from(record.reports.alarm.as_ref().is_some_and(Alarm::raised));
             }
             if let (None, Some(tuner), Some(delays)) = (part, &mut self.tuner, &record.reports.delay) {

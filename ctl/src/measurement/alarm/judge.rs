@@ -61,6 +61,8 @@ impl Usual {
 pub enum Verdict {
     /// Nothing: it has fewer packets than the least.
     TooFewPackets,
+    /// Nothing: it began later than it should, or the clock was set, and so it is like no other.
+    Short,
     /// Nothing yet: what is usual is being learned.
     Learning,
     /// As usual.

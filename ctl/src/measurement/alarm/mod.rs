@@ -57,13 +57,14 @@ impl Watch {
         Watch { judge: Judge::new(options), small_windows: 0 }
     }
 
-    /// Looks for an attack in a window, and tells the operator of one.
-    pub(crate) fn look(&mut self, window: u64, packets: u64, reports: &Reports) -> Option<Alarm> {
+    /// Looks for an attack in a window, and tells the operator of one. One that is cut short says nothing of others, nor they of it.
+    pub(crate) fn look(&mut self, window: u64, is_short: bool, packets: u64, reports: &Reports) -> Option<Alarm> {
         let entropies = &reports.entropy.as_ref()?.0;
         let of = |key| entropies.iter().find(|entropy| entropy.sketch.key == key).map(|entropy| entropy.estimate.bits);
         let (sources, destinations) = (of(KeyKind::Src)?, of(KeyKind::Dst)?);
         let (usual, least) = (self.judge.usual(), self.judge.options().least);
-        let alarm = Alarm { verdict: self.judge.judge(packets, sources, destinations), usual, least };
+        let verdict = if is_short { Verdict::Short } else { self.judge.judge(packets, sources, destinations) };
+        let alarm = Alarm { verdict, usual, least };
         self.warn_of_small_windows(packets, &alarm);
         if alarm.raised() {
             let entropies = entropies.iter().map(|entropy| {
@@ -133,6 +134,7 @@ impl Serialize for Alarm {
         line.serialize_entry("judged", &self.verdict.judged())?;
         let reason = match self.verdict {
             Verdict::TooFewPackets => Some("too few packets"),
+            Verdict::Short => Some("cut short"),
             Verdict::Learning => Some("learning"),
             Verdict::Quiet | Verdict::Raised => None,
         };
