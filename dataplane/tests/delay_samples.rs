@@ -206,9 +206,11 @@ mod kernel {
                     }
                     near_end.into_iter().for_each(|end| end.join().unwrap());
                     println!("{passed} in {windows} windows, {places:?} at {mode:?}");
-                    // One question at a time of each side; in one table of 65536 slots only two that wait at the same time could meet.
-                    assert_eq!(passed, 2 * u64::from(QUESTIONS));
-                    assert_eq!(places, [u64::from(QUESTIONS); 2]);
+                    // One question at a time of each side: two that wait at the same time meet in one of 65536 slots of one of two tables, or
+                    // not. One of 800 does in 0.6 % of runs, as ports are random; two do in 2 of 100,000.
+                    let (all, each) = (2 * u64::from(QUESTIONS), u64::from(QUESTIONS));
+                    assert!((all - 1..=all).contains(&passed), "{passed}");
+                    assert!(places.iter().sum::<u64>() == passed && places.iter().all(|place| (each - 1..=each).contains(place)));
                 },
             );
         }
