@@ -118,19 +118,14 @@
 // What the deparser sends of a delay that was counted.
 #define FLOWGAUGE_DELAY_DIGEST 1
 #if FLOWGAUGE_DELAY_SAMPLES
-#if FLOWGAUGE_DELAY_QUIC_SPIN
-#define FLOWGAUGE_DELAY_SENT md.flowgauge.asked
-#else
-#define FLOWGAUGE_DELAY_SENT md.flowgauge.answered
-#endif
 #if FLOWGAUGE_DELAY_GROUP_BITS
-#define FLOWGAUGE_DELAY_SENT_GROUP FLOWGAUGE_DELAY_SENT.group,
+#define FLOWGAUGE_DELAY_SENT_GROUP FLOWGAUGE_DELAY_FOUND.group,
 #else
 #define FLOWGAUGE_DELAY_SENT_GROUP
 #endif
 #define FLOWGAUGE_DELAY_SAMPLE { md.flowgauge.delayed.at, md.flowgauge.delayed.src, md.flowgauge.delayed.dst, md.flowgauge.delayed.ticks, \
-    md.flowgauge.delayed.weight, md.flowgauge.delayed.beyond, md.flowgauge.delay_kind, FLOWGAUGE_DELAY_SENT.fridge, \
-    FLOWGAUGE_DELAY_SENT_GROUP FLOWGAUGE_DELAY_SENT.leaves, md.flowgauge.bank }
+    md.flowgauge.delayed.weight, md.flowgauge.delayed.beyond, md.flowgauge.delay_kind, FLOWGAUGE_DELAY_FOUND.fridge, \
+    FLOWGAUGE_DELAY_SENT_GROUP FLOWGAUGE_DELAY_FOUND.leaves, md.flowgauge.bank }
 #endif
 
 // Whether requests are segments that may carry data.
@@ -482,12 +477,12 @@ struct flowgauge_delays_t {
 #define DNS_ANSWER 0x8000
 
 // Segments with so many words, and so bytes, of their own header: less the bytes of headers that the length of the packet includes.
-#define FLOWGAUGE_DELAY_SEGMENTS(is_ipv4, action, data_offset, bytes) \
-    (is_ipv4, 0 &&& TCP_FIN, data_offset): action(0x100000000 - (bytes), 0x10000 - (bytes)); \
-    (is_ipv4, TCP_FIN &&& TCP_FIN, data_offset): action(0x100000001 - (bytes), 0x10000 - (bytes));
+#define FLOWGAUGE_DELAY_SEGMENTS(is_ipv4, data_offset, bytes) \
+    (is_ipv4, 0 &&& TCP_FIN, data_offset): of_segment(0x100000000 - (bytes), 0x10000 - (bytes)); \
+    (is_ipv4, TCP_FIN &&& TCP_FIN, data_offset): of_segment(0x100000001 - (bytes), 0x10000 - (bytes));
 #define FLOWGAUGE_DELAY_SEGMENTS_OF(data_offset, bytes) \
-    FLOWGAUGE_DELAY_SEGMENTS(true, of_segment, data_offset, 20 + bytes) \
-    FLOWGAUGE_DELAY_SEGMENTS(false, of_segment, data_offset, bytes)
+    FLOWGAUGE_DELAY_SEGMENTS(true, data_offset, 20 + bytes) \
+    FLOWGAUGE_DELAY_SEGMENTS(false, data_offset, bytes)
 
 #define FLOWGAUGE_DELAY_ACTIONS(name, rank, keeps) \
     action ask_##name() { \
@@ -984,10 +979,8 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         opposite = mine ^ 1;
     }
 
-    action take_time() {
-        md.flowgauge.delayed.ticks = now - before;
-    }
-#elif FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+#endif
+#if FLOWGAUGE_DELAY_QUIC_SPIN || FLOWGAUGE_DELAY_TCP_TIMESTAMPS
     action take_time() {
         md.flowgauge.delayed.ticks = now - before;
     }

@@ -691,8 +691,8 @@ async fn set_changing(
     held: &Held,
     batch: usize,
 ) -> Result<(), Failure> {
-    let before = before.map(|before| program.contents(settings, before, &[])).transpose()?.unwrap_or_default();
-    for content in program.contents(settings, held, &[])?.into_iter().filter(|content| content.changes) {
+    let before = before.map(|before| program.changing(settings, before)).transpose()?.unwrap_or_default();
+    for content in program.changing(settings, held)? {
         let same = before.iter().find(|before| before.table == content.table);
         let table = program.table(&content.table)?;
         let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));

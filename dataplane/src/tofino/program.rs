@@ -106,6 +106,11 @@ impl Program {
         wanted.iter().map(|table| table.content(self, held)).collect()
     }
 
+    /// The same of those tables whose actions change while the switch counts.
+    pub(super) fn changing(&self, wanted: &Settings, held: &Held) -> Result<Vec<Content>, Failure> {
+        measurement::tables(wanted).iter().filter(|table| table.changes()).map(|table| table.content(self, held)).collect()
+    }
+
     /// The update that makes a bank the one that counts.
     pub(super) fn set_bank(&self, bank: usize) -> Result<proto::Update, Failure> {
         let table = self.table(names::BANK)?;

@@ -87,6 +87,11 @@ impl MatchTable {
         Ok(())
     }
 
+    /// Whether its actions change while the switch counts.
+    pub(super) fn changes(&self) -> bool {
+        self.changes
+    }
+
     /// What it must hold, as the program has it.
     pub(super) fn content(&self, program: &Program, held: &Held) -> Result<Content, Failure> {
         let table = program.table(&self.name)?;
