@@ -4,7 +4,7 @@ use crate::clock::{Clock, Woken, nanoseconds};
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::Sample;
 use crate::measurement::delay::tune::Tuner;
-use crate::measurement::{Damaged, Estimation, Reading, Reports, Rows, has_windows};
+use crate::measurement::{Counted, Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
 use crate::text::stepped;
@@ -492,12 +492,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 last_window,
                 start_ns: self.window_start,
                 end_ns,
+                scheduled: if end.is_none() { self.schedule.slots(over) } else { None },
                 late_ns,
                 clock_step_ns: self.stepped,
                 complete: complete && snapshot.complete && !self.is_short,
                 late: drops.take(LossCause::Late),
                 drops,
                 reports: self.reports(Kind::Window, part, snapshot, end_ns)?,
+                counted: Some(self.registers(snapshot)),
                 ..self.counted(part, snapshot)
             };
             if let (None, Some(watch)) = (part, &mut self.watch) {
@@ -675,6 +677,16 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         }
     }
 
+    fn registers(&self, snapshot: &Snapshot) -> Counted {
+        Counted {
+            bank: Arc::clone(&snapshot.bank),
+            settings: *self.dataplane.settings(),
+            hash: snapshot.hash,
+            row_hash: self.rows.hash,
+            clock: self.dataplane.capabilities().clock,
+        }
+    }
+
     /// What was measured, for a record of this kind.
     fn reports(&self, kind: Kind, part: Option<usize>, snapshot: &Snapshot, now_ns: u64) -> Result<Reports, ControlError> {
         let reading = self.reading(kind, part, &snapshot.bank, snapshot.hash, snapshot.truth);
@@ -704,6 +716,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             bank,
             hash,
             truth,
+            besides: None,
             snapshot: None,
             start_ns: self.start,
             now_ns: 0,
@@ -735,6 +748,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             last_window: None,
             start_ns: 0,
             end_ns: 0,
+            scheduled: None,
             at_ns: None,
             late_ns: 0,
             clock_step_ns: None,
@@ -750,6 +764,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             late: 0,
             cpu_ns: None,
             reports: Reports::default(),
+            united: None,
+            counted: None,
         }
     }
 

@@ -11,6 +11,8 @@ pub enum Kind {
     Silence,
     /// Everything since the start: counters added up, registers united.
     Total,
+    /// Rows of a lake together.
+    Union,
 }
 
 impl Kind {
@@ -22,6 +24,12 @@ impl Kind {
             Kind::Sample => "sample",
             Kind::Silence => "silence",
             Kind::Total => "total",
+            Kind::Union => "union",
         }
+    }
+
+    /// Whether it is of several windows together.
+    pub(crate) fn is_sum(self) -> bool {
+        matches!(self, Kind::Total | Kind::Union)
     }
 }

@@ -23,6 +23,7 @@ pub mod controller;
 pub mod counter;
 pub mod flow;
 mod kind;
+pub mod lake;
 pub mod measurement;
 pub mod output;
 pub mod record;

@@ -2,7 +2,8 @@
 
 pub use crate::kind::Kind;
 
-use crate::measurement::Reports;
+use crate::lake::union::United;
+use crate::measurement::{Counted, Reports};
 use flowgauge_core::Counters;
 use flowgauge_dataplane::Losses;
 
@@ -20,6 +21,9 @@ pub struct Record {
     pub start_ns: u64,
     /// End of the window, in nanoseconds; for a sample the time it was taken.
     pub end_ns: u64,
+    /// Start and end of the window by the schedule, in nanoseconds: of [aligned](crate::schedule::Intervals::align) windows of one length the same on
+    /// all machines. Nothing of windows that an earlier process left open, and of what is no window.
+    pub scheduled: Option<(u64, u64)>,
     /// When a sample was scheduled, in nanoseconds.
     pub at_ns: Option<u64>,
     /// How long after its scheduled time a sample was taken or a window ended, in nanoseconds.
@@ -52,4 +56,8 @@ pub struct Record {
     pub cpu_ns: Option<u64>,
     /// What each measurement says.
     pub reports: Reports,
+    /// Of which rows of a lake a union is.
+    pub united: Option<United>,
+    /// What a window's packets were counted in; nothing of other records.
+    pub counted: Option<Counted>,
 }

@@ -107,6 +107,14 @@ impl Schedule {
         self.start.saturating_add(self.window_ns.unwrap_or(0).saturating_mul(self.window.saturating_sub(self.first)))
     }
 
+    /// Start and end of the current window and `over` of those after it, in nanoseconds; nothing without windows.
+    #[must_use]
+    pub fn slots(&self, over: u64) -> Option<(u64, u64)> {
+        let length = self.window_ns?.saturating_mul(over.saturating_add(1));
+        let start = self.window_start();
+        Some((start, start.saturating_add(length)))
+    }
+
     /// The clock was set to `now`, which is later by `by` nanoseconds than it would be, or earlier: the window that was open is over, and the next
     /// one goes by the new time.
     pub fn step(&mut self, now: u64, by: i64) {

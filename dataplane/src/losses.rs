@@ -29,6 +29,19 @@ pub enum LossCause {
 }
 
 impl LossCause {
+    /// All causes.
+    pub const ALL: [LossCause; 9] = [
+        LossCause::Capture,
+        LossCause::Device,
+        LossCause::DeviceOrStack,
+        LossCause::Socket,
+        LossCause::TooLarge,
+        LossCause::Queue,
+        LossCause::DeviceError,
+        LossCause::NoBuffer,
+        LossCause::Late,
+    ];
+
     /// The name used in outputs.
     #[must_use]
     pub fn name(self) -> &'static str {

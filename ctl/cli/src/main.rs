@@ -8,6 +8,7 @@ mod error;
 mod generate;
 mod help;
 mod measure;
+mod merge;
 mod nearest;
 mod options;
 mod pages;
@@ -83,6 +84,8 @@ enum Command {
     Generate(generate::Generate),
     Reproduce(reproduce::Reproduce),
     Bench(bench::Bench),
+    Merge(merge::Merge),
+    Diff(merge::Diff),
     Tables(tables::Tables),
     Status(status::Status),
     Detach(detach::Detach),
@@ -115,6 +118,8 @@ fn main() -> ExitCode {
         Some(Command::Generate(generate)) => generate.execute(),
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
         Some(Command::Bench(bench)) => bench.execute(),
+        Some(Command::Merge(merge)) => merge.execute(),
+        Some(Command::Diff(diff)) => diff.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Status(status)) => status.execute(),
         Some(Command::Detach(detach)) => detach.execute(),

@@ -6,21 +6,29 @@ use crate::progress::Watch;
 use crate::signals::end_on_signal;
 use crate::status::Publisher;
 use crate::terminal;
+use crate::value;
 use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Tee, Times};
+use flowgauge_ctl::lake::{self, Identity, Lake};
+use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times};
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
 use flowgauge_dataplane::poll::{self, Pace, Poll};
+use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
 use std::process;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The variable that names this machine in results: of containers, whose own names say nothing.
+const HOST: &str = "FLOWGAUGE_HOST";
+/// The variable that names this run, for results that can be repeated.
+const RUN: &str = "FLOWGAUGE_RUN";
 
 /// Windows that end later than this are worth a warning; on a busy machine short ones are late all the time.
 const STALL: Duration = Duration::from_secs(1);
@@ -74,6 +82,7 @@ fn conduct<C: Clock>(
         None => Box::new(dataplane),
     };
     let mut sinks = Tee::default();
+    let origin = Origin { identity: Some(identity(options)?), sketches: options.sketches.unwrap_or_default() };
     // A replay is over before anyone asks how it is doing.
     if watch.is_none()
         && let Some(publisher) = Publisher::start(&dataplane, &plan)
@@ -84,13 +93,16 @@ fn conduct<C: Clock>(
     let problems = Problems::default();
     // Before standard output, whose reader may have gone.
     if let Some(directory) = &options.out {
-        sinks.0.extend(files(directory, &problems)?);
+        sinks.0.extend(files(directory, &origin, &problems)?);
+    }
+    if let Some(directory) = &options.lake {
+        sinks.0.push(Box::new(lake(directory, options, &origin, watch.is_some(), &problems)?));
     }
     if let Some(path) = options.own.delay.samples() {
         sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
     }
     let format = options.format.unwrap_or_default();
-    let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()));
+    let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()), origin);
     sinks.0.push(match watch {
         Some(watch) => watch.around(printed),
         // Programs want a record of every window.
@@ -100,7 +112,10 @@ fn conduct<C: Clock>(
     if watch.is_none() {
         announce(options, &plan);
     }
-    match Controller::start(dataplane, plan, clock)?.run(&mut sinks) {
+    let outcome = Controller::start(dataplane, plan, clock)?.run(&mut sinks);
+    // What is still to be written is, and what could not be is told.
+    drop(sinks);
+    match outcome {
         Ok(summary) => conclude(&summary, problems.all()),
         // A capture is no longer looked at, as with `head`; a run that should go on has lost whom it runs for.
         Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && watch.is_none() => {
@@ -132,7 +147,7 @@ fn look(options: &Options, plan: &Plan, live: bool) -> Look {
 }
 
 /// New files for the records of this run; older ones stay.
-fn files(directory: &Path, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Failure> {
+fn files(directory: &Path, origin: &Origin, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Failure> {
     let name = directory.display();
     fs::create_dir_all(directory).map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -140,9 +155,40 @@ fn files(directory: &Path, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Fa
     let [csv, json] = ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
     let (csv_file, json_file) = (Whole::new(create(&csv)?), Whole::new(create(&json)?));
     Ok([
-        Box::new(Expendable::new(Csv::new(csv_file), &csv, problems)),
-        Box::new(Expendable::new(Json::new(json_file), &json, problems)),
+        Box::new(Expendable::new(Csv::new(csv_file, origin.clone()), &csv, problems)),
+        Box::new(Expendable::new(Json::new(json_file, origin.clone()), &json, problems)),
     ])
+}
+
+/// Windows for engines.
+fn lake(directory: &Path, options: &Options, origin: &Origin, patient: bool, problems: &Problems) -> Result<Lake, Failure> {
+    let Some(identity) = origin.identity.clone() else { return Err(Failure::Failed("nobody writes this lake".to_owned())) };
+    let usual = lake::Settings::new(directory.to_owned(), identity);
+    let settings = lake::Settings { longest: options.lake_every.unwrap_or(usual.longest), patient, ..usual };
+    let problems = problems.clone();
+    let tell = move |problem: String| {
+        tracing::warn!("{problem}");
+        problems.add(problem);
+    };
+    Lake::start(settings, Box::new(tell))
+        .map_err(|error| Failure::Failed(format!("cannot write a lake in {}: {error}", directory.display())))
+}
+
+/// Who counts: this machine, and a number that no other run has.
+fn identity(options: &Options) -> Result<Identity, Failure> {
+    let given = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let host = match options.host.clone().or_else(|| given(HOST)) {
+        Some(host) => value::host(&host).map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
+        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    };
+    let run = match given(RUN) {
+        Some(run) => run,
+        None => format!(
+            "{:016x}",
+            getrandom::u64().map_err(|error| Failure::Failed(format!("the system has no random numbers: {error}")))?
+        ),
+    };
+    Ok(Identity { host: host.into(), run: run.into() })
 }
 
 fn create(path: &Path) -> Result<File, Failure> {

@@ -57,7 +57,7 @@ fn open(path: &Path) -> Result<Capture, Error> {
 }
 
 /// The files that a pattern stands for, sorted by name. What exists by that very name is no pattern.
-fn matching(file: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn matching(file: &Path) -> Result<Vec<PathBuf>, Failure> {
     let pattern = match file.to_str() {
         Some(name) if name.contains(['*', '?', '[']) && !file.exists() => name,
         _ => return Ok(vec![file.to_owned()]),

@@ -5,12 +5,16 @@ use flowgauge_core::delay::prefixes::Prefix;
 use flowgauge_core::heavy::{Algorithm, Unit};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Precision, SketchKind};
 use flowgauge_ctl::flow::KeyFromText;
+use flowgauge_ctl::lake::union::{By, Selection};
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_ctl::output::Format;
 use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Direction, MeasurementKind, tofino, xdp};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -268,4 +272,66 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
         IpAddr::V6(address) => u128::from(prefix.parts().1) << 64 == u128::from(address),
     };
     if is_whole { Ok(prefix) } else { Err(format!("{text} has bits beyond its length; give {prefix}")) }
+}
+
+/// The directory of a lake.
+pub(crate) fn lake(text: &str) -> Result<PathBuf, String> {
+    match text.split_once("://") {
+        Some((scheme, _)) => {
+            Err(format!("{scheme} is no file system; give a directory, and have your tool for {scheme} copy its files"))
+        }
+        None => Ok(PathBuf::from(text)),
+    }
+}
+
+/// The name of a machine.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    let fits = !text.is_empty()
+        && text.len() <= 64
+        && text.chars().all(|it| it.is_ascii_graphic() && !matches!(it, '/' | '\\' | ',' | ':'));
+    if fits { Ok(text.to_owned()) } else { Err("give up to 64 letters, digits, dots and hyphens".to_owned()) }
+}
+
+/// A time, in nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and `2026-11-23T14:00:30`, UTC; with a time zone as in RFC 3339; `now`,
+/// `today`, `yesterday`; or so long ago, as in `24h`.
+pub(crate) fn time(text: &str) -> Result<u64, String> {
+    let now = Timestamp::now();
+    let midnight = |days: i64| {
+        let today = now.to_zoned(TimeZone::UTC).date();
+        today.checked_sub(days.days()).ok().and_then(|day| day.to_zoned(TimeZone::UTC).ok()).map(|day| day.timestamp())
+    };
+    let in_utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());
+    let ago = || now.checked_sub(humantime::parse_duration(text).ok()?).ok();
+    let time = match text {
+        "now" => Some(now),
+        "today" => midnight(0),
+        "yesterday" => midnight(1),
+        _ => text.parse::<Timestamp>().ok().or_else(|| text.parse::<DateTime>().ok().and_then(in_utc)).or_else(ago),
+    };
+    let time = time.and_then(|time| u64::try_from(time.as_nanosecond()).ok());
+    time.ok_or_else(|| format!("'{text}' is no time; give one such as 2026-11-23, 2026-11-23T14:00 (UTC), 2026-11-23T14:00+01:00, yesterday, or 24h for so long ago"))
+}
+
+/// Rows of a lake: `PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]`, where a path may be a pattern.
+pub(crate) fn selection(text: &str) -> Result<Selection, String> {
+    let mut parts = text.split(',');
+    let mut selection = Selection { paths: vec![parts.next().unwrap_or_default().into()], ..Selection::default() };
+    for part in parts {
+        let wanted =
+            || format!("'{part}' selects nothing; use host=NAME, source=NAME, direction=ingress or egress, from=TIME, to=TIME");
+        let (name, value) = part.split_once('=').ok_or_else(wanted)?;
+        match name {
+            "host" => selection.host = Some(value.to_owned()),
+            "source" => selection.source = Some(value.to_owned()),
+            "direction" => selection.direction = Some(value.to_owned()),
+            "from" => selection.from = Some(time(value)?),
+            "to" => selection.to = Some(time(value)?),
+            _ => return Err(wanted()),
+        }
+    }
+    Ok(selection)
+}
+
+pub(crate) fn by(text: &str) -> Result<By, String> {
+    named(text, &By::ALL, By::name)
 }

@@ -89,7 +89,7 @@ impl Write for Whole {
 pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
 
 impl Problems {
-    fn add(&self, problem: String) {
+    pub(crate) fn add(&self, problem: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
 

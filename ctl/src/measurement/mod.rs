@@ -21,11 +21,14 @@ pub use number::Number;
 pub use sketched::{Rows, Sketched};
 
 use crate::kind::Kind;
+use crate::lake::row::{Misfit, Row};
 use crate::text::Below;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
 use flowgauge_dataplane::{Clock, Snapshot, Truth};
 use serde::ser::SerializeMap;
 use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 
 macro_rules! measurements {
     ($($about:literal $module:ident: $report:ident;)*) => {
@@ -41,6 +44,20 @@ macro_rules! measurements {
             /// Flows that are asked for; those that are no keys of a measurement's kind are left out there.
             pub queries: Vec<FlowKey>,
             $(#[doc = $about] pub $module: $module::Options,)*
+        }
+
+        /// What a union of rows of a lake keeps of each measurement beside the bank.
+        #[derive(Default)]
+        pub(crate) struct Besides {
+            $(pub(crate) $module: <$module::$report as Measurement>::Beside,)*
+        }
+
+        impl Besides {
+            /// Takes what a row of a lake says of each measurement: what was counted into an empty bank, and how into settings in which all are off.
+            pub(crate) fn restore(&mut self, row: &Row, settings: &mut Settings, bank: &mut WideBank) -> Result<(), Misfit> {
+                $(<$module::$report as Measurement>::restore(row, settings, bank, &mut self.$module)?;)*
+                Ok(())
+            }
         }
 
         impl Reports {
@@ -91,6 +108,28 @@ impl Reports {
     }
 }
 
+/// What a window's packets were counted in, and how.
+#[derive(Clone, PartialEq)]
+pub struct Counted {
+    /// The registers of all measurements.
+    pub bank: Arc<WideBank>,
+    /// What was measured and how.
+    pub settings: Settings,
+    /// How registers are hashed.
+    pub hash: HashIdentity,
+    /// How rows of sketches and filters are hashed.
+    pub row_hash: HashIdentity,
+    /// What packets were timed by.
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Registers are many.
+        f.debug_struct("Counted").field("settings", &self.settings).field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
 /// Registers that no traffic can leave: the dataplane is broken.
 pub(crate) type Damaged = Box<dyn Error + Send + Sync>;
 
@@ -110,6 +149,8 @@ pub(crate) struct Reading<'a> {
     /// How registers are hashed.
     pub(crate) hash: HashIdentity,
     pub(crate) truth: Option<Truth>,
+    /// What a union of windows has beside its bank.
+    pub(crate) besides: Option<&'a Besides>,
     /// What a window or a read has beside its bank; of a total there is nothing, since it does not add up.
     pub(crate) snapshot: Option<&'a Snapshot>,
     /// When counting began, and the time now, in nanoseconds.
@@ -163,6 +204,11 @@ pub(crate) enum Rank {
 
 /// The report of a measurement. It is also serialized, as it stands in the JSON lines.
 pub(crate) trait Measurement {
+    /// What a union of rows of a lake keeps beside the bank.
+    type Beside: Default
+    where
+        Self: Sized;
+
     /// What a reading says of it; `None` if it is off.
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged>
     where
@@ -195,6 +241,20 @@ pub(crate) trait Measurement {
     /// Lines below a row of the table.
     fn lines(&self, below: &mut Below<'_>) {
         let _ = below;
+    }
+
+    /// Its columns in a lake: estimates for engines, and what was counted, to unite it with others.
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        let _ = (counted, row);
+    }
+
+    /// The opposite of [`store`](Self::store): takes what was counted into a bank in which nothing is, and how into settings in which it is off.
+    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, beside: &mut Self::Beside) -> Result<(), Misfit>
+    where
+        Self: Sized,
+    {
+        let _ = (row, settings, bank, beside);
+        Ok(())
     }
 
     /// Whether counters are full, so that shorter windows would give better numbers.

@@ -1,6 +1,9 @@
 //! CSV: the four columns of the W-HLL thesis (§4.2.4) first, then the rest.
 
+use super::Origin;
 use crate::controller::Sink;
+use crate::lake::Identity;
+use crate::lake::identity::SCHEMA;
 use crate::measurement::{Cell, Place};
 use crate::record::{Kind, Record};
 use std::io::{self, Write};
@@ -10,13 +13,14 @@ use std::io::{self, Write};
 /// out: a column of them would be added to the rest by mistake.
 pub struct Csv<W> {
     writer: W,
-    origin: Option<u64>,
+    begin: Option<u64>,
+    origin: Origin,
 }
 
 impl<W: Write> Csv<W> {
     /// Writes to `writer`; the header comes with the first record.
-    pub fn new(writer: W) -> Self {
-        Csv { writer, origin: None }
+    pub fn new(writer: W, origin: Origin) -> Self {
+        Csv { writer, begin: None, origin }
     }
 }
 
@@ -25,8 +29,12 @@ impl<W: Write> Sink for Csv<W> {
         if record.kind == Kind::Total {
             return self.writer.flush();
         }
-        let is_first = self.origin.is_none();
-        let columns = columns(record, *self.origin.get_or_insert(record.start_ns));
+        let is_first = self.begin.is_none();
+        let mut columns = columns(record, *self.begin.get_or_insert(record.start_ns));
+        if let Some(Identity { host, run }) = &self.origin.identity {
+            columns.extend([("host", quoted(host)), ("run", quoted(run))]);
+        }
+        columns.push(("schema", SCHEMA.to_string()));
         if is_first {
             let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
             writeln!(self.writer, "{}", names.join(","))?;

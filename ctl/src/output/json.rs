@@ -1,6 +1,9 @@
 //! JSON lines. Keys are part of the interface: add, never rename.
 
+use super::Origin;
 use crate::controller::Sink;
+use crate::lake::identity::SCHEMA;
+use crate::lake::{self, Identity, Row};
 use crate::record::{Kind, Record};
 use crate::text::optional;
 use flowgauge_core::Counters;
@@ -10,20 +13,38 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// One JSON object a line, flushed line by line so that a reader sees it at once.
-pub struct Json<W>(W);
+pub struct Json<W> {
+    writer: W,
+    origin: Origin,
+}
 
 impl<W: Write> Json<W> {
-    /// Writes to `writer`.
-    pub fn new(writer: W) -> Self {
-        Json(writer)
+    /// Writes to `writer` what comes from there.
+    pub fn new(writer: W, origin: Origin) -> Self {
+        Json { writer, origin }
     }
 }
 
 impl<W: Write> Sink for Json<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, record)?;
-        self.0.write_all(b"\n")?;
-        self.0.flush()
+        serde_json::to_writer(&mut self.writer, &Line { record, origin: &self.origin })?;
+        self.writer.write_all(b"\n")?;
+        self.writer.flush()
+    }
+}
+
+/// A record, who says it, and its registers if they are asked for.
+struct Line<'a> {
+    record: &'a Record,
+    origin: &'a Origin,
+}
+
+/// Registers and sketches, in the columns that they have in a lake.
+struct Sketches(Row);
+
+impl Serialize for Sketches {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.columns())
     }
 }
 
@@ -34,29 +55,34 @@ struct Rejected {
     bad_header: u64,
 }
 
-impl Serialize for Record {
+impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_window = self.kind == Kind::Window;
-        let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = self.counters;
+        let Line { record, origin } = self;
+        let is_window = record.kind == Kind::Window;
+        let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = record.counters;
         let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("record", self.kind.name())?;
-        line.serialize_entry("window", &self.window)?;
-        optional(&mut line, "last_window", self.last_window)?;
-        line.serialize_entry("start_ns", &self.start_ns)?;
-        line.serialize_entry("end_ns", &self.end_ns)?;
-        optional(&mut line, "at_ns", self.at_ns)?;
-        optional(&mut line, "late_ns", (is_window || self.kind == Kind::Sample).then_some(self.late_ns))?;
-        optional(&mut line, "stalled", (is_window && self.last_window.is_some()).then_some(true))?;
-        optional(&mut line, "clock_step_ns", self.clock_step_ns)?;
-        line.serialize_entry("complete", &self.complete)?;
-        line.serialize_entry("backend", self.backend)?;
-        line.serialize_entry("interface", &self.interface)?;
-        line.serialize_entry("direction", self.direction)?;
-        line.serialize_entry("part", &self.part)?;
-        optional(&mut line, "inner", self.inner.then_some(true))?;
-        line.serialize_entry("packets", &self.counters.packets())?;
-        if self.kind == Kind::Sample {
-            let (before, after) = self.packets_before_after;
+        line.serialize_entry("record", record.kind.name())?;
+        line.serialize_entry("window", &record.window)?;
+        optional(&mut line, "last_window", record.last_window)?;
+        line.serialize_entry("start_ns", &record.start_ns)?;
+        line.serialize_entry("end_ns", &record.end_ns)?;
+        if let Some((start, end)) = record.scheduled.filter(|_| is_window) {
+            line.serialize_entry("scheduled_start_ns", &start)?;
+            line.serialize_entry("scheduled_end_ns", &end)?;
+        }
+        optional(&mut line, "at_ns", record.at_ns)?;
+        optional(&mut line, "late_ns", (is_window || record.kind == Kind::Sample).then_some(record.late_ns))?;
+        optional(&mut line, "stalled", (is_window && record.last_window.is_some()).then_some(true))?;
+        optional(&mut line, "clock_step_ns", record.clock_step_ns)?;
+        line.serialize_entry("complete", &record.complete)?;
+        line.serialize_entry("backend", record.backend)?;
+        line.serialize_entry("interface", &record.interface)?;
+        line.serialize_entry("direction", record.direction)?;
+        line.serialize_entry("part", &record.part)?;
+        optional(&mut line, "inner", record.inner.then_some(true))?;
+        line.serialize_entry("packets", &record.counters.packets())?;
+        if record.kind == Kind::Sample {
+            let (before, after) = record.packets_before_after;
             line.serialize_entry("packets_before", &before)?;
             line.serialize_entry("packets_after", &after)?;
         }
@@ -64,11 +90,19 @@ impl Serialize for Record {
         line.serialize_entry("ipv4_packets", &ipv4)?;
         line.serialize_entry("ipv6_packets", &ipv6)?;
         line.serialize_entry("rejected", &Rejected { non_ip, truncated, bad_header })?;
-        let drops: BTreeMap<_, _> = self.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
+        let drops: BTreeMap<_, _> = record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
         line.serialize_entry("drops", &drops)?;
-        line.serialize_entry("late", &self.late)?;
-        optional(&mut line, "cpu_ns", self.cpu_ns)?;
-        self.reports.write(&mut line)?;
+        line.serialize_entry("late", &record.late)?;
+        optional(&mut line, "cpu_ns", record.cpu_ns)?;
+        optional(&mut line, "united", record.united.as_ref())?;
+        if let Some(Identity { host, run }) = &origin.identity {
+            line.serialize_entry("host", host.as_ref())?;
+            line.serialize_entry("run", run.as_ref())?;
+        }
+        line.serialize_entry("schema", &SCHEMA)?;
+        record.reports.write(&mut line)?;
+        let sketches = || record.counted.as_ref().map(|counted| Sketches(lake::sketches(record, counted)));
+        optional(&mut line, "sketches", origin.sketches.then(sketches).flatten())?;
         line.end()
     }
 }

@@ -16,6 +16,7 @@ pub use table::{Look, Table, Times};
 pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
+use crate::lake::Identity;
 use crate::measurement::delay::Sample;
 use crate::record::Record;
 use flowgauge_dataplane::Dataplane;
@@ -47,14 +48,23 @@ impl Format {
         }
     }
 
-    /// A sink that writes this format; `look` is for the table.
-    pub fn sink<'a>(self, writer: impl Write + 'a, look: Look) -> Box<dyn Sink + 'a> {
+    /// A sink that writes this format; `look` is for the table, `origin` for programs.
+    pub fn sink<'a>(self, writer: impl Write + 'a, look: Look, origin: Origin) -> Box<dyn Sink + 'a> {
         match self {
             Format::Table => Box::new(Table::new(writer, look)),
-            Format::Csv => Box::new(Csv::new(writer)),
-            Format::Json => Box::new(Json::new(writer)),
+            Format::Csv => Box::new(Csv::new(writer, origin)),
+            Format::Json => Box::new(Json::new(writer, origin)),
         }
     }
+}
+
+/// Who says what programs read, and whether with registers.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// Which process counted; nothing of unions, which name several.
+    pub identity: Option<Identity>,
+    /// Whether JSON lines of windows have registers and sketches.
+    pub sketches: bool,
 }
 
 impl<S: Sink + ?Sized> Sink for Box<S> {

@@ -2,6 +2,7 @@
 
 use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
 use crate::controller::Sink;
+use crate::lake::union::United;
 use crate::measurement::{Headline, Rank};
 use crate::record::{Kind, Record};
 use crate::text::{Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped};
@@ -168,7 +169,7 @@ impl<W: Write> Table<W> {
             Column::Window => match record.kind {
                 Kind::Window if record.complete => record.window.to_string(),
                 Kind::Window => format!("{}*", record.window),
-                Kind::Sample | Kind::Silence | Kind::Total => "read".to_owned(),
+                Kind::Sample | Kind::Silence | Kind::Total | Kind::Union => "read".to_owned(),
             },
             Column::Place => {
                 let place = if record.part { place(record) } else { "all".to_owned() };
@@ -194,7 +195,7 @@ impl<W: Write> Table<W> {
 
     /// Below a row, or of a total.
     fn below<'a>(&self, record: &Record, text: &'a mut String) -> Below<'a> {
-        Below::new(text, if record.kind == Kind::Total { 2 } else { BELOW }, self.width(), self.look.colours)
+        Below::new(text, if record.kind.is_sum() { 2 } else { BELOW }, self.width(), self.look.colours)
     }
 
     /// What has no column.
@@ -257,6 +258,7 @@ impl<W: Write> Table<W> {
         }
         record.reports.all().for_each(|(_, report)| report.summary(record.part, &mut below));
         self.details(record, &mut below);
+        record.united.iter().flat_map(United::told).for_each(|phrases| below.line(&phrases));
         if self.cut && !record.part {
             below.line(&["* marks a window that was cut short, or of which something is missing".to_owned()]);
         }
@@ -278,7 +280,7 @@ impl<W: Write> Sink for Table<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let mut text = String::new();
         self.origin.get_or_insert(record.start_ns);
-        if record.kind == Kind::Total {
+        if record.kind.is_sum() {
             self.total(record, &mut text);
         } else {
             // The records of several places come before the one of all together.

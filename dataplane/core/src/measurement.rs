@@ -508,6 +508,23 @@ macro_rules! list {
                 }
             }
 
+            /// Whether two settings measure it in the same way.
+            #[cfg(not(target_arch = "bpf"))]
+            #[must_use]
+            pub fn is_alike(self, one: &Settings, other: &Settings) -> bool {
+                match self {
+                    $(MeasurementKind::$Kind => one.$name == other.$name,)+
+                }
+            }
+
+            /// Has settings measure it as others do.
+            #[cfg(not(target_arch = "bpf"))]
+            pub fn take_over(self, settings: &mut Settings, from: &Settings) {
+                match self {
+                    $(MeasurementKind::$Kind => settings.$name = from.$name,)+
+                }
+            }
+
             /// The keys that settings measure it by; none if it is off.
             pub fn keys(self, settings: &Settings) -> impl Iterator<Item = KeyKind> {
                 (0..).map_while(move |nth| match self {

@@ -284,6 +284,17 @@ impl WideSketch {
         other.cells(shape).iter().enumerate().for_each(|(index, &cell)| self.add(kind, index, cell));
     }
 
+    /// Sets a counter to what it was when somebody wrote it down.
+    pub fn set(&mut self, index: usize, value: i64, full: bool) {
+        if let Some(cell) = self.cells.get_mut(index) {
+            *cell = value;
+        }
+        if let Some(word) = self.full.get_mut(index >> 6) {
+            let bit = 1_u64.wrapping_shl(index as u32);
+            *word = if full { *word | bit } else { *word & !bit };
+        }
+    }
+
     /// The sketch of two streams together: counters add up, and a counter that is full in one is full in the sum.
     pub fn unite(&mut self, other: &WideSketch, shape: Grid) {
         for (mine, theirs) in self.cells.iter_mut().zip(other.cells(shape)) {

@@ -168,6 +168,25 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
 
+    /// Also write windows, with their sketches, to Parquet files in this directory, for `flowgauge merge`, Spark, ClickHouse and others
+    ///
+    /// A row a window and place, partitioned by date and hour. A crash loses the window that is being written; what cannot be written waits, and
+    /// what is lost is told.
+    #[arg(long, value_name = "DIR", value_parser = value::lake, help_heading = "Output")]
+    pub(crate) lake: Option<PathBuf>,
+
+    /// How long a file of --lake goes on; engines see it when it is complete [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
+    pub(crate) lake_every: Option<Duration>,
+
+    /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the host's name]
+    #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
+    pub(crate) host: Option<String>,
+
+    /// Write registers and sketches to the JSON lines of windows, in base64 where they are bytes
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) sketches: Option<bool>,
+
     /// Write every exchange with the dataplane to this file, one JSON object a line, for a bug report
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) record: Option<PathBuf>,
@@ -200,6 +219,13 @@ impl Options {
                 Some("a --seed is no secret; for --hash keyed that can be repeated give --hash-key FILE")
             }
             _ => None,
+        });
+        let problem = problem.or(if self.lake_every.is_some() && self.lake.is_none() {
+            Some("--lake-every is for --lake; add it, or leave it out")
+        } else if self.lake.is_some() && self.staggered.is_some() {
+            Some("--staggered has no windows that a --lake could hold; leave out one of them")
+        } else {
+            None
         });
         problem.map_or_else(|| self.check_idle(), |problem| Err(Failure::Usage(problem.to_owned())))
     }

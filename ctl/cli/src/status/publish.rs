@@ -118,7 +118,7 @@ impl State {
                 (report.last_window, self.window) = (Some(latest), Instant::now());
             }
             Kind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
-            Kind::Silence | Kind::Total => {}
+            Kind::Silence | Kind::Total | Kind::Union => {}
         }
     }
 

@@ -49,7 +49,12 @@ impl Drop for Scratch {
 /// The binary, free of what the environment may ask for, with nothing to read on standard input.
 pub(crate) fn flowgauge() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowgauge"));
-    command.env_remove("RUST_LOG").env("FLOWGAUGE_STATUS_DIR", "").stdin(Stdio::null());
+    command
+        .env_remove("RUST_LOG")
+        .env("FLOWGAUGE_STATUS_DIR", "")
+        .env("FLOWGAUGE_HOST", "host")
+        .env("FLOWGAUGE_RUN", "run")
+        .stdin(Stdio::null());
     command
 }
 

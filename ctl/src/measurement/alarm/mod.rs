@@ -100,6 +100,8 @@ impl Watch {
 }
 
 impl Measurement for Alarm {
+    type Beside = ();
+
     /// A window alone says nothing: `Watch` compares it with those before.
     fn of(_: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         Ok(None)

@@ -1,13 +1,16 @@
 //! Distinct flows.
 
 pub mod estimate;
+pub mod image;
 
-use super::{Cell, Damaged, Headline, Measurement, Place, Reading, sketched};
+use super::{Cell, Counted, Damaged, Headline, Measurement, Place, Reading, sketched};
 use crate::kind::Kind;
+use crate::lake::identity;
+use crate::lake::row::{Misfit, Row, Value};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
-use flowgauge_core::cardinality::Mode;
-use flowgauge_core::{HashIdentity, HashMode, KeyKind, Settings};
+use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::{HashIdentity, HashMode, KeyKind, Precision, Settings, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -101,6 +104,8 @@ impl Cardinality {
 }
 
 impl Measurement for Cardinality {
+    type Beside = ();
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         Ok(match (reading.settings.cardinality.mode, reading.kind) {
             (Mode::Windowed, _) => Some(Self::windowed(reading)?),
@@ -129,6 +134,32 @@ impl Measurement for Cardinality {
 
     fn headline(&self) -> Option<Headline> {
         Some(self.as_headline())
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        let precision = counted.settings.cardinality.precision;
+        row.text("distinct_key", self.key.name());
+        row.float("distinct", self.estimate.value);
+        row.float("distinct_low", self.estimate.low);
+        row.float("distinct_high", self.estimate.high);
+        row.int("registers", self.levels.len() as u64);
+        row.put(image::column(self.key, precision, &self.hash), Value::Bytes(Some(image::of(&self.levels))));
+    }
+
+    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+        let Some(key) = row.named("distinct_key", &KeyKind::ALL, KeyKind::name)? else { return Ok(()) };
+        let registers: usize = row.number("registers")?;
+        let precision = Precision::from_registers(registers).ok_or_else(|| format!("column registers has {registers}"))?;
+        let hash = identity::of(row)?;
+        let column = image::column(key, precision, &hash);
+        let levels = image::levels(row.bytes(&column)?).map_err(|problem| format!("column {column}: {problem}"))?;
+        if levels.len() != registers {
+            return Err(format!("column {column} has {} registers, column registers {registers}", levels.len()));
+        }
+        estimate::estimate(levels, Estimator::default()).map_err(|error| format!("column {column}: {error}"))?;
+        settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, precision, ..settings.cardinality };
+        bank.cardinality.levels_mut(precision).copy_from_slice(levels);
+        Ok(())
     }
 
     fn summary(&self, part: bool, below: &mut Below<'_>) {

@@ -6,14 +6,17 @@ mod sample;
 pub use sample::Sample;
 pub mod tune;
 
-use super::{Cell, Damaged, Measurement, Place, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Place, Reading};
+use crate::lake::row::{Cells, Inner, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
-use flowgauge_core::delay::histogram::Histogram;
-use flowgauge_core::delay::{Algorithm, Counts, Directions, KINDS, Kind, Label, Settings};
+use flowgauge_core::WideBank;
+use flowgauge_core::delay::histogram::{self, Bucket, Histogram};
+use flowgauge_core::delay::{Algorithm, Counts, Directions, KINDS, Kind, Kinds, Label, Settings};
 use flowgauge_dataplane::{Clock, Direction};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use std::borrow::Cow;
 use std::sync::Arc;
 use tune::{Load, Suggestion};
 
@@ -36,6 +39,15 @@ impl Options {
     }
 }
 
+/// What a union of rows knows beside registers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    /// Names of groups, as in [`Options`].
+    groups: Vec<Arc<str>>,
+    /// The clock of all rows that have delays, or the coarsest.
+    clock: Option<Clock>,
+}
+
 /// The group of addresses that are in no prefix.
 pub const OTHERS: &str = "others";
 
@@ -52,6 +64,8 @@ pub struct Delay {
     pub direction: Option<Direction>,
     /// The group that answers; nothing of all of them together.
     pub group: Option<Arc<str>>,
+    /// Its number.
+    pub number: Option<u8>,
     /// How they were measured; if shares follow the traffic, with that of this kind.
     pub settings: Settings,
     /// What packets were timed by.
@@ -116,6 +130,14 @@ impl Delay {
     }
 }
 
+/// The name of a group, as options say, or the rows of a lake.
+fn name(reading: &Reading<'_>, settings: &Settings, group: u8) -> Option<Arc<str>> {
+    match reading.besides {
+        None => reading.options.delay.group(settings, group),
+        Some(besides) => Options { groups: besides.delay.groups.clone(), tune: false }.group(settings, group),
+    }
+}
+
 /// Of one group, or of all.
 fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Delay {
     let (settings, bank) = (reading.settings.delay, &reading.bank.delay);
@@ -137,13 +159,153 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
     Delay {
         kind,
         direction: (settings.sides() > 1 && kind != Kind::TcpDuration).then_some(direction),
-        group: group.and_then(|group| reading.options.delay.group(&settings, group)),
+        group: group.and_then(|group| name(reading, &settings, group)),
+        number: group,
         settings,
-        clock: reading.clock,
+        clock: reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock),
         is_part: reading.is_part,
         counts,
         suggested: None,
         distribution: estimate::estimate(&fridges, f64::from(1_u32 << kind.tick_bits())),
+    }
+}
+
+/// A row of the lake's table of delays.
+struct Labelled<'a> {
+    kind: Kind,
+    label: Label,
+    /// What was said of it, if anything was.
+    report: Option<&'a Delay>,
+}
+
+impl Labelled<'_> {
+    fn direction(&self) -> String {
+        let direction = self.report.and_then(|report| report.direction);
+        direction.map_or_else(String::new, |direction| direction.name().to_owned())
+    }
+
+    fn group(&self) -> String {
+        self.report.and_then(|report| report.group.as_deref()).unwrap_or_default().to_owned()
+    }
+}
+
+impl Delays {
+    fn of(&self, kind: Kind, settings: &Settings, label: Label) -> Option<&Delay> {
+        let leaves = |delay: &Delay| delay.direction.is_none_or(|direction| (direction == Direction::Egress) == label.leaves);
+        // Groups come in their order, those without requests left out: so they are found by what they counted.
+        self.0
+            .iter()
+            .find(|delay| delay.kind == kind && leaves(delay) && (settings.groups_log2 == 0 || delay.number == Some(label.group)))
+    }
+}
+
+fn counts(rows: &[Labelled<'_>], counted: &Counted) -> Vec<(Cow<'static, str>, Cells)> {
+    let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
+    let ints = |value: fn(&Counts) -> u64| {
+        Cells::Int(rows.iter().map(|row| int(value(&bank.counts(settings, row.kind, row.label)))).collect())
+    };
+    let share = |row: &Labelled<'_>| bank.counted_admit_log2(row.kind).map_or(-1, i64::from);
+    let percentile = |nth: usize| {
+        let percentiles = rows.iter().map(|row| row.report.and_then(Delay::percentiles));
+        let value =
+            |all: Option<[Percentile; PERCENTILES.len()]>| all.and_then(|all| all.get(nth).map(|it| it.value)).unwrap_or(f64::NAN);
+        Cells::Float(percentiles.map(value).collect())
+    };
+    vec![
+        ("kind".into(), Cells::Text(rows.iter().map(|row| row.kind.name().to_owned()).collect())),
+        ("direction".into(), Cells::Text(rows.iter().map(Labelled::direction).collect())),
+        ("group".into(), Cells::Text(rows.iter().map(Labelled::group).collect())),
+        ("leaves".into(), Cells::Int(rows.iter().map(|row| row.label.leaves.into()).collect())),
+        ("group_number".into(), Cells::Int(rows.iter().map(|row| row.label.group.into()).collect())),
+        ("requests".into(), ints(|it| it.requests)),
+        ("admitted".into(), ints(|it| it.admitted)),
+        ("refused".into(), ints(|it| it.refused)),
+        ("backward".into(), ints(|it| it.backward)),
+        ("unsampled".into(), ints(|it| it.unsampled)),
+        ("admit_log2".into(), Cells::Int(rows.iter().map(share).collect())),
+        ("p50_ns".into(), percentile(0)),
+        ("p95_ns".into(), percentile(2)),
+        ("p99_ns".into(), percentile(3)),
+    ]
+}
+
+/// A bucket that is not empty.
+struct Filled<'a> {
+    row: &'a Labelled<'a>,
+    fridge: usize,
+    index: usize,
+    bucket: &'a Bucket,
+}
+
+fn filled(buckets: &[Filled<'_>]) -> Vec<(Cow<'static, str>, Cells)> {
+    let ints = |value: fn(&Filled<'_>) -> u64| Cells::Int(buckets.iter().map(|it| int(value(it))).collect());
+    let texts = |value: fn(&Labelled<'_>) -> String| Cells::Text(buckets.iter().map(|it| value(it.row)).collect());
+    vec![
+        ("kind".into(), texts(|row| row.kind.name().to_owned())),
+        ("direction".into(), texts(|row| row.direction())),
+        ("group".into(), texts(|row| row.group())),
+        ("leaves".into(), ints(|it| it.row.label.leaves.into())),
+        ("group_number".into(), ints(|it| it.row.label.group.into())),
+        ("fridge".into(), ints(|it| it.fridge as u64)),
+        ("low_ticks".into(), ints(|it| histogram::least(it.index).into())),
+        ("low_ns".into(), ints(|it| u64::from(histogram::least(it.index)) << it.row.kind.tick_bits())),
+        ("high_ns".into(), ints(|it| u64::from(histogram::least(it.index + 1)) << it.row.kind.tick_bits())),
+        ("samples".into(), ints(|it| it.bucket.samples.into())),
+        ("weight".into(), ints(|it| it.bucket.weight)),
+        ("squares".into(), ints(|it| it.bucket.squares)),
+        ("beyond".into(), ints(|it| it.bucket.beyond.into())),
+    ]
+}
+
+/// Whose the rows of a table of a lake are.
+struct Labels<'a> {
+    kinds: &'a [String],
+    leaves: &'a [i64],
+    groups: &'a [i64],
+}
+
+impl<'a> Labels<'a> {
+    fn of(table: &Inner<'a>) -> Result<Self, Misfit> {
+        Ok(Labels { kinds: table.texts("kind")?, leaves: table.ints("leaves")?, groups: table.ints("group_number")? })
+    }
+
+    fn at(&self, index: usize, settings: &Settings) -> Result<(Kind, Label), Misfit> {
+        let kind = self.kinds.get(index).and_then(|name| settings.kinds.each().find(|kind| kind.name() == name));
+        let (leaves, group) = (self.leaves.get(index), self.groups.get(index).and_then(|group| u8::try_from(*group).ok()));
+        let group = group.filter(|group| usize::from(*group) < settings.groups());
+        match (kind, leaves, group) {
+            (Some(kind), Some(leaves), Some(group)) => Ok((kind, Label { leaves: *leaves != 0, group })),
+            _ => Err("a table of delays has kinds or groups that the columns beside it do not have".to_owned()),
+        }
+    }
+}
+
+impl Beside {
+    fn take_clock(&mut self, row: &Row) -> Result<(), Misfit> {
+        let name = row.maybe_text("delay_clock").unwrap_or_default();
+        let known = [Clock::TRACE, Clock::KERNEL, Clock::SWITCH].into_iter().find(|clock| clock.name == name);
+        let resolution_ns: u64 = row.number("delay_resolution_ns")?;
+        let name = known.map_or("other", |clock| clock.name);
+        let clock = match self.clock {
+            None => Clock { name, resolution_ns },
+            Some(clock) => Clock {
+                name: if clock.name == name { name } else { "several" },
+                resolution_ns: clock.resolution_ns.max(resolution_ns),
+            },
+        };
+        self.clock = Some(clock);
+        Ok(())
+    }
+
+    fn name(&mut self, group: u8, name: &str) {
+        let Some(index) = usize::from(group).checked_sub(1) else { return };
+        if self.groups.len() <= index {
+            self.groups.resize(index + 1, Arc::from(""));
+        }
+        // A group without requests has no name there.
+        if let Some(known) = self.groups.get_mut(index).filter(|_| !name.is_empty()) {
+            *known = Arc::from(name);
+        }
     }
 }
 
@@ -171,6 +333,8 @@ const COLUMNS: [[[&str; 5]; 3]; KINDS] = [
 ];
 
 impl Measurement for Delays {
+    type Beside = Beside;
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.delay;
         let sides = |kind| -> &[bool] {
@@ -214,6 +378,113 @@ impl Measurement for Delays {
         };
         // Only of kinds that are measured: all of them would be many.
         report.into_iter().flat_map(Delays::together).flat_map(cells).collect()
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
+        let kinds: Vec<&str> = settings.kinds.each().map(Kind::name).collect();
+        row.text("delay_kinds", kinds.join(","));
+        row.text("delay_algorithm", settings.algorithm.name());
+        row.int("delay_slots_log2", settings.slots_log2.into());
+        row.int("delay_admit_log2", settings.admit_log2.into());
+        row.put("delay_auto", Value::Bool(Some(settings.follows)));
+        row.int("delay_directions", settings.directions as u64);
+        row.int("delay_groups_log2", settings.groups_log2.into());
+        row.int("delay_expiry_ns", settings.expiry_ns.into());
+        row.int("delay_prefixes", settings.prefixes.into());
+        row.text("delay_clock", counted.clock.name);
+        row.int("delay_resolution_ns", counted.clock.resolution_ns);
+        let rows = settings.kinds.each().flat_map(|kind| (0..settings.labels()).map(move |label| (kind, settings.labelled(label))));
+        let rows: Vec<Labelled<'_>> =
+            rows.map(|(kind, label)| Labelled { kind, label, report: self.of(kind, settings, label) }).collect();
+        row.put("delay", Value::Table(counts(&rows, counted)));
+        let mut buckets = Vec::new();
+        for row in &rows {
+            for fridge in 0..settings.fridges() {
+                let histogram = bank.histogram(settings, row.kind, row.label, fridge);
+                let all = histogram.into_iter().flat_map(Histogram::buckets).enumerate();
+                let all = all.filter(|(_, bucket)| bucket.samples > 0);
+                buckets.extend(all.map(|(index, bucket)| Filled { row, fridge, index, bucket }));
+            }
+        }
+        row.put("delay_buckets", Value::Table(filled(&buckets)));
+    }
+
+    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, beside: &mut Beside) -> Result<(), Misfit> {
+        let Some(kinds) = row.maybe_text("delay_kinds") else { return Ok(()) };
+        let kind = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        let known =
+            |name: &str| kind(name).ok_or_else(|| format!("column delay_kinds has '{name}', which this version does not know"));
+        let kinds = kinds.split(',').try_fold(Kinds::NONE, |kinds, name| known(name).map(|kind| kinds.with(kind)))?;
+        let algorithm =
+            row.named("delay_algorithm", &Algorithm::ALL, Algorithm::name)?.ok_or("column delay_algorithm is missing")?;
+        let directions: u64 = row.number("delay_directions")?;
+        let all = [Directions::Together, Directions::Apart, Directions::Local];
+        let directions = all
+            .into_iter()
+            .find(|it| *it as u64 == directions)
+            .ok_or_else(|| format!("column delay_directions has {directions}"))?;
+        let delay = Settings {
+            kinds,
+            algorithm,
+            slots_log2: row.number("delay_slots_log2")?,
+            admit_log2: row.number("delay_admit_log2")?,
+            directions,
+            samples: false,
+            follows: row.flag("delay_auto")?,
+            groups_log2: row.number("delay_groups_log2")?,
+            expiry_ns: row.number("delay_expiry_ns")?,
+            prefixes: row.number("delay_prefixes")?,
+        };
+        if let Some(problem) = delay.problem() {
+            return Err(problem.to_owned());
+        }
+        beside.take_clock(row)?;
+        let table = row.table("delay")?;
+        let place = |index: usize| Labels::of(&table)?.at(index, &delay);
+        let columns = ["requests", "admitted", "refused", "backward", "unsampled", "admit_log2"].map(|column| table.ints(column));
+        let [requests, admitted, refused, backward, unsampled, shares] = columns;
+        let (requests, admitted, refused, backward) = (requests?, admitted?, refused?, backward?);
+        let (unsampled, shares, names) = (unsampled?, shares?, table.texts("group")?);
+        let at = |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0).unsigned_abs();
+        for index in 0..table.len() {
+            let (kind, label) = place(index)?;
+            beside.name(label.group, names.get(index).map_or("", String::as_str));
+            let counts = Counts {
+                requests: at(requests, index),
+                admitted: at(admitted, index),
+                refused: at(refused, index),
+                backward: at(backward, index),
+                unsampled: at(unsampled, index),
+            };
+            bank.delay.set_counts(&delay, kind, label, counts);
+            // Below zero is none.
+            if let Some(share) = shares.get(index).and_then(|share| u8::try_from(*share).ok()) {
+                bank.delay.set_admit_log2(kind, share);
+            }
+        }
+        let table = row.table("delay_buckets")?;
+        let columns = ["fridge", "low_ticks", "samples", "weight", "squares", "beyond"].map(|column| table.ints(column));
+        let [fridges, lows, samples, weights, squares, beyond] = columns;
+        let (fridges, lows, samples, weights, squares, beyond) = (fridges?, lows?, samples?, weights?, squares?, beyond?);
+        for index in 0..table.len() {
+            let (kind, label) = Labels::of(&table)?.at(index, &delay)?;
+            let low = at(lows, index) as u32;
+            let bucket = histogram::bucket(low);
+            let to =
+                bank.delay.histogram_mut(&delay, kind, label, at(fridges, index) as usize).and_then(|it| it.bucket_mut(bucket));
+            let to = to
+                .filter(|_| histogram::least(bucket) == low)
+                .ok_or_else(|| format!("column delay_buckets has a bucket from {low}"))?;
+            *to = Bucket {
+                weight: at(weights, index),
+                squares: at(squares, index),
+                samples: at(samples, index) as u32,
+                beyond: at(beyond, index) as u32,
+            };
+        }
+        settings.delay = delay;
+        Ok(())
     }
 
     fn lines(&self, below: &mut Below<'_>) {

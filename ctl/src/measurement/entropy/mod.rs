@@ -2,10 +2,12 @@
 
 pub mod estimate;
 
-use super::sketched::FULL;
-use super::{Cell, Damaged, Measurement, Place, Reading, Sketched};
+use super::sketched::{self, FULL};
+use super::{Cell, Counted, Damaged, Measurement, Place, Reading, Sketched};
+use crate::lake::row::{Misfit, Row};
 use crate::text::{Below, optional};
-use flowgauge_core::{ENTROPIES, KeyKind};
+use estimate::Mixture;
+use flowgauge_core::{ENTROPIES, KeyKind, Settings, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -28,8 +30,28 @@ pub struct Entropy {
     pub truth: Option<f64>,
 }
 
+/// Beginnings of the names of columns.
+const PREFIXES: [&str; ENTROPIES] = ["entropy", "entropy2"];
+
+/// The entropies of several windows or places together.
+fn united(reading: &Reading<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entropies> {
+    let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sketches).zip(mixtures);
+    let entropies = parts.filter_map(|((settings, cells), mixture)| {
+        let sketch = Sketched::new(settings, reading.rows)?;
+        let estimate = estimate::united(mixture, cells, sketch.shape, sketch.kind);
+        Some(Entropy { sketch, estimate, truth: None })
+    });
+    let entropies: Vec<Entropy> = entropies.collect();
+    (!entropies.is_empty()).then_some(Entropies(entropies))
+}
+
 impl Measurement for Entropies {
+    type Beside = [Mixture; ENTROPIES];
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
+        if let Some(besides) = reading.besides {
+            return Ok(united(reading, &besides.entropy));
+        }
         // Sums of windows are not those of all windows together.
         if reading.snapshot.is_none() {
             return Ok(None);
@@ -43,6 +65,33 @@ impl Measurement for Entropies {
         });
         let entropies: Vec<Entropy> = entropies.collect();
         Ok((!entropies.is_empty()).then_some(Entropies(entropies)))
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        // In the order of the settings, of which those that are off have no entropy.
+        let mut entropies = self.0.iter();
+        let parts =
+            PREFIXES.into_iter().zip(&counted.settings.entropy).zip(&counted.bank.entropy.sums).zip(&counted.bank.entropy.sketches);
+        for (((name, settings), summed), cells) in parts.filter(|(((_, settings), _), _)| settings.is_on()) {
+            let Some(Entropy { estimate, .. }) = entropies.next() else { return };
+            row.float(name, estimate.bits);
+            row.float(format!("{name}_low"), estimate.low);
+            row.float(format!("{name}_high"), estimate.high);
+            row.int(format!("{name}_sum"), summed.sum);
+            sketched::store(name, settings, cells, row);
+        }
+    }
+
+    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, beside: &mut Self::Beside) -> Result<(), Misfit> {
+        let packets = row.number::<u64>("ipv4_packets")?.wrapping_add(row.number("ipv6_packets")?);
+        let parts = PREFIXES.into_iter().zip(&mut settings.entropy).zip(&mut bank.entropy.sums).zip(&mut bank.entropy.sketches);
+        for ((((name, settings), summed), cells), mixture) in parts.zip(beside) {
+            let Some(found) = sketched::restore(name, row, cells)? else { continue };
+            *settings = found;
+            summed.sum = row.number(&format!("{name}_sum"))?;
+            mixture.add(packets, row.real(&format!("{name}_low"))?, row.real(&format!("{name}_high"))?);
+        }
+        Ok(())
     }
 
     fn cells(report: Option<&Self>) -> Vec<Cell> {
@@ -108,7 +157,7 @@ impl Serialize for Entropy {
         line.serialize_entry("low", &low)?;
         line.serialize_entry("high", &high)?;
         line.serialize_entry("normalised", &normalised)?;
-        line.serialize_entry("in_integers", &in_integers)?;
+        optional(&mut line, "in_integers", in_integers)?;
         optional(&mut line, "saturated", saturated.then_some(true))?;
         optional(&mut line, "truth", self.truth)?;
         self.sketch.write(&mut line)?;

@@ -2,11 +2,12 @@
 
 pub mod estimate;
 
-use super::sketched::FULL;
-use super::{Damaged, Measurement, Rank, Reading, Sketched};
+use super::sketched::{self, FULL};
+use super::{Counted, Damaged, Measurement, Rank, Reading, Sketched};
 use crate::flow::KeyText;
+use crate::lake::row::{Misfit, Row};
 use crate::text::{Below, counted, grouped, optional};
-use flowgauge_core::FlowKey;
+use flowgauge_core::{FlowKey, Settings, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -25,6 +26,8 @@ pub struct Frequency {
 }
 
 impl Measurement for Frequency {
+    type Beside = ();
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let (rows, cells) = (reading.rows, &reading.bank.frequency);
         Ok(Sketched::new(&reading.settings.frequency, rows).map(|sketch| {
@@ -33,6 +36,15 @@ impl Measurement for Frequency {
                 |flow: &FlowKey| estimate::estimate(cells, kind, shape, rows.signature(flow), &rows.tabulation, reading.packets());
             Frequency { sketch, flows: reading.asked(key, packets), full_counters: cells.full(shape) }
         }))
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        sketched::store("frequency", &counted.settings.frequency, &counted.bank.frequency, row);
+    }
+
+    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+        settings.frequency = sketched::restore("frequency", row, &mut bank.frequency)?.unwrap_or(settings.frequency);
+        Ok(())
     }
 
     fn rank(&self) -> Rank {

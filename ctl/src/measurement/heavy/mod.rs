@@ -2,12 +2,13 @@
 
 pub mod estimate;
 
-use super::{Cell, Damaged, Measurement, Place, Rank, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading};
 use crate::flow::KeyText;
+use crate::lake::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped};
 use estimate::{Flow, Top};
-use flowgauge_core::KeyKind;
-use flowgauge_core::heavy::{Algorithm, Settings, Unit};
+use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};
+use flowgauge_core::{FlowKey, KeyKind, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -57,6 +58,8 @@ impl Heavy {
 }
 
 impl Measurement for Heavy {
+    type Beside = ();
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.heavy;
         let Settings { algorithm, key, unit, .. } = *settings;
@@ -68,6 +71,59 @@ impl Measurement for Heavy {
         let heaviest = report.and_then(|heavy| heavy.top.flows.first().map(|flow| (heavy.text(flow), flow.count.to_string())));
         let (flow, count) = heaviest.unwrap_or_default();
         vec![(Place::Behind, "heaviest", flow), (Place::Behind, "heaviest_count", count)]
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        let Heavy { key, unit, algorithm, slots, .. } = *self;
+        let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
+        row.text("heavy_key", key.name());
+        row.text("heavy_unit", unit.name());
+        row.text("heavy_algorithm", algorithm.name());
+        row.int("heavy_slots", slots as u64);
+        row.int("heavy_total", table.total());
+        row.int("heavy_packets", table.packets().into());
+        let taken = || (0_i64..).zip(table.slot_entries(settings)).filter(|(_, entry)| entry.count > 0);
+        let ints = |value: &dyn Fn(i64, &Entry) -> i64| Cells::Int(taken().map(|(slot, entry)| value(slot, &entry)).collect());
+        let flow = |(_, entry): (_, Entry)| KeyText { kind: key, key: &entry.key }.to_string();
+        let columns = vec![
+            ("flow".into(), Cells::Text(taken().map(flow).collect())),
+            ("count".into(), ints(&|_, entry| int(entry.count))),
+            ("inherited".into(), ints(&|_, entry| int(entry.inherited))),
+            ("slot".into(), ints(&|slot, _| slot)),
+            ("signature".into(), ints(&|_, entry| entry.signature.into())),
+            ("key".into(), Cells::Bytes(taken().map(|(_, entry)| entry.key.as_bytes().to_vec()).collect())),
+        ];
+        row.put("heavy", Value::Table(columns));
+    }
+
+    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+        let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)? else { return Ok(()) };
+        let missing = |column: &str| format!("column {column} is missing");
+        let key = row.named("heavy_key", &KeyKind::ALL, KeyKind::name)?.ok_or_else(|| missing("heavy_key"))?;
+        let unit = row.named("heavy_unit", &Unit::ALL, Unit::name)?.ok_or_else(|| missing("heavy_unit"))?;
+        let slots: usize = row.number("heavy_slots")?;
+        let heavy = Settings { algorithm, key, unit, slots_log2: slots.max(1).ilog2() as u8 };
+        if heavy.slots() != slots {
+            return Err(format!("column heavy_slots has {slots}"));
+        }
+        let table = row.table("heavy")?;
+        let (counts, inherited) = (table.ints("count")?, table.ints("inherited")?);
+        let (slots, signatures, keys) = (table.ints("slot")?, table.ints("signature")?, table.blobs("key")?);
+        for ((((count, inherited), slot), signature), bytes) in counts.iter().zip(inherited).zip(slots).zip(signatures).zip(keys) {
+            if !key.lengths().contains(&bytes.len()) {
+                return Err(format!("column heavy.key has {} bytes, which is no {}", bytes.len(), key.name()));
+            }
+            let entry = Entry {
+                signature: *signature as u32,
+                key: FlowKey::new(bytes),
+                count: count.unsigned_abs(),
+                inherited: inherited.unsigned_abs(),
+            };
+            bank.heavy.restore(&heavy, *slot as usize, &entry);
+        }
+        bank.heavy.set_totals(row.number("heavy_packets")?, row.number("heavy_total")?);
+        settings.heavy = heavy;
+        Ok(())
     }
 
     fn rank(&self) -> Rank {

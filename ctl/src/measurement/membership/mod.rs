@@ -2,12 +2,12 @@
 
 pub mod estimate;
 
-use super::{Damaged, Measurement, Rank, Reading, sketched};
+use super::{Counted, Damaged, Measurement, Rank, Reading, sketched};
 use crate::flow::KeyText;
+use crate::lake::row::{Misfit, Row, Value};
 use crate::text::Below;
-use flowgauge_core::Grid;
 use flowgauge_core::membership::Settings;
-use flowgauge_core::{FlowKey, HashIdentity, KeyKind};
+use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -30,6 +30,8 @@ pub struct Membership {
 }
 
 impl Measurement for Membership {
+    type Beside = ();
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let Settings { on, key, shape } = reading.settings.membership;
         let (rows, filter) = (reading.rows, &reading.bank.membership);
@@ -41,6 +43,29 @@ impl Measurement for Membership {
             false_positive: estimate::false_positive(filter, shape),
             flows: reading.asked(key, seen),
         }))
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        row.text("membership_key", self.key.name());
+        row.int("membership_rows", self.shape.rows() as u64);
+        row.int("membership_bits", self.shape.columns() as u64);
+        row.float("membership_false_positive", self.false_positive);
+        let bytes = counted.bank.membership.words(self.shape).iter().flat_map(|word| word.to_le_bytes());
+        row.put("membership", Value::Bytes(Some(bytes.collect())));
+    }
+
+    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+        let Some(key) = row.named("membership_key", &KeyKind::ALL, KeyKind::name)? else { return Ok(()) };
+        let (rows, bits) = (row.number("membership_rows")?, row.number("membership_bits")?);
+        let shape = Grid::of_bits(rows, bits).ok_or_else(|| format!("no filter has {rows} rows of {bits} bits"))?;
+        let (bytes, words) = (row.bytes("membership")?, bank.membership.words_mut(shape));
+        let (found, rest) = bytes.as_chunks::<8>();
+        if found.len() != words.len() || !rest.is_empty() {
+            return Err(format!("column membership has {} bytes, and not {}", bytes.len(), 8 * words.len()));
+        }
+        words.iter_mut().zip(found).for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        settings.membership = Settings { on: true, key, shape };
+        Ok(())
     }
 
     fn rank(&self) -> Rank {

@@ -2,9 +2,11 @@
 
 pub mod estimate;
 
-use super::{Cell, Damaged, Measurement, Number, Place, Rank, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
+use crate::lake::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::Recall;
+use flowgauge_core::WideBank;
 use flowgauge_core::reorder::{Algorithm, Prefix, Settings};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -74,6 +76,8 @@ impl fmt::Display for Name<'_> {
 }
 
 impl Measurement for Reordering {
+    type Beside = ();
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let (settings, bank) = (reading.settings.reorder, &reading.bank.reorder);
         if settings.algorithm == Algorithm::Off {
@@ -118,6 +122,64 @@ impl Measurement for Reordering {
             cell("reorder_rate_low", worst.map(|it| it.rate.low.to_string())),
             cell("reorder_rate_high", worst.map(|it| it.rate.high.to_string())),
         ]
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        let Settings { algorithm, slots_log2, v4_bits, v6_bits } = self.settings;
+        row.text("reorder_algorithm", algorithm.name());
+        row.int("reorder_buckets", 1 << slots_log2);
+        row.int("reorder_ipv4_bits", v4_bits.into());
+        row.int("reorder_ipv6_bits", v6_bits.into());
+        row.int("reorder_unfollowed", self.unfollowed);
+        row.int("reorder_contended", self.contended);
+        row.int("reorder_crowded", self.crowded);
+        let prefixes = || counted.bank.reorder.prefixes();
+        let ints = |value: fn(&Prefix) -> u64| Cells::Int(prefixes().map(|prefix| int(value(prefix))).collect());
+        let columns = vec![
+            ("prefix".into(), Cells::Text(prefixes().map(|it| Name(&self.settings, it.prefix).to_string()).collect())),
+            ("packets".into(), ints(|it| it.packets)),
+            ("out_of_order".into(), ints(|it| it.out_of_order)),
+            ("retransmitted".into(), ints(|it| it.retransmitted)),
+            ("gaps".into(), ints(|it| it.gaps)),
+            ("flows".into(), ints(|it| it.flows)),
+            ("squares".into(), ints(|it| it.squares)),
+            // Its upper half may be as large as 64 bits hold.
+            ("bits".into(), Cells::Int(prefixes().map(|prefix| prefix.prefix.cast_signed()).collect())),
+        ];
+        row.put("reorder", Value::Table(columns));
+    }
+
+    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+        let Some(algorithm) = row.named("reorder_algorithm", &Algorithm::ALL, Algorithm::name)? else { return Ok(()) };
+        let buckets: u32 = row.number("reorder_buckets")?;
+        let (v4_bits, v6_bits) = (row.number("reorder_ipv4_bits")?, row.number("reorder_ipv6_bits")?);
+        let reorder = Settings { algorithm, slots_log2: buckets.max(1).ilog2() as u8, v4_bits, v6_bits };
+        if let Some(problem) = reorder.problem() {
+            return Err(problem.to_owned());
+        }
+        let table = row.table("reorder")?;
+        let columns = ["bits", "packets", "out_of_order", "retransmitted", "gaps", "flows", "squares"];
+        let [bits, packets, out_of_order, retransmitted, gaps, flows, squares] = columns.map(|column| table.ints(column));
+        let (bits, packets, out_of_order, retransmitted) = (bits?, packets?, out_of_order?, retransmitted?);
+        let (gaps, flows, squares) = (gaps?, flows?, squares?);
+        let at = |cells: &[i64], index: usize| cells.get(index).copied().unwrap_or(0);
+        for index in 0..table.len() {
+            let count = |cells| at(cells, index).unsigned_abs();
+            bank.reorder.add(&Prefix {
+                prefix: at(bits, index).cast_unsigned(),
+                packets: count(packets),
+                out_of_order: count(out_of_order),
+                retransmitted: count(retransmitted),
+                gaps: count(gaps),
+                flows: count(flows),
+                squares: count(squares),
+            });
+        }
+        bank.reorder.unfollowed = row.number("reorder_unfollowed")?;
+        bank.reorder.contended = row.number("reorder_contended")?;
+        bank.reorder.crowded = row.number("reorder_crowded")?;
+        settings.reorder = reorder;
+        Ok(())
     }
 
     fn rank(&self) -> Rank {

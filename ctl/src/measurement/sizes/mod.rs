@@ -3,9 +3,12 @@
 pub mod estimate;
 
 use super::sketched::FULL;
-use super::{Cell, Damaged, Measurement, Place, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Place, Reading};
+use crate::lake::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
+use flowgauge_core::measurement::OnOff;
+use flowgauge_core::{Settings, WideBank, sizes};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -31,6 +34,8 @@ const BAR: usize = 40;
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 impl Measurement for Sizes {
+    type Beside = ();
+
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let counts = &reading.bank.sizes;
         let truth = || estimate::exact(&reading.snapshot?.exact.as_ref()?.sizes);
@@ -88,6 +93,39 @@ impl Measurement for Sizes {
         phrases.extend((self.unknown > 0).then(|| format!("{} without a length", counted(self.unknown, "packet"))));
         phrases.extend(self.is_full().then(|| FULL.to_owned()));
         below.line(&phrases);
+    }
+
+    fn store(&self, counted: &Counted, row: &mut Row) {
+        let sizes = &counted.bank.sizes;
+        row.put("length_mean", Value::Float(self.lengths.as_ref().map(|it| it.mean.value)));
+        row.put("length_p50", Value::Float(self.lengths.as_ref().map(|it| median(&it.by_packets).value)));
+        row.int("lengths_full", sizes.full);
+        let used = || (0..sizes::BUCKETS).filter_map(|index| Some((index, *sizes.packets.get(index)?, *sizes.excess.get(index)?)));
+        let used = || used().filter(|(_, packets, excess)| packets | excess > 0);
+        let ints = |value: &dyn Fn(usize, u64, u64) -> u64| Cells::Int(used().map(|(i, p, e)| int(value(i, p, e))).collect());
+        let columns = vec![
+            ("low".into(), ints(&|index, _, _| sizes::least(index).into())),
+            ("high".into(), ints(&|index, _, _| sizes::greatest(index).into())),
+            ("packets".into(), ints(&|_, packets, _| packets)),
+            ("excess".into(), ints(&|_, _, excess| excess)),
+        ];
+        row.put("lengths", Value::Table(columns));
+    }
+
+    fn restore(row: &Row, settings: &mut Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+        let Some(full) = row.maybe_number("lengths_full") else { return Ok(()) };
+        let table = row.table("lengths")?;
+        let columns = table.ints("low")?.iter().zip(table.ints("packets")?).zip(table.ints("excess")?);
+        for ((low, packets), excess) in columns {
+            let index = u32::try_from(*low).ok().map(sizes::bucket).filter(|index| i64::from(sizes::least(*index)) == *low);
+            let index = index.ok_or_else(|| format!("column lengths.low has {low}"))?;
+            for (counts, value) in [(&mut bank.sizes.packets, packets), (&mut bank.sizes.excess, excess)] {
+                counts.get_mut(index).into_iter().for_each(|count| *count = value.unsigned_abs());
+            }
+        }
+        bank.sizes.full = full.unsigned_abs();
+        settings.sizes = OnOff::ON;
+        Ok(())
     }
 
     fn is_full(&self) -> bool {

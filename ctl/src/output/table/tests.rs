@@ -29,6 +29,7 @@ fn window(number: u64) -> Record {
         clock_step_ns: None,
         start_ns: START + number * SECOND,
         end_ns: START + (number + 1) * SECOND,
+        scheduled: None,
         at_ns: None,
         late_ns: 0,
         complete: true,
@@ -43,6 +44,8 @@ fn window(number: u64) -> Record {
         late: 0,
         cpu_ns: None,
         reports: Reports::default(),
+        united: None,
+        counted: None,
     }
 }
 
@@ -60,8 +63,14 @@ fn everything(key: KeyKind, part: bool, kind: Kind) -> Record {
         KeyKind::SrcDst => vec![0x20; 32],
         KeyKind::FiveTuple => [vec![0x20; 36], vec![6]].concat(),
     });
-    let bits =
-        entropy::estimate::Entropy { bits: 23.456_7, low: 23.4, high: 23.5, normalised: 0.98, in_integers: 23.4, saturated: false };
+    let bits = entropy::estimate::Entropy {
+        bits: 23.456_7,
+        low: 23.4,
+        high: 23.5,
+        normalised: 0.98,
+        in_integers: Some(23.4),
+        saturated: false,
+    };
     let packets = 5_357_142_857_142;
     let mut drops = Losses::default();
     let causes = [LossCause::Capture, LossCause::Device, LossCause::Socket, LossCause::DeviceError, LossCause::NoBuffer];
@@ -197,7 +206,7 @@ fn figures_that_mean_nothing_are_left_out() {
     // The entropy of one flow is 0.
     let sketch = Sketched { key: KeyKind::Src, kind: SketchKind::CountSketch, shape: Grid::COUNTERS, hash: hash() };
     let estimate =
-        entropy::estimate::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: 0.0, saturated: false };
+        entropy::estimate::Entropy { bits: 0.004, low: 0.0, high: 0.01, normalised: 0.0, in_integers: Some(0.0), saturated: false };
     let entropy = Some(Entropies(vec![Entropy { sketch, estimate, truth: Some(0.0) }]));
     let reports = Reports { entropy, ..one.reports.clone() };
     let text = shown(Look::default(), &[Record { reports, ..one }]);

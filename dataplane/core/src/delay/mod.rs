@@ -378,6 +378,19 @@ impl Delay {
         self.histograms.get(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
     }
 
+    /// The delays of a kind and a fridge, to be filled.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn histogram_mut(&mut self, settings: &Settings, kind: Kind, label: Label, fridge: usize) -> Option<&mut Histogram> {
+        let row = Self::row(settings, kind, label);
+        self.histograms.get_mut(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
+    }
+
+    /// Sets what was counted of a kind's requests.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn set_counts(&mut self, settings: &Settings, kind: Kind, label: Label, counts: Counts) {
+        self.counts.get_mut(Self::row(settings, kind, label)).into_iter().for_each(|it| *it = counts);
+    }
+
     fn row(settings: &Settings, kind: Kind, label: Label) -> usize {
         settings.kinds.rank(kind).wrapping_mul(settings.labels()).wrapping_add(settings.label(label))
     }
@@ -387,6 +400,13 @@ impl Delay {
     pub fn admit_log2(&self, settings: &Settings, kind: Kind) -> u8 {
         let counted = self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1));
         counted.map_or(settings.admit_log2, |bits| bits as u8)
+    }
+
+    /// The same, if it follows the traffic and anything was counted with it.
+    #[cfg(not(target_arch = "bpf"))]
+    #[must_use]
+    pub fn counted_admit_log2(&self, kind: Kind) -> Option<u8> {
+        self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1)).map(|bits| bits as u8)
     }
 
     /// Says which share of a kind's requests its delays stand for, of a device that counted anything with it.

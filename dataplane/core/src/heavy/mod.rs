@@ -304,6 +304,15 @@ impl<const N: usize> Table<N> {
         self.put(slot, entry.signature, &entry.key, entry.count, entry.inherited);
     }
 
+    /// Fills a slot with what it held when somebody wrote it down, slots in their order into an empty table.
+    pub fn restore(&mut self, settings: &Settings, slot: usize, entry: &Entry) {
+        if settings.algorithm.takes_any_slot() {
+            self.place_any_slot(settings, entry);
+        } else if slot < Self::slots(settings) {
+            self.set_slot(slot, entry);
+        }
+    }
+
     /// Sets number and weight of all packets, as read from a device.
     pub fn set_totals(&mut self, packets: u32, total: u64) {
         self.packets = packets;

@@ -24,15 +24,16 @@ pub struct Entropy {
     /// `bits` as a share of the most that so many packets can have, 0 to 1. The most that so many *flows* can have would take a number of
     /// flows by the same key, which is not always measured.
     pub normalised: f64,
-    /// The entropy in bits as a switch computes it, in integers; off by some hundredths of a bit.
-    pub in_integers: f64,
+    /// The entropy in bits as a switch computes it, in integers; off by some hundredths of a bit. Nothing of several windows or places together,
+    /// which no switch adds up.
+    pub in_integers: Option<f64>,
     /// Whether counts of flows have come to the end of what counters can hold, so that the entropy may be lower: the interval allows for it.
     pub saturated: bool,
 }
 
 impl Entropy {
     /// Of no packets, or of one.
-    pub const ZERO: Self = Self { bits: 0.0, low: 0.0, high: 0.0, normalised: 0.0, in_integers: 0.0, saturated: false };
+    pub const ZERO: Self = Self { bits: 0.0, low: 0.0, high: 0.0, normalised: 0.0, in_integers: Some(0.0), saturated: false };
 }
 
 /// The entropy of a window of so many packets, of which `sum` is the sum of [`flowgauge_core::Entropy`], and `sketch` is the sketch at the
@@ -63,9 +64,65 @@ pub fn estimate(packets: u64, sum: u64, sketch: &WideSketch, shape: Grid, kind: 
         low: (low - missed).clamp(0.0, bits),
         high: high.clamp(bits, most),
         normalised: bits / most,
-        in_integers: amplified(of_window(packets, sum)),
+        in_integers: Some(amplified(of_window(packets, sum))),
         saturated,
     }
+}
+
+/// Windows or places whose packets are looked at together.
+///
+/// The entropy of a mixture is at least the mean of its parts' entropies, and at most that mean and the entropy of which part a packet is in: the
+/// least if all parts have the same flows in the same shares, the most if no flow is in two of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mixture {
+    /// Of all parts.
+    pub packets: f64,
+    low: f64,
+    high: f64,
+    /// Sum of `n log2 n` over parts of n packets.
+    logarithms: f64,
+}
+
+impl Mixture {
+    /// Adds a part of so many packets, whose entropy is within these bounds.
+    pub fn add(&mut self, packets: u64, low: f64, high: f64) {
+        let packets = packets as f64;
+        if packets > 0.0 {
+            self.packets += packets;
+            self.low += packets * low;
+            self.high += packets * high;
+            self.logarithms += packets * packets.log2();
+        }
+    }
+
+    /// The least and the most that the entropy can be, bits.
+    #[must_use]
+    pub fn bounds(&self) -> (f64, f64) {
+        let most = self.packets.log2();
+        let apart = most - self.logarithms / self.packets;
+        ((self.low / self.packets).clamp(0.0, most), (self.high / self.packets + apart).clamp(0.0, most))
+    }
+}
+
+/// The entropy of several windows or places together, of which the sketch is the sum of theirs.
+///
+/// Sums of windows say nothing of flows that are in several. The bounds of a [`Mixture`] do, and so do the cells, which add up: the interval is that
+/// of all traffic which both leave possible, and the estimate is its middle.
+#[must_use]
+pub fn united(mixture: &Mixture, sketch: &WideSketch, shape: Grid, kind: SketchKind) -> Entropy {
+    if mixture.packets < 2.0 {
+        return Entropy { in_integers: None, ..Entropy::ZERO };
+    }
+    let most = mixture.packets.log2();
+    let (least, greatest) = mixture.bounds();
+    let window = Window { packets: mixture.packets, mean: 0.0, sketch, shape, kind };
+    let logarithms = window.logarithms_between([most - greatest, most - least]);
+    let (low, high) = logarithms.map_or((least, greatest), |(low, high)| ((most - high).max(least), (most - low).min(greatest)));
+    // Where cells are far from what the mixture leaves, the mixture is right: its bounds are certain.
+    let (low, high) = if low <= high { (low, high) } else { (least, greatest) };
+    let bits = f64::midpoint(low, high);
+    let saturated = sketch.full(shape) > 0;
+    Entropy { bits, low, high, normalised: bits / most, in_integers: None, saturated }
 }
 
 /// A number that integers carry amplified.

@@ -127,6 +127,7 @@ fn assert_coverage(kind: SketchKind, shapes: &[Grid], lengths: &[u64], seeds: u6
                 assert!((normalised - bits / most).abs() < 1e-12);
                 // A sum of less than a bit a packet is neglected in integers.
                 let expected = if most - bits < 1.0 { most } else { bits };
+                let in_integers = in_integers.unwrap();
                 assert!(
                     (in_integers - expected).abs() <= allowed_in_integers(packets, most - expected),
                     "{traffic:?}: {bits}, {in_integers} in integers"

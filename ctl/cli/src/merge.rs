@@ -1,0 +1,158 @@
+//! `flowgauge merge` and `flowgauge diff`: windows of several machines and times together.
+
+use crate::error::Failure;
+use crate::replay::matching;
+use crate::terminal;
+use crate::value;
+use clap::Args;
+use flowgauge_core::FlowKey;
+use flowgauge_ctl::lake::union::{By, Options, Selection, UnionError, Unions};
+use flowgauge_ctl::measurement::cardinality::distinct;
+use flowgauge_ctl::measurement::cardinality::estimate::joint;
+use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, Joint};
+use flowgauge_ctl::measurement::{Estimation, heavy, reorder};
+use flowgauge_ctl::output::{Format, Look, Origin, Times, escaped, grouped};
+use flowgauge_dataplane::HashKey;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Unite windows that `run --lake` and `replay --lake` wrote: of many machines, and of hours and days.
+///
+/// Estimates and intervals are those of one machine that had counted all packets in one window. Files whose hashes, keys, shapes or versions differ are
+/// refused. What is missing is told.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge merge lake
+  flowgauge merge lake --from yesterday --to today --by host
+  flowgauge merge 'lake/date=2026-11-23/hour=1*' --by window --format csv")]
+pub(crate) struct Merge {
+    /// Files, directories with files below them, or quoted patterns of their names with * ? [...]
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Windows that begin then or later: 2026-11-23, 2026-11-23T14:00 (UTC), today, yesterday, or 24h for so long ago
+    #[arg(long, value_name = "TIME", value_parser = value::time)]
+    from: Option<u64>,
+
+    /// Windows that end then or earlier
+    #[arg(long, value_name = "TIME", value_parser = value::time)]
+    to: Option<u64>,
+
+    /// Only of this host
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Only of this interface, port or file
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+
+    /// A union for each host, source or window [default: one of all]
+    #[arg(long, value_name = "WHAT", value_parser = value::by)]
+    by: Option<By>,
+
+    /// Ask for the packets (frequency) and the membership of a flow
+    #[arg(long, value_name = "FLOW", value_parser = value::query)]
+    query: Vec<FlowKey>,
+
+    /// The secret of --hash keyed, which --query takes
+    #[arg(long, value_name = "FILE")]
+    hash_key: Option<PathBuf>,
+
+    /// How many heavy hitters and prefixes to tell
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// How results are printed: table, csv, json (one object a line) [default: table]
+    #[arg(long, value_name = "FORMAT", value_parser = value::format)]
+    format: Option<Format>,
+}
+
+impl Merge {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let paths = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        let Merge { host, source, from, to, .. } = self;
+        let selection = Selection { paths, host, source, direction: None, from, to };
+        let key = self.hash_key.map(|path| HashKey::read(&path)).transpose()?;
+        let estimation = Estimation {
+            queries: self.query,
+            heavy: heavy::Options { top: self.top },
+            reorder: reorder::Options { top: self.top },
+            ..Estimation::default()
+        };
+        let options = Options { by: self.by.unwrap_or_default(), estimation, key };
+        let records = Unions::read(&selection, options)?.records()?;
+        let look = Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times: Times::Utc, fine: false };
+        let mut sink = self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
+        records.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
+    }
+}
+
+/// Compare distinct flows: only here, only there, in both.
+///
+/// Each side is a file, directory or quoted pattern, and what of it: PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]. Both take the same
+/// key, hash and registers.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge diff lake,host=paris lake,host=berlin
+  flowgauge diff lake,to=yesterday lake,from=today      # only in the second: new since yesterday")]
+pub(crate) struct Diff {
+    /// The first side
+    #[arg(value_name = "A", value_parser = value::selection)]
+    a: Selection,
+
+    /// The second side
+    #[arg(value_name = "B", value_parser = value::selection)]
+    b: Selection,
+
+    /// How results are printed: table or json [default: table]
+    #[arg(long, value_name = "FORMAT", value_parser = value::format)]
+    format: Option<Format>,
+}
+
+impl Diff {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let expanded = |selection: Selection| -> Result<Selection, Failure> {
+            let paths = selection.paths.iter().map(|path| matching(path)).collect::<Result<Vec<_>, _>>()?.concat();
+            Ok(Selection { paths, ..selection })
+        };
+        let [a, b] = Unions::read_pair(&expanded(self.a)?, &expanded(self.b)?, &Options::default())?;
+        let without =
+            |side: &str| Failure::Failed(format!("{side} has no distinct flows; they are measured with --measure cardinality"));
+        let key = a.key().ok_or_else(|| without("A"))?;
+        let levels = [a.levels().ok_or_else(|| without("A"))?, b.levels().ok_or_else(|| without("B"))?];
+        let Joint { only_a, only_b, both, union, jaccard } =
+            joint(&levels[0], &levels[1]).map_err(|error| Failure::Failed(error.to_string()))?;
+        let parts = [("only_a", only_a), ("only_b", only_b), ("both", both), ("union", union)];
+        let [told_a, told_b] = [a, b].map(Unions::told);
+        let mut out = io::stdout().lock();
+        let written = match self.format.unwrap_or_default() {
+            Format::Json => {
+                let estimate = |it: &Estimate| serde_json::json!({ "value": it.value, "low": it.low, "high": it.high });
+                let mut line = serde_json::json!({ "record": "diff", "key": key.name(), "jaccard": jaccard });
+                parts.iter().for_each(|(name, it)| line[*name] = estimate(it));
+                (line["united_a"], line["united_b"]) = (serde_json::json!(told_a), serde_json::json!(told_b));
+                writeln!(out, "{line}")
+            }
+            Format::Csv => writeln!(out, "part,estimate,low,high")
+                .and_then(|()| parts.iter().try_for_each(|(name, it)| writeln!(out, "{name},{},{},{}", it.value, it.low, it.high))),
+            Format::Table => {
+                let number = |value: f64| grouped(value.round() as u64);
+                let rows = parts.iter().map(|(name, it)| {
+                    let name = name.replace('_', " ").replace(" a", " in A").replace(" b", " in B");
+                    format!("{name:>9} {:>14}   ({} … {})\n", number(it.value), number(it.low), number(it.high))
+                });
+                let sides = [("A", told_a), ("B", told_b)].map(|(side, united)| {
+                    united.lines().into_iter().map(|line| format!("  {side}: {}\n", escaped(&line))).collect::<String>()
+                });
+                write!(out, "{}\n{}  Jaccard {jaccard:.3}\n{}", distinct(key), rows.collect::<String>(), sides.concat())
+            }
+        };
+        written.map_err(Failure::output)
+    }
+}
+
+impl From<UnionError> for Failure {
+    fn from(error: UnionError) -> Self {
+        Failure::Failed(error.to_string())
+    }
+}

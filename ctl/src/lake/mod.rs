@@ -1,0 +1,72 @@
+//! Windows in files that existing engines read and unite: a row a window and place, in Parquet.
+//!
+//! [`Lake`] writes them, [`union`] reads them. What a row holds of a measurement, that measurement says.
+
+pub mod identity;
+mod journal;
+pub(crate) mod parquet;
+pub mod row;
+pub mod union;
+mod writer;
+
+pub use identity::Identity;
+pub use row::Row;
+pub use writer::{Lake, Problems, Settings};
+
+use crate::measurement::Counted;
+use crate::record::Record;
+use flowgauge_core::Counters;
+use identity::SCHEMA;
+use row::{Cells, Value, int};
+
+/// The row of a record that knows what its packets were counted in.
+fn row(record: &Record, identity: &Identity, lost: u64) -> Option<Row> {
+    let counted = record.counted.as_ref()?;
+    let (start, end) = record.scheduled.unwrap_or((record.start_ns, record.end_ns));
+    let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = record.counters;
+    let mut row = Row::default();
+    row.int("schema", SCHEMA);
+    row.text("host", identity.host.as_ref());
+    row.text("run", identity.run.as_ref());
+    row.text("backend", record.backend);
+    row.text("source", record.interface.as_str());
+    row.text("direction", record.direction);
+    row.put("time", Value::Time(int(start / 1000)));
+    row.int("window", record.window);
+    row.int("last_window", record.last_window.unwrap_or(record.window));
+    row.int("start_ns", record.start_ns);
+    row.int("end_ns", record.end_ns);
+    row.int("scheduled_start_ns", start);
+    row.int("scheduled_end_ns", end);
+    row.put("complete", Value::Bool(Some(record.complete)));
+    row.int("late_ns", record.late_ns);
+    row.put("clock_step_ns", Value::Int(record.clock_step_ns));
+    row.put("inner", Value::Bool(Some(record.inner)));
+    row.int("packets", record.counters.packets());
+    row.int("bytes", bytes);
+    row.int("ipv4_packets", ipv4);
+    row.int("ipv6_packets", ipv6);
+    row.int("non_ip", non_ip);
+    row.int("truncated", truncated);
+    row.int("bad_header", bad_header);
+    row.int("late", record.late);
+    row.int("dropped", record.drops.total());
+    let causes = record.drops.iter().map(|(cause, _)| cause.name().to_owned());
+    let packets = record.drops.iter().map(|(_, packets)| int(packets));
+    row.put(
+        "drops",
+        Value::Table(vec![("cause".into(), Cells::Text(causes.collect())), ("packets".into(), Cells::Int(packets.collect()))]),
+    );
+    row.int("lost_rows", lost);
+    row.text("hash", identity::name(&counted.hash));
+    row.text("row_hash", identity::name(&counted.row_hash));
+    row.0.extend(sketches(record, counted).0);
+    Some(row)
+}
+
+/// What the measurements of a record say in a lake.
+pub(crate) fn sketches(record: &Record, counted: &Counted) -> Row {
+    let mut row = Row::default();
+    record.reports.all().for_each(|(_, report)| report.store(counted, &mut row));
+    row
+}
