@@ -39,7 +39,7 @@ pub enum UnionError {
         source: io::Error,
     },
     /// A file is no Parquet, or a broken one.
-    #[error("{}: {problem}", path.display())]
+    #[error("{} is no whole Parquet file: {problem}", path.display())]
     File {
         /// Which.
         path: PathBuf,

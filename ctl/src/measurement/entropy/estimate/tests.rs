@@ -1,6 +1,6 @@
 //! Seeded simulations of windows, counted by the dataplane's own code.
 
-use super::{Entropy, estimate};
+use super::{Entropy, Mixture, estimate, united};
 use crate::measurement::alarm::judge::{Judge, Options, Verdict};
 use flowgauge_core::hash::crc32;
 use flowgauge_core::logarithm::PER_PACKET;
@@ -156,6 +156,77 @@ fn intervals_of_count_sketch_hold_the_truth() {
 fn intervals_of_count_min_hold_the_truth() {
     let shapes = [shape(3, 256), shape(4, 1024)];
     assert_coverage(SketchKind::CountMin, &shapes, &[500, 5_000, 60_000], 3);
+}
+
+/// How the parts of a mixture share their flows.
+#[derive(Clone, Copy, Debug)]
+enum Parts {
+    Same,
+    Apart,
+    /// Every other part has flows of its own.
+    Mixed,
+}
+
+/// Windows and places together: with the same flows, with others, and with some of both.
+#[test]
+fn intervals_of_mixtures_hold_the_truth() {
+    let (mut held, mut all, mut widths) = (0, 0, Vec::new());
+    for kind in SketchKind::ALL {
+        for (traffic, parts) in
+            TRAFFIC.into_iter().flat_map(|traffic| [Parts::Same, Parts::Apart, Parts::Mixed].map(|parts| (traffic, parts)))
+        {
+            for (lengths, seed) in
+                [[2000; 6], [10_000, 50, 10_000, 3000, 1, 700]].into_iter().flat_map(|lengths| [(lengths, 1), (lengths, 2)])
+            {
+                let (shape, tabulation) = (shape(4, 1024), Box::new(Tabulation::from_seed(seed)));
+                let (mut mixture, mut sum, mut counts) = (Mixture::default(), Box::new(WideSketch::new()), HashMap::new());
+                for (part, packets) in (0_u64..).zip(lengths) {
+                    let mut window = Window::new(kind, shape);
+                    let own = match parts {
+                        Parts::Same => 0,
+                        Parts::Apart => part,
+                        Parts::Mixed => part % 2 * part,
+                    };
+                    // Flows of their own are those of one part.
+                    for flow in traffic.flows(packets, 10 * seed + part).map(|flow| flow + (own << 40)) {
+                        *counts.entry(flow).or_insert(0) += 1;
+                        window.add(flow, &tabulation);
+                    }
+                    window.sketch.merge_into(&mut sum, kind, shape);
+                    let Entropy { low, high, .. } = window.close();
+                    mixture.add(packets, low, high);
+                }
+                let truth = exact(&counts);
+                let Entropy { bits, low, high, in_integers, .. } = united(&mixture, &sum, shape, kind);
+                let most = mixture.packets.log2();
+                assert!(0.0 <= low && low <= bits && bits <= high && high <= most + 1e-9 && in_integers.is_none());
+                let (least, greatest) = mixture.bounds();
+                assert!(least - 1e-9 <= low && high <= greatest + 1e-9);
+                all += 1;
+                let holds = (low - 1e-9..=high + 1e-9).contains(&truth);
+                held += u64::from(holds);
+                widths.push((high - low) / (greatest - least).max(1e-9));
+                if !holds {
+                    println!("{kind:?} {traffic:?} {parts:?} {lengths:?}: {truth} not in {low}..{high}");
+                }
+            }
+        }
+    }
+    println!("{held} of {all}, {:.2} as wide as without cells", widths.iter().sum::<f64>() / widths.len() as f64);
+    assert!(held >= *binomial(all, 0.95).start(), "{held} of {all}");
+}
+
+#[test]
+fn a_mixture_of_one_part_is_that_part() {
+    let mut mixture = Mixture::default();
+    mixture.add(1000, 2.0, 3.0);
+    mixture.add(0, 0.0, 0.0);
+    let near = |(low, high): (f64, f64), least: f64, greatest: f64| (low - least).abs() < 1e-9 && (high - greatest).abs() < 1e-9;
+    assert!(near(mixture.bounds(), 2.0, 3.0));
+    // Two halves are a bit apart at most.
+    mixture.add(1000, 2.0, 3.0);
+    assert!(near(mixture.bounds(), 2.0, 4.0));
+    assert_eq!(united(&Mixture::default(), &WideSketch::new(), Grid::COUNTERS, SketchKind::CountMin).bits, 0.0);
 }
 
 #[test]
