@@ -8,6 +8,7 @@ use crate::status::Publisher;
 use crate::terminal;
 use crate::value;
 use crate::writers::{Expendable, Patient, Problems, Whole};
+use flowgauge_core::HashMode;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
@@ -96,6 +97,12 @@ fn conduct<C: Clock>(
         sinks.0.extend(files(directory, &origin, &problems)?);
     }
     if let Some(directory) = &options.lake {
+        if options.hash_key.is_none() && options.hash == Some(HashMode::Keyed) {
+            tracing::warn!(
+                "the key of the hash is a random one of this run: rows of other runs and machines cannot be united with these; give all \
+                 of them one --hash-key FILE, or one --seed"
+            );
+        }
         sinks.0.push(Box::new(lake(directory, options, &origin, watch.is_some(), &problems)?));
     }
     if let Some(path) = options.own.delay.samples() {

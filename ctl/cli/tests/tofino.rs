@@ -169,6 +169,49 @@ fn two_hundred_windows_hold_every_packet_once() {
     assert!(close.count() * 10 >= windows.len() * 8);
 }
 
+/// A switch and two servers, each of which sees a part of the traffic, in one lake: the registers are those of one machine that saw all.
+#[test]
+fn a_switch_and_servers_are_in_one_union() {
+    let (scratch, lab) = (Scratch::new("tofino-lake"), Lab::new());
+    let lake = scratch.path("lake");
+    let mut command = lab.start(&format!("--window 100ms --seed 1 --host switch --lake {}", lake.display()));
+    let mut windows = vec![window(&mut command)];
+    for _ in 0..5 {
+        lab.send(1000);
+        windows.push(window(&mut command));
+    }
+    windows_until(&mut command, &mut windows, lab.sent());
+    command.interrupt();
+    assert_eq!(command.outcome().code, Some(0));
+    // The servers see some sources that the switch sees, and others.
+    let captures = [("one", 7000, 1), ("two", 3000, 2), ("all", 5000, 1)].map(|(host, packets, seed)| {
+        let capture = scratch.path(&format!("{host}.pcap"));
+        let profile = format!("unique,packets={packets},rate=1k,seed={seed}");
+        assert!(flowgauge().args(["generate", &profile, "--to"]).arg(&capture).status().unwrap().success());
+        (host, capture)
+    });
+    let union = |lake: &std::path::Path| {
+        let outcome = run(&["merge", lake.to_str().unwrap(), "--format", "json"]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        serde_json::from_str::<Value>(outcome.stdout.trim()).unwrap()
+    };
+    let alone = scratch.path("alone");
+    for (host, capture) in &captures {
+        // What the switch saw, counted by a third server in a lake without a switch.
+        for lake in [&lake, &alone].into_iter().skip(usize::from(*host == "all")) {
+            let (lake, capture) = (lake.to_str().unwrap(), capture.to_str().unwrap());
+            let outcome =
+                run(&["replay", capture, "--host", host, "--lake", lake, "--window", "1s", "--registers", "512", "--seed", "1"]);
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        }
+    }
+    let (with_switch, without) = (union(&lake), union(&alone));
+    assert_eq!(with_switch["cardinality"], without["cardinality"]);
+    assert_eq!((number(&with_switch, "packets"), with_switch["united"]["hosts"].as_u64()), (15_000, Some(3)));
+    let (low, high) = (with_switch["cardinality"]["low"].as_f64().unwrap(), with_switch["cardinality"]["high"].as_f64().unwrap());
+    assert!(low <= 10_000.0 && 10_000.0 <= high, "{low} … {high}");
+}
+
 #[test]
 fn a_switch_started_anew_is_a_gap_and_never_a_wrong_number() {
     let mut lab = Lab::new();

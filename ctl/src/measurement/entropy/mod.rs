@@ -38,7 +38,7 @@ fn united(reading: &Reading<'_>, mixtures: &[Mixture; ENTROPIES]) -> Option<Entr
     let parts = reading.settings.entropy.iter().zip(&reading.bank.entropy.sketches).zip(mixtures);
     let entropies = parts.filter_map(|((settings, cells), mixture)| {
         let sketch = Sketched::new(settings, reading.rows)?;
-        let estimate = estimate::united(mixture, cells, sketch.shape, sketch.kind);
+        let estimate = estimate::united(mixture, cells.full(sketch.shape) > 0);
         Some(Entropy { sketch, estimate, truth: None })
     });
     let entropies: Vec<Entropy> = entropies.collect();
@@ -89,7 +89,8 @@ impl Measurement for Entropies {
             let Some(found) = sketched::restore(name, row, cells)? else { continue };
             *settings = found;
             summed.sum = row.number(&format!("{name}_sum"))?;
-            mixture.add(packets, row.real(&format!("{name}_low"))?, row.real(&format!("{name}_high"))?);
+            let bounds = (row.real(&format!("{name}_low"))?, row.real(&format!("{name}_high"))?);
+            mixture.add(packets, row.real(name)?, bounds);
         }
         Ok(())
     }

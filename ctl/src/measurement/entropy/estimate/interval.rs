@@ -45,7 +45,7 @@ struct Size {
 }
 
 /// A mean that is known within bounds.
-pub(super) type Bounds = [f64; 2];
+type Bounds = [f64; 2];
 
 impl Window<'_> {
     /// The least and the most that `E[log2 F]` can be; `None` if no traffic would give this.
@@ -60,20 +60,6 @@ impl Window<'_> {
         (0..4).find_map(|doubled| {
             let room = tolerance.map(|tolerance| tolerance * f64::from(1 << doubled));
             let (low, high) = range(&sizes, [[self.mean - room[0], self.mean + room[0]], [moment - room[1], moment + room[1]]])?;
-            Some((low - ROUNDING, high + ROUNDING))
-        })
-    }
-
-    /// The same, if nothing but the cells and these bounds are known of `E[log2 F]`.
-    pub(super) fn logarithms_between(&self, bounds: Bounds) -> Option<(f64, f64)> {
-        let spread = self.spread();
-        let frequency = 1.0 / spread.max(1.0);
-        let sizes: Vec<Size> =
-            self.sizes(spread, frequency).into_iter().map(|size| Size { adds: [size.log2, size.adds[1]], ..size }).collect();
-        let (moment, scatter) = self.moment(frequency)?;
-        (0..4).find_map(|doubled| {
-            let room = (2.0 * scatter + 0.05 * moment) * f64::from(1 << doubled);
-            let (low, high) = range(&sizes, [bounds, [moment - room, moment + room]])?;
             Some((low - ROUNDING, high + ROUNDING))
         })
     }

@@ -81,13 +81,16 @@ pub struct Mixture {
     high: f64,
     /// Sum of `n log2 n` over parts of n packets.
     logarithms: f64,
+    /// The estimate of the only part, if there is one.
+    lone: Option<f64>,
 }
 
 impl Mixture {
-    /// Adds a part of so many packets, whose entropy is within these bounds.
-    pub fn add(&mut self, packets: u64, low: f64, high: f64) {
+    /// Adds a part of so many packets, with its entropy and the bounds of that.
+    pub fn add(&mut self, packets: u64, bits: f64, (low, high): (f64, f64)) {
         let packets = packets as f64;
         if packets > 0.0 {
+            self.lone = Some(bits).filter(|_| self.packets == 0.0);
             self.packets += packets;
             self.low += packets * low;
             self.high += packets * high;
@@ -104,25 +107,19 @@ impl Mixture {
     }
 }
 
-/// The entropy of several windows or places together, of which the sketch is the sum of theirs.
+/// The entropy of several windows or places together: the middle of what the bounds of a [`Mixture`] leave; of one, its own.
 ///
-/// Sums of windows say nothing of flows that are in several. The bounds of a [`Mixture`] do, and so do the cells, which add up: the interval is that
-/// of all traffic which both leave possible, and the estimate is its middle.
+/// Sums of windows say nothing of flows that are in several. Cells of sketches, which add up, say little: they made intervals of 300 windows 8 %
+/// narrower in simulations, and are left out. `is_saturated` says whether counters are full, for which the bounds allow.
 #[must_use]
-pub fn united(mixture: &Mixture, sketch: &WideSketch, shape: Grid, kind: SketchKind) -> Entropy {
+pub fn united(mixture: &Mixture, is_saturated: bool) -> Entropy {
     if mixture.packets < 2.0 {
         return Entropy { in_integers: None, ..Entropy::ZERO };
     }
-    let most = mixture.packets.log2();
-    let (least, greatest) = mixture.bounds();
-    let window = Window { packets: mixture.packets, mean: 0.0, sketch, shape, kind };
-    let logarithms = window.logarithms_between([most - greatest, most - least]);
-    let (low, high) = logarithms.map_or((least, greatest), |(low, high)| ((most - high).max(least), (most - low).min(greatest)));
-    // Where cells are far from what the mixture leaves, the mixture is right: its bounds are certain.
-    let (low, high) = if low <= high { (low, high) } else { (least, greatest) };
-    let bits = f64::midpoint(low, high);
-    let saturated = sketch.full(shape) > 0;
-    Entropy { bits, low, high, normalised: bits / most, in_integers: None, saturated }
+    let (low, high) = mixture.bounds();
+    let bits = mixture.lone.unwrap_or(f64::midpoint(low, high)).clamp(low, high);
+    let normalised = bits / mixture.packets.log2();
+    Entropy { bits, low, high, normalised, in_integers: None, saturated: is_saturated }
 }
 
 /// A number that integers carry amplified.
