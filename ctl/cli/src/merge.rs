@@ -89,8 +89,8 @@ impl Merge {
 
 /// Compare distinct flows: only here, only there, in both.
 ///
-/// Each side is a file, directory or quoted pattern, and what of it: PATH[,host=NAME][,source=NAME][,direction=WAY][,from=TIME][,to=TIME]. Both take the same
-/// key, hash and registers.
+/// Each side is a file, directory or quoted pattern, and after commas what of it: host=NAME, source=NAME, direction=WAY, from=TIME, to=TIME.
+/// Both take the same key, hash and registers.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge diff lake,host=paris lake,host=berlin

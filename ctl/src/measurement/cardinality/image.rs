@@ -9,7 +9,7 @@
 //! | 4 | exceptions: none |
 //! | m | registers |
 //!
-//! Whoever unites images must know that their hashes are the same, which an image does not say: [`column`] does.
+//! Whoever unites images must know that their hashes are the same, which an image does not say: [`column()`] does.
 
 use crate::lake::identity;
 use flowgauge_core::{HashIdentity, KeyKind, Precision};
