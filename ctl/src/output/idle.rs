@@ -43,7 +43,8 @@ fn is_empty(record: &Record) -> bool {
 impl<S: Sink> Sink for Idle<S> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.part && record.kind != Kind::Total {
-            self.parts.push(record.clone());
+            // Whoever holds registers keeps the dataplane from using their memory again.
+            self.parts.push(Record { counted: None, ..record.clone() });
             return Ok(());
         }
         if !is_empty(record) || !record.complete || record.kind != Kind::Window {
@@ -65,7 +66,7 @@ impl<S: Sink> Sink for Idle<S> {
             return Ok(());
         }
         self.parts.clear();
-        let silence = self.silence.get_or_insert_with(|| Record { kind: Kind::Silence, ..record.clone() });
+        let silence = self.silence.get_or_insert_with(|| Record { kind: Kind::Silence, counted: None, ..record.clone() });
         (silence.last_window, silence.end_ns) = (Some(record.window), record.end_ns);
         Ok(())
     }
