@@ -191,7 +191,7 @@ fn a_switch_and_servers_are_in_one_union() {
         (host, capture)
     });
     let union = |lake: &std::path::Path| {
-        let outcome = run(&["merge", lake.to_str().unwrap(), "--format", "json"]);
+        let outcome = run(["merge", lake.to_str().unwrap(), "--format", "json"]);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         serde_json::from_str::<Value>(outcome.stdout.trim()).unwrap()
     };
@@ -201,7 +201,7 @@ fn a_switch_and_servers_are_in_one_union() {
         for lake in [&lake, &alone].into_iter().skip(usize::from(*host == "all")) {
             let (lake, capture) = (lake.to_str().unwrap(), capture.to_str().unwrap());
             let outcome =
-                run(&["replay", capture, "--host", host, "--lake", lake, "--window", "1s", "--registers", "512", "--seed", "1"]);
+                run(["replay", capture, "--host", host, "--lake", lake, "--window", "1s", "--registers", "512", "--seed", "1"]);
             assert_eq!(outcome.code, Some(0), "{outcome:?}");
         }
     }

@@ -142,7 +142,7 @@ pub struct Options {
 }
 
 /// A place where packets were counted, of a fleet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     host: String,
     source: String,
@@ -267,14 +267,14 @@ struct Group {
     windows: BTreeMap<Place, Vec<Span>>,
     measured: BTreeMap<&'static str, u64>,
     /// Of each run, rows that it could not write.
-    lost: BTreeMap<String, u64>,
+    lost: BTreeMap<u32, u64>,
 }
 
-/// A window of a place.
+/// A window of a place. There are many.
 struct Span {
     begin: u64,
     end: u64,
-    run: String,
+    run: u32,
 }
 
 impl Group {
@@ -315,6 +315,9 @@ pub struct Unions {
 struct Common {
     identities: Identities,
     hashes: Option<(HashIdentity, HashIdentity)>,
+    /// Places and runs by numbers, since rows are many.
+    places: BTreeMap<Place, u32>,
+    runs: BTreeMap<String, u32>,
     /// Settings so far, and the first file that had a measurement on.
     settings: Option<Settings>,
     first: BTreeMap<&'static str, PathBuf>,
@@ -349,6 +352,7 @@ impl Unions {
         for path in files(&selection.paths)? {
             let unreadable =
                 |problem: ::parquet::errors::ParquetError| UnionError::File { path: path.clone(), problem: problem.to_string() };
+            let mut last = None;
             let file = File::open(&path).map_err(|source| UnionError::Read { path: path.clone(), source })?;
             for (row, number) in parquet::read(file).map_err(unreadable)?.zip(1..) {
                 let row = row.map_err(unreadable)?;
@@ -365,21 +369,25 @@ impl Unions {
                         continue;
                     }
                 }
-                common.identities.add(about.identity(), &path);
+                let identity = (about.hash, about.row_hash, about.inner);
+                if last.replace(identity) != Some(identity) {
+                    common.identities.add(about.identity(), &path);
+                }
                 if common.identities.0.len() > 1 {
                     // No more numbers, but who has what.
                     continue;
                 }
                 common.hashes = Some((about.hash, about.row_hash));
                 let group = groups.entry(about.key(options.by)).or_insert_with(Group::new);
-                if !seen.insert((about.place.clone(), about.run.clone(), about.window, about.begin)) {
+                let (place, run) = (numbered(&mut common.places, &about.place), numbered(&mut common.runs, &about.run));
+                if !seen.insert((place, run, about.window, about.begin)) {
                     group.united.twice += 1;
                     continue;
                 }
                 let mut settings = none(cardinality::Settings { hash: about.hash.mode, ..cardinality::Settings::default() });
                 group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
                 common.compare(&settings, &path)?;
-                group.add(&row, &about, &settings, &bank).map_err(misfit)?;
+                group.add(&row, &about, run, &settings, &bank).map_err(misfit)?;
                 bank.clear(&settings);
             }
         }
@@ -535,6 +543,12 @@ impl Common {
     }
 }
 
+/// The number of a name, a new one if it has none.
+fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
+    let next = numbers.len() as u32;
+    numbers.get(name).copied().unwrap_or_else(|| *numbers.entry(name.clone()).or_insert(next))
+}
+
 /// How a row fits a selection.
 enum Fit {
     Within,
@@ -613,7 +627,7 @@ impl About {
 }
 
 impl Group {
-    fn add(&mut self, row: &Row, about: &About, settings: &Settings, bank: &WideBank) -> Result<(), Misfit> {
+    fn add(&mut self, row: &Row, about: &About, run: u32, settings: &Settings, bank: &WideBank) -> Result<(), Misfit> {
         for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
             kind.take_over(&mut self.settings, settings);
             *self.measured.entry(kind.name()).or_default() += 1;
@@ -642,10 +656,15 @@ impl Group {
         self.end = self.end.max(about.end);
         self.united.rows += 1;
         self.united.incomplete += u64::from(!row.flag("complete")?);
-        let lost = self.lost.entry(about.run.clone()).or_default();
+        let lost = self.lost.entry(run).or_default();
         *lost = (*lost).max(row.number("lost_rows")?);
-        let span = Span { begin: about.begin, end: about.end, run: about.run.clone() };
-        self.windows.entry(about.place.clone()).or_default().push(span);
+        let span = Span { begin: about.begin, end: about.end, run };
+        match self.windows.get_mut(&about.place) {
+            Some(windows) => windows.push(span),
+            None => {
+                self.windows.insert(about.place.clone(), vec![span]);
+            }
+        }
         Ok(())
     }
 
@@ -660,14 +679,14 @@ impl Group {
         united.partial = self.measured.iter().filter(|(_, rows)| **rows < united.rows).map(|(name, rows)| (*name, *rows)).collect();
         for (place, spans) in &mut self.windows {
             spans.sort_by_key(|span| (span.begin, span.end));
-            let (mut reached, mut run, mut missing, mut doubled) = (begin, None::<&str>, 0, 0);
+            let (mut reached, mut run, mut missing, mut doubled) = (begin, None, 0, 0);
             for span in &*spans {
                 let gap = span.begin.saturating_sub(reached);
                 missing += if gap >= GAP_NS { gap } else { 0 };
                 let again = reached.min(span.end).saturating_sub(span.begin);
                 doubled += if run.is_some_and(|run| run != span.run) && again >= GAP_NS { again } else { 0 };
                 reached = reached.max(span.end);
-                run = Some(&span.run);
+                run = Some(span.run);
             }
             let gap = end.saturating_sub(reached);
             missing += if gap >= GAP_NS { gap } else { 0 };
