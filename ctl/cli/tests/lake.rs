@@ -172,6 +172,9 @@ fn what_is_missing_or_there_twice_is_told() {
     assert_eq!(after[0]["united"]["twice"], 4);
     assert_eq!(after[0]["packets"], before[0]["packets"]);
     fs::remove_file(file.with_file_name("copy.parquet")).unwrap();
+    // A run of the same name as an earlier one leaves its files alone.
+    replay(&scratch, "a", &[&capture], "--window 5s --align --measure cardinality");
+    assert_eq!((files(&[scratch.path("lake")]).unwrap().len(), merge(&scratch, "")[0]["united"]["twice"].as_u64()), (3, Some(4)));
     // Two agents of one name at one place: their packets count twice, and their flows do not.
     let mut command = flowgauge();
     command.env("FLOWGAUGE_RUN", "another").args(["replay", "--host", "a", "--window", "5s", "--align", "--lake"]);

@@ -228,6 +228,11 @@ impl Writer {
     }
 
     fn begin(&mut self, begin: i64, partition: String) -> Rows {
+        let directory = self.settings.directory.join(&partition);
+        // A run that was given the name of an earlier one overwrites none of its files.
+        while directory.join(format!("{}.parquet", self.name(self.number))).exists() {
+            self.number += 1;
+        }
         let name = self.name(self.number);
         self.number += 1;
         let journal = Journal::create(self.journals().join(format!("{name}.journal")));
