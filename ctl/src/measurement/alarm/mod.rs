@@ -2,7 +2,8 @@
 
 pub mod judge;
 
-use super::{Cell, Damaged, Measurement, Place, Rank, Reading, Reports};
+use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading, Reports};
+use crate::lake::row::{Row, Value};
 use crate::text::{Below, counted, optional};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
@@ -110,6 +111,10 @@ impl Measurement for Alarm {
     fn cells(report: Option<&Self>) -> Vec<Cell> {
         let raised = report.and_then(Alarm::told).map(|raised| raised.to_string());
         vec![(Place::Behind, "alarm", raised.unwrap_or_default())]
+    }
+
+    fn store(&self, _: &Counted, row: &mut Row) {
+        row.put("alarm", Value::Bool(self.told()));
     }
 
     fn rank(&self) -> Rank {
