@@ -1,5 +1,5 @@
 -- Questions of operators to the lake that flowgauge writes, of which plain columns know the answers.
--- Files are those of the variable `lake`: SET VARIABLE lake = 'lake/**/*.parquet';
+-- Files are those of a variable, as in SET VARIABLE lake = 'lake/**/*.parquet'
 -- Each statement begins with its number, by which test_engines.py knows it. Distinct flows of several windows are no plain numbers: `flowgauge merge`,
 -- Spark and ClickHouse unite them.
 
