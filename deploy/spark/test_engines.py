@@ -14,8 +14,8 @@ import unittest
 FLOWGAUGE = os.environ.get("FLOWGAUGE", "flowgauge")
 HERE = pathlib.Path(__file__).resolve().parent
 SKETCH = "hll_src_p11_tabulated_790900f3_1"
-# DataSketches' composite estimator and Ertl's are both unbiased, and differ by this much at most on the same registers.
-ESTIMATORS_APART = 0.005
+# DataSketches' estimator and flowgauge's differ by this much at most on the same registers, from four flows a register on.
+ESTIMATORS_APART = 0.002
 
 
 def module(name):
