@@ -21,6 +21,7 @@
 pub mod clock;
 pub mod controller;
 pub mod counter;
+pub mod figure;
 pub mod flow;
 mod kind;
 pub mod lake;
@@ -28,6 +29,7 @@ pub mod measurement;
 pub mod output;
 pub mod record;
 pub mod schedule;
+pub mod serve;
 mod text;
 mod unopened;
 

@@ -12,9 +12,10 @@ use flowgauge_core::HashMode;
 use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
-use flowgauge_ctl::lake::{self, Identity, Lake};
-use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times};
+use flowgauge_ctl::lake::{self, Identity, Lake, Store};
+use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Metrics, Origin, Tee, Times};
 use flowgauge_ctl::schedule::Intervals;
+use flowgauge_ctl::serve::{Board, Server, Site};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -22,8 +23,9 @@ use flowgauge_dataplane::poll::{self, Pace, Poll};
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The variable that names this machine in results: of containers, whose own names say nothing.
@@ -84,26 +86,42 @@ fn conduct<C: Clock>(
     };
     let mut sinks = Tee::default();
     let origin = Origin { identity: Some(identity(options)?), sketches: options.sketches.unwrap_or_default() };
+    // Until the run has ended.
+    let mut _server = None;
     // A replay is over before anyone asks how it is doing.
-    if watch.is_none()
-        && let Some(publisher) = Publisher::start(&dataplane, &plan)
-    {
+    if watch.is_none() {
+        let publisher = Publisher::start(&dataplane, &plan);
+        let problems = publisher.problems();
         // First, so that it knows what the others may take long to write.
         sinks.0.push(Box::new(publisher));
+        if let Some(address) = options.listen {
+            let site = Site {
+                metrics: Metrics::default(),
+                board: Board::default(),
+                problems: Arc::new(problems),
+                host: origin.identity.as_ref().map(|identity| Arc::clone(&identity.host)).unwrap_or_default(),
+            };
+            sinks.0.push(Box::new(site.metrics.clone()));
+            sinks.0.push(Box::new(site.board.clone()));
+            let server = Server::start(address, site)
+                .map_err(|error| Failure::Failed(format!("cannot listen at {address}: {error}; --listen takes another one")))?;
+            eprintln!("http://{} shows this run; /metrics is for Prometheus", server.address());
+            _server = Some(server);
+        }
     }
     let problems = Problems::default();
     // Before standard output, whose reader may have gone.
     if let Some(directory) = &options.out {
         sinks.0.extend(files(directory, &origin, &problems)?);
     }
-    if let Some(directory) = &options.lake {
+    if let Some(place) = &options.lake {
         if options.hash_key.is_none() && options.hash == Some(HashMode::Keyed) {
             tracing::warn!(
                 "the key of the hash is a random one of this run: rows of other runs and machines cannot be united with these; give all \
                  of them one --hash-key FILE, or one --seed"
             );
         }
-        sinks.0.push(Box::new(lake(directory, options, &origin, watch.is_some(), &problems)?));
+        sinks.0.push(Box::new(lake(place, options, &origin, watch.is_some(), &problems)?));
     }
     if let Some(path) = options.own.delay.samples() {
         sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
@@ -168,17 +186,34 @@ fn files(directory: &Path, origin: &Origin, problems: &Problems) -> Result<[Box<
 }
 
 /// Windows for engines.
-fn lake(directory: &Path, options: &Options, origin: &Origin, patient: bool, problems: &Problems) -> Result<Lake, Failure> {
+fn lake(place: &value::Lake, options: &Options, origin: &Origin, patient: bool, problems: &Problems) -> Result<Lake, Failure> {
     let Some(identity) = origin.identity.clone() else { return Err(Failure::Failed("nobody writes this lake".to_owned())) };
-    let usual = lake::Settings::new(directory.to_owned(), identity);
-    let settings = lake::Settings { longest: options.lake_every.unwrap_or(usual.longest), patient, ..usual };
+    let (directory, store) = match place {
+        value::Lake::Directory(directory) => (directory.clone(), None),
+        value::Lake::Store(url) => {
+            let failed = |error| Failure::Failed(format!("cannot write a lake in {url}: {error}"));
+            (options.lake_buffer.clone().unwrap_or_else(buffer), Some(Store::open(url).map_err(failed)?))
+        }
+    };
+    let usual = lake::Settings::new(directory.clone(), identity);
+    let settings = lake::Settings {
+        longest: options.lake_every.unwrap_or(usual.longest),
+        buffer: options.lake_buffer_size.unwrap_or(usual.buffer),
+        patient,
+        ..usual
+    };
     let problems = problems.clone();
     let tell = move |problem: String| {
         tracing::warn!("{problem}");
         problems.add(problem);
     };
-    Lake::start(settings, Box::new(tell))
+    Lake::start(settings, store, Arc::new(tell))
         .map_err(|error| Failure::Failed(format!("cannot write a lake in {}: {error}", directory.display())))
+}
+
+/// Where files wait for an object store: what systemd made for the unit, if it did.
+fn buffer() -> PathBuf {
+    env::var_os("STATE_DIRECTORY").map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from).join("lake")
 }
 
 /// Who counts: this machine, and a number that no other run has.

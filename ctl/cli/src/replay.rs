@@ -41,6 +41,10 @@ impl Replay {
         // Keys are those of `run`, so that both can have the same file; what only `run` has is of no use here.
         self.options.given = config::fill::<Run>(&mut self.options, file.as_deref(), given)?;
         self.options.check()?;
+        if self.options.listen.is_some() {
+            let problem = "--listen is for `flowgauge run`: a replay is over before anyone looks; leave it out";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
         let options = self.options.with_hash(false, || None)?;
         options.check_order()?;
         let workers = options.workers.unwrap_or(1);

@@ -15,7 +15,7 @@ use flowgauge_dataplane::{Direction, MeasurementKind, tofino, xdp};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -274,14 +274,46 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     if is_whole { Ok(prefix) } else { Err(format!("{text} has bits beyond its length; give {prefix}")) }
 }
 
-/// The directory of a lake.
-pub(crate) fn lake(text: &str) -> Result<PathBuf, String> {
+/// Where a lake is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lake {
+    Directory(PathBuf),
+    /// The URL of an object store.
+    Store(String),
+}
+
+pub(crate) fn lake(text: &str) -> Result<Lake, String> {
     match text.split_once("://") {
-        Some((scheme, _)) => {
-            Err(format!("{scheme} is no file system; give a directory, and have your tool for {scheme} copy its files"))
-        }
-        None => Ok(PathBuf::from(text)),
+        Some(("s3", rest)) if !rest.is_empty() && !rest.starts_with('/') => Ok(Lake::Store(text.to_owned())),
+        Some(("s3", _)) => Err("give a bucket and a path in it, as in s3://bucket/lake".to_owned()),
+        Some((scheme, _)) => Err(format!("{scheme} is not known; give a directory, or s3://BUCKET/PATH")),
+        None => Ok(Lake::Directory(PathBuf::from(text))),
     }
+}
+
+/// An amount of storage: bytes, or with KiB, MiB, GiB or TiB.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [&str; 5] = ["", "KiB", "MiB", "GiB", "TiB"];
+    let digits = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let power = UNITS.iter().position(|it| it.eq_ignore_ascii_case(unit.trim()));
+    let bytes = number.parse::<u64>().ok().zip(power).and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "give a number of bytes, or one with a unit, such as 512MiB or 4GiB".to_owned())
+}
+
+/// Where to listen: an address of this machine and a port, or a port alone.
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let named = || text.strip_prefix("localhost:")?.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let address = port.ok().or_else(|| text.parse().ok()).or_else(named);
+    let address = address.ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(format!(
+        "{} can be reached by others, and nothing here is encrypted or asks who they are; listen at 127.0.0.1, and use a proxy with TLS or ssh -L",
+        address.ip()
+    ))
 }
 
 /// The name of a machine.

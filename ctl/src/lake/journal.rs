@@ -3,7 +3,7 @@
 //! A journal is a sequence of entries: length and CRC-32 of four bytes each, low byte first, and a Parquet file of one row. Whoever writes it holds
 //! a lock on it, which ends with the process, whatever ends that.
 
-use super::parquet;
+use super::parquet::{self, Parquet};
 use super::row::Row;
 use ::parquet::errors::ParquetError;
 use nix::fcntl::{Flock, FlockArg};
@@ -99,6 +99,7 @@ fn entry(bytes: &[u8]) -> Option<(Row, &[u8])> {
     if crc32fast::hash(entry) != u32::from_le_bytes(*sum) {
         return None;
     }
-    let row = || -> Result<Option<Row>, ParquetError> { parquet::read(bytes::Bytes::copy_from_slice(entry))?.next().transpose() };
+    let row =
+        || -> Result<Option<Row>, ParquetError> { Parquet::open(bytes::Bytes::copy_from_slice(entry))?.rows().next().transpose() };
     Some((row().ok()??, behind))
 }

@@ -1,16 +1,20 @@
 //! Windows in files that existing engines read and unite: a row a window and place, in Parquet.
 //!
-//! [`Lake`] writes them, [`union`] reads them. What a row holds of a measurement, that measurement says.
+//! [`Lake`] writes them into a directory, or by way of one into an object store, and [`union`] reads them. What a row holds of a measurement, that measurement says.
 
+mod carrier;
 pub mod identity;
 mod journal;
 pub(crate) mod parquet;
 pub mod row;
+#[cfg_attr(not(feature = "object-store"), path = "no_store.rs")]
+pub mod store;
 pub mod union;
 mod writer;
 
 pub use identity::Identity;
 pub use row::Row;
+pub use store::Store;
 pub use writer::{Lake, Problems, Settings};
 
 use crate::measurement::Counted;

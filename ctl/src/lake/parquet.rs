@@ -11,6 +11,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
@@ -46,17 +47,42 @@ pub(crate) fn write(rows: &[Row], about: &[(&str, String)]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The rows of a file, and its metadata.
-pub(crate) fn read<R: ChunkReader + 'static>(file: R) -> Result<impl Iterator<Item = Result<Row>>> {
-    let reader = SerializedFileReader::new(file)?;
-    let fields = reader.metadata().file_metadata().schema().get_fields();
-    let types: Vec<Option<Value>> = fields.iter().map(|field| nothing(field)).collect();
-    let rows = RowIter::from_file_into(Box::new(reader));
-    Ok(rows.map(move |row| {
-        let columns = row?.into_columns().into_iter().zip(&types);
-        let columns = columns.filter_map(|((name, field), kind)| Some((Cow::Owned(name), value(field, kind.as_ref()?)?)));
-        Ok(Row(columns.collect()))
-    }))
+/// A file to read.
+pub(crate) struct Parquet(Box<dyn FileReader>);
+
+impl Parquet {
+    pub(crate) fn open<R: ChunkReader + 'static>(file: R) -> Result<Self> {
+        Ok(Parquet(Box::new(SerializedFileReader::new(file)?)))
+    }
+
+    /// How many rows it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.metadata().file_metadata().num_rows().unsigned_abs()
+    }
+
+    /// Between which numbers those of a column are, if the file says so.
+    pub(crate) fn range(&self, column: &str) -> Option<(i64, i64)> {
+        let ranges = self.0.metadata().row_groups().iter().map(|group| {
+            let column = group.columns().iter().find(|it| it.column_path().parts() == [column])?;
+            let Some(Statistics::Int64(numbers)) = column.statistics() else { return None };
+            Some((*numbers.min_opt()?, *numbers.max_opt()?))
+        });
+        ranges.reduce(|one, other| {
+            let ((low, high), (other_low, other_high)) = (one?, other?);
+            Some((low.min(other_low), high.max(other_high)))
+        })?
+    }
+
+    /// Its rows.
+    pub(crate) fn rows(self) -> impl Iterator<Item = Result<Row>> {
+        let fields = self.0.metadata().file_metadata().schema().get_fields();
+        let types: Vec<Option<Value>> = fields.iter().map(|field| nothing(field)).collect();
+        RowIter::from_file_into(self.0).map(move |row| {
+            let columns = row?.into_columns().into_iter().zip(&types);
+            let columns = columns.filter_map(|((name, field), kind)| Some((Cow::Owned(name), value(field, kind.as_ref()?)?)));
+            Ok(Row(columns.collect()))
+        })
+    }
 }
 
 /// What a column without a value holds; nothing of types that this version does not know, which are passed over.
@@ -322,8 +348,11 @@ mod tests {
     fn rows_are_read_as_they_were_written() {
         let rows: Vec<Row> = (0..7).map(row).collect();
         let file = write(&rows, &[("flowgauge.schema", "1".to_owned())]).unwrap();
-        let read: Vec<Row> = read(bytes::Bytes::from(file)).unwrap().map(Result::unwrap).collect();
-        assert_eq!(read, rows);
+        let read = Parquet::open(bytes::Bytes::from(file)).unwrap();
+        assert_eq!((read.len(), read.range("time")), (7, Some((1_700_000_000_000_000, 1_700_000_000_000_006))));
+        // Missing numbers are none, and text has no range.
+        assert_eq!((read.range("int"), read.range("text"), read.range("nothing")), (Some((1, 5)), None, None));
+        assert_eq!(read.rows().map(Result::unwrap).collect::<Vec<_>>(), rows);
     }
 
     #[test]

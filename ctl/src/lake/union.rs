@@ -4,8 +4,9 @@
 //! there twice counts once; what is missing is told.
 
 use super::identity::{self, SCHEMA};
-use super::parquet;
+use super::parquet::Parquet;
 use super::row::{Misfit, Row};
+use super::store::{SCHEME, Store};
 use crate::kind::Kind;
 use crate::measurement::{Besides, Estimation, Reading, Reports, Rows};
 use crate::record::Record;
@@ -20,6 +21,7 @@ use std::fmt::Write;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Gaps between windows that are shorter are of clocks, and not of windows that are missing.
 const GAP_NS: u64 = 1_000_000_000;
@@ -86,7 +88,7 @@ pub enum UnionError {
 /// Which rows, of which files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Files, and directories with files below them.
+    /// Files, directories with files below them, and URLs of stores with objects below them.
     pub paths: Vec<PathBuf>,
     /// Of this host only.
     pub host: Option<String>,
@@ -98,6 +100,16 @@ pub struct Selection {
     pub from: Option<u64>,
     /// Windows that end then or earlier.
     pub to: Option<u64>,
+}
+
+impl Selection {
+    /// Whether no window of a file is in the range of times.
+    fn is_beyond(&self, file: &Parquet) -> bool {
+        let range = |column| file.range(column).map(|(low, high)| (low.max(0).unsigned_abs(), high.max(0).unsigned_abs()));
+        let after = self.to.zip(range("scheduled_start_ns")).is_some_and(|(to, (first, _))| first >= to);
+        let before = self.from.zip(range("scheduled_end_ns")).is_some_and(|(from, (_, last))| last <= from);
+        after || before
+    }
 }
 
 /// What rows are united by.
@@ -349,12 +361,21 @@ impl Unions {
         let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
         let mut seen = HashSet::new();
         let (mut bank, mut crossing, mut left_out) = (WideBank::boxed(), 0, 0_u64);
-        for path in files(&selection.paths)? {
+        for (path, object) in found(&selection.paths)? {
             let unreadable =
                 |problem: ::parquet::errors::ParquetError| UnionError::File { path: path.clone(), problem: problem.to_string() };
             let mut last = None;
-            let file = File::open(&path).map_err(|source| UnionError::Read { path: path.clone(), source })?;
-            for (row, number) in parquet::read(file).map_err(unreadable)?.zip(1..) {
+            let unread = |source| UnionError::Read { path: path.clone(), source };
+            let file = match object {
+                Some((store, name)) => Parquet::open(store.get(&name).map_err(unread)?),
+                None => Parquet::open(File::open(&path).map_err(unread)?),
+            };
+            let file = file.map_err(unreadable)?;
+            if selection.is_beyond(&file) {
+                left_out += file.len();
+                continue;
+            }
+            for (row, number) in file.rows().zip(1..) {
                 let row = row.map_err(unreadable)?;
                 let misfit = |problem: Misfit| UnionError::Row { path: path.clone(), row: number, problem };
                 let about = About::of(&row).map_err(misfit)?;
@@ -694,6 +715,25 @@ impl Group {
             united.doubled.extend((doubled > 0).then(|| (place.name(), doubled)));
         }
     }
+}
+
+/// A file, or the object of a store.
+type Found = (PathBuf, Option<(Rc<Store>, String)>);
+
+/// The files of paths, and objects of URLs.
+fn found(paths: &[PathBuf]) -> Result<Vec<Found>, UnionError> {
+    let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
+    let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
+    let mut found: Vec<Found> = files(&paths)?.into_iter().map(|path| (path, None)).collect();
+    for path in urls {
+        let failed = |source| UnionError::Read { path: path.clone(), source };
+        let store = Rc::new(Store::open(&path.to_string_lossy()).map_err(failed)?);
+        let names = store.names().map_err(failed)?;
+        found.extend(
+            names.into_iter().map(|name| (PathBuf::from(format!("{}/{name}", store.url())), Some((Rc::clone(&store), name)))),
+        );
+    }
+    Ok(found)
 }
 
 /// The files of paths: those below directories, but for what has a hidden name, and other files as they are; sorted.

@@ -8,18 +8,20 @@
 //! What cannot be written for lack of room waits in memory, up to a bound. Beyond it the oldest rows are lost, which is told at once, at the end, and in all
 //! rows that come after them (`lost_rows`).
 
+use super::carrier::Carrier;
 use super::identity::{Identity, SCHEMA};
 use super::journal::{self, Journal};
 use super::row::{Row, Value};
+use super::store::Store;
 use super::{parquet, row};
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
-use crate::text::counted;
+use crate::text::{counted, storage};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +40,10 @@ const JOURNALS: &str = ".journal";
 /// Where and how to write.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The lake.
+    /// The lake, or the buffer before a store.
     pub directory: PathBuf,
+    /// Files in a buffer take at most so many bytes of the disk.
+    pub buffer: u64,
     /// Who writes.
     pub identity: Identity,
     /// A file with rows of this length of time is complete.
@@ -53,20 +57,30 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Files of an hour or 32 MiB; 128 MiB may wait.
+    /// Files of an hour or 32 MiB; 128 MiB may wait in memory, and 1 GiB on disk for a store.
     #[must_use]
     pub fn new(directory: PathBuf, identity: Identity) -> Self {
-        Settings { directory, identity, longest: Duration::from_secs(3600), largest: 32 << 20, room: 128 << 20, patient: false }
+        Settings {
+            directory,
+            identity,
+            longest: Duration::from_secs(3600),
+            largest: 32 << 20,
+            room: 128 << 20,
+            buffer: 1 << 30,
+            patient: false,
+        }
     }
 }
 
 /// What is told of problems, as they come.
-pub type Problems = Box<dyn Fn(String) + Send>;
+pub type Problems = Arc<dyn Fn(String) + Send + Sync>;
 
 /// Writes windows into a lake. When it is dropped, all of them are on disk, or it was told why not.
 pub struct Lake {
     rows: Option<Sender<Row>>,
     writer: Option<JoinHandle<()>>,
+    /// Who carries files into a store, until the sender is gone.
+    carrier: Option<(Sender<()>, JoinHandle<()>)>,
     identity: Identity,
     patient: bool,
     lost: Arc<AtomicU64>,
@@ -75,22 +89,37 @@ pub struct Lake {
 }
 
 impl Lake {
-    /// Begins to write; what earlier processes left unfinished is finished first.
+    /// Begins to write; what earlier processes left unfinished is finished first. With a store, files go there as they are complete, and wait in the directory
+    /// while it is away.
     ///
     /// # Errors
     /// If there is no such directory and none can be made, or nothing can be written in it.
-    pub fn start(settings: Settings, problems: Problems) -> io::Result<Self> {
+    pub fn start(settings: Settings, store: Option<Store>, problems: Problems) -> io::Result<Self> {
         fs::create_dir_all(settings.directory.join(JOURNALS))?;
         let (rows, received) = bounded(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let (identity, patient) = (settings.identity.clone(), settings.patient);
+        let carrier = store.map(|store| Carrier {
+            buffer: settings.directory.clone(),
+            store,
+            room: settings.buffer,
+            problems: Arc::clone(&problems),
+            lost: Arc::clone(&lost),
+            is_told: false,
+        });
         let writer =
             Writer { settings, problems, lost: Arc::clone(&lost), number: 0, open: None, waiting: VecDeque::new(), is_told: false };
         // The first journal shows whether the directory can be written in.
         let probe = writer.journals().join(format!("{}.probe", writer.name(0)));
         File::create(&probe).and_then(|_| fs::remove_file(&probe))?;
         let writer = std::thread::Builder::new().name("lake".to_owned()).spawn(move || writer.run(&received))?;
-        Ok(Lake { rows: Some(rows), writer: Some(writer), identity, patient, lost, places: false })
+        let carrier = carrier.map(|carrier| -> io::Result<_> {
+            let (end, ended) = bounded(0);
+            let carrier = std::thread::Builder::new().name("lake-store".to_owned()).spawn(move || carrier.run(&ended))?;
+            Ok((end, carrier))
+        });
+        let carrier = carrier.transpose()?;
+        Ok(Lake { rows: Some(rows), writer: Some(writer), carrier, identity, patient, lost, places: false })
     }
 }
 
@@ -119,6 +148,10 @@ impl Drop for Lake {
         self.rows = None;
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
+        }
+        if let Some((end, carrier)) = self.carrier.take() {
+            drop(end);
+            let _ = carrier.join();
         }
     }
 }
@@ -243,8 +276,8 @@ impl Writer {
     /// Says once that something cannot be written.
     fn tell(&mut self, name: &str, error: &io::Error) {
         if !std::mem::replace(&mut self.is_told, true) {
-            let room = self.settings.room >> 20;
-            (self.problems)(format!("{}: cannot write {name}: {error}; up to {room} MiB of rows wait in memory", self.directory()));
+            let room = storage(self.settings.room as u64);
+            (self.problems)(format!("{}: cannot write {name}: {error}; up to {room} of rows wait in memory", self.directory()));
         }
     }
 
@@ -344,13 +377,19 @@ fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::
     let about = [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())];
     let bytes = parquet::write(rows, &about).map_err(io::Error::other)?;
     let directory = settings.directory.join(partition);
-    fs::create_dir_all(&directory)?;
     let temporary = settings.directory.join(JOURNALS).join(format!("{name}.tmp"));
     let written = File::create(&temporary).and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
-    let placed = written.and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))));
+    let rename = || fs::create_dir_all(&directory).and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))));
+    // Whoever carries files into a store removes directories that are empty.
+    let placed =
+        written.and_then(|()| rename().or_else(|error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) }));
     if placed.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     placed?;
-    File::open(&directory)?.sync_all()
+    match File::open(&directory) {
+        // It was carried away already.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        opened => opened?.sync_all(),
+    }
 }

@@ -20,6 +20,7 @@ pub use headline::Headline;
 pub use number::Number;
 pub use sketched::{Rows, Sketched};
 
+use crate::figure::Figures;
 use crate::kind::Kind;
 use crate::lake::row::{Misfit, Row};
 use crate::text::Below;
@@ -256,6 +257,9 @@ pub(crate) trait Measurement {
         let _ = (row, settings, bank, beside);
         Ok(())
     }
+
+    /// What there is to draw of it; of windows also from what was counted.
+    fn figures(&self, counted: Option<&Counted>, figures: &mut Figures);
 
     /// Whether counters are full, so that shorter windows would give better numbers.
     fn is_full(&self) -> bool {

@@ -5,12 +5,14 @@ mod delays;
 mod idle;
 mod json;
 mod layout;
+mod metrics;
 mod table;
 
 pub use csv::Csv;
 pub use delays::DelayLog;
 pub use idle::Idle;
 pub use json::Json;
+pub use metrics::Metrics;
 pub use table::{Look, Table, Times};
 
 pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};

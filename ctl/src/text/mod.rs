@@ -55,6 +55,13 @@ pub fn scaled(value: f64) -> String {
     format!("{value:.*}{}", if whole { 0 } else { decimals }, PREFIXES[index])
 }
 
+/// An amount of storage, in the largest unit that it has one of: `16 KiB`, `1 GiB`.
+pub(crate) fn storage(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let power = (bytes.max(1).ilog2() / 10).min(4);
+    format!("{} {}", bytes >> (10 * power), UNITS[power as usize])
+}
+
 /// A number with all its digits if they fit in `width`, or with three.
 #[must_use]
 pub(crate) fn fitted(number: u64, width: usize) -> String {

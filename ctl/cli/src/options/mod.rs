@@ -3,7 +3,7 @@
 mod measurement;
 
 use crate::error::Failure;
-use crate::value::{self, Cpus, Lateness, ReadEvery};
+use crate::value::{self, Cpus, Lake, Lateness, ReadEvery};
 use clap::{Args, Command, ValueEnum};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
@@ -15,6 +15,7 @@ use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::{HashKey, MeasurementKind};
 use measurement::chosen::{Keyed, Measurements, keyed, measure, names};
 use measurement::{ALL, Own};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -171,13 +172,28 @@ pub(crate) struct Options {
     /// Also write windows, with their sketches, to Parquet files in this directory, for `flowgauge merge`, Spark, ClickHouse and others
     ///
     /// A row a window and place, partitioned by date and hour. A crash loses the window that is being written; what cannot be written waits, and
-    /// what is lost is told.
-    #[arg(long, value_name = "DIR", value_parser = value::lake, help_heading = "Output")]
-    pub(crate) lake: Option<PathBuf>,
+    /// what is lost is told. With s3://BUCKET/PATH files go to an object store when they are complete; the environment says where it is and who asks
+    /// (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION).
+    #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Output")]
+    pub(crate) lake: Option<Lake>,
+
+    /// Where files of a --lake in an object store are until it has them [default: lake in STATE_DIRECTORY, else /var/lib/flowgauge/lake]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) lake_buffer: Option<PathBuf>,
+
+    /// How much of the disk they may take; beyond it the oldest are given up, and told [default: 1GiB]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Output")]
+    pub(crate) lake_buffer_size: Option<u64>,
 
     /// How long a file of --lake goes on; engines see it when it is complete [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) lake_every: Option<Duration>,
+
+    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) at this address of this machine
+    ///
+    /// An address and port, such as 127.0.0.1:9420, or a port.
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
+    pub(crate) listen: Option<SocketAddr>,
 
     /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the host's name]
     #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
@@ -222,6 +238,8 @@ impl Options {
         });
         let problem = problem.or(if self.lake_every.is_some() && self.lake.is_none() {
             Some("--lake-every is for --lake; add it, or leave it out")
+        } else if !matches!(self.lake, Some(Lake::Store(_))) && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some()) {
+            Some("--lake-buffer is for a --lake in an object store, as in --lake s3://bucket/lake; leave it out")
         } else if self.lake.is_some() && self.staggered.is_some() {
             Some("--staggered has no windows that a --lake could hold; leave out one of them")
         } else {

@@ -31,24 +31,29 @@ const READERS: usize = 32;
 /// Tells whoever asks how a run is doing, as long as it lives.
 pub(crate) struct Publisher {
     state: Arc<Mutex<State>>,
-    _server: Server,
+    _server: Option<Server>,
 }
 
 impl Publisher {
     /// Publishes a run that is about to start. Whatever fails, the run goes on.
-    pub(crate) fn start(dataplane: &dyn Dataplane, plan: &Plan) -> Option<Self> {
-        let directory = directory::own()?;
+    pub(crate) fn start(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
         let state = Arc::new(Mutex::new(State::new(dataplane, plan)));
-        match Server::start(&directory, Arc::clone(&state)) {
-            Ok(server) => Some(Publisher { state, _server: server }),
-            Err(error) => {
+        let server = directory::own().and_then(|directory| {
+            let failed = |error| {
                 let (directory, variable) = (directory.display(), directory::VARIABLE);
                 tracing::warn!(
                     "`flowgauge status` will not find this run: {directory}: {error}; {variable} names another directory"
                 );
-                None
-            }
-        }
+            };
+            Server::start(&directory, Arc::clone(&state)).map_err(failed).ok()
+        });
+        Publisher { state, _server: server }
+    }
+
+    /// Says why the run is not healthy, whenever it is asked.
+    pub(crate) fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let state = Arc::clone(&self.state);
+        move || locked(&state).problems(Instant::now())
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod judge;
 
 use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading, Reports};
+use crate::figure::Figures;
 use crate::lake::row::{Row, Value};
 use crate::text::{Below, counted, optional};
 use anstyle::AnsiColor;
@@ -111,6 +112,12 @@ impl Measurement for Alarm {
     fn cells(report: Option<&Self>) -> Vec<Cell> {
         let raised = report.and_then(Alarm::told).map(|raised| raised.to_string());
         vec![(Place::Behind, "alarm", raised.unwrap_or_default())]
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        if let Some(raised) = self.told() {
+            figures.state("alarm", "alarm: entropies are far off what is usual", &[], raised);
+        }
     }
 
     fn store(&self, _: &Counted, row: &mut Row) {

@@ -3,7 +3,8 @@
 pub mod estimate;
 pub mod image;
 
-use super::{Cell, Counted, Damaged, Headline, Measurement, Place, Reading, sketched};
+use super::{Cell, Counted, Damaged, Headline, Measurement, Number, Place, Reading, sketched};
+use crate::figure::{Figures, Unit};
 use crate::kind::Kind;
 use crate::lake::identity;
 use crate::lake::row::{Misfit, Row, Value};
@@ -134,6 +135,12 @@ impl Measurement for Cardinality {
 
     fn headline(&self) -> Option<Headline> {
         Some(self.as_headline())
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        let Estimate { value, low, high } = self.estimate;
+        let labels = [("key", self.key.name())];
+        figures.number("distinct_flows", "distinct flows", Unit::Things, &labels, Number { value, low, high });
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

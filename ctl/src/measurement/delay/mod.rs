@@ -6,7 +6,8 @@ mod sample;
 pub use sample::Sample;
 pub mod tune;
 
-use super::{Cell, Counted, Damaged, Measurement, Place, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
+use crate::figure::{Figures, Range, Unit};
 use crate::lake::row::{Cells, Inner, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
@@ -128,6 +129,38 @@ impl Delay {
         let seen = || distribution.raw.map(|value| Percentile { value, low: value, high: Some(value) });
         Some(if self.is_corrected() { distribution.corrected } else { seen() })
     }
+}
+
+/// A share in percent, with no more digits than it has.
+fn percent(share: f64) -> String {
+    ((share * 1e6).round() / 1e4).to_string()
+}
+
+/// Delays of all groups and fridges by doublings, and all of them together, in seconds.
+fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> (Vec<Range>, f64) {
+    let tick = 2_f64.powi(delay.kind.tick_bits() as i32) / 1e9;
+    let mut doublings = [0.0; u32::BITS as usize];
+    let mut sum = 0.0;
+    let labels = (0..settings.labels()).map(|label| settings.labelled(label));
+    let is_theirs = |label: &Label| match delay.direction {
+        None => true,
+        Some(direction) => label.leaves == (direction == Direction::Egress),
+    };
+    for label in labels.filter(is_theirs) {
+        for fridge in 0..settings.fridges() {
+            let histogram = counted.bank.delay.histogram(settings, delay.kind, label, fridge);
+            for (index, bucket) in histogram.into_iter().flat_map(Histogram::buckets).enumerate().filter(|(_, it)| it.samples > 0) {
+                let (low, high) = (histogram::least(index), histogram::least(index + 1));
+                if let Some(count) = doublings.get_mut(low.max(1).ilog2() as usize) {
+                    *count += f64::from(bucket.samples);
+                }
+                sum += f64::from(bucket.samples) * f64::midpoint(low.into(), high.into()) * tick;
+            }
+        }
+    }
+    let bound = |power: u32| 2_f64.powi(power as i32) * tick;
+    let ranges = doublings.into_iter().zip(0..).map(|(count, power)| Range { low: bound(power), high: bound(power + 1), count });
+    (ranges.collect(), sum)
 }
 
 /// The name of a group, as options say, or the rows of a lake.
@@ -378,6 +411,30 @@ impl Measurement for Delays {
         };
         // Only of kinds that are measured: all of them would be many.
         report.into_iter().flat_map(Delays::together).flat_map(cells).collect()
+    }
+
+    fn figures(&self, counted: Option<&Counted>, figures: &mut Figures) {
+        for delay in &self.0 {
+            let direction = delay.direction.map_or("", Direction::name);
+            let labels = [("kind", delay.kind.name()), ("to", direction), ("group", delay.group.as_deref().unwrap_or_default())];
+            figures.count("delay_requests", "requests", Unit::Things, &labels, delay.requests());
+            figures.count("delay_answers", "answers whose delay was seen", Unit::Things, &labels, delay.answers() as f64);
+            let Some(distribution) = &delay.distribution else { continue };
+            let percentiles = delay.percentiles().into_iter().flatten().zip(distribution.raw).zip(PERCENTILES);
+            for ((percentile, raw), (share, _)) in percentiles {
+                let percent = percent(share);
+                let labels = [&labels[..], &[("percentile", &percent)]].concat();
+                let seconds = |value: f64, low: f64, high: f64| Number { value: value / 1e9, low: low / 1e9, high: high / 1e9 };
+                let high = percentile.high.unwrap_or(f64::INFINITY);
+                let corrected = seconds(percentile.value, percentile.low, high);
+                figures.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
+                figures.number("delay_uncorrected", "delays as they were seen", Unit::Seconds, &labels, seconds(raw, raw, raw));
+            }
+            if let (Some(counted), None) = (counted, &delay.group) {
+                let seen = seen(delay, &counted.settings.delay, counted);
+                figures.distribution("delay_seen", "delays that were seen", Unit::Seconds, &labels, seen);
+            }
+        }
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

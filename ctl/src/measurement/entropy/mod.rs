@@ -3,7 +3,8 @@
 pub mod estimate;
 
 use super::sketched::{self, FULL};
-use super::{Cell, Counted, Damaged, Measurement, Place, Reading, Sketched};
+use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading, Sketched};
+use crate::figure::{Figures, Unit};
 use crate::lake::row::{Misfit, Row};
 use crate::text::{Below, optional};
 use estimate::Mixture;
@@ -65,6 +66,13 @@ impl Measurement for Entropies {
         });
         let entropies: Vec<Entropy> = entropies.collect();
         Ok((!entropies.is_empty()).then_some(Entropies(entropies)))
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        for Entropy { sketch, estimate, .. } in &self.0 {
+            let number = Number { value: estimate.bits, low: estimate.low, high: estimate.high };
+            figures.number("entropy", "entropy of packets over flows, in bits", Unit::Bits, &[("key", sketch.key.name())], number);
+        }
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

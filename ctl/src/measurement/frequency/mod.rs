@@ -3,7 +3,8 @@
 pub mod estimate;
 
 use super::sketched::{self, FULL};
-use super::{Counted, Damaged, Measurement, Rank, Reading, Sketched};
+use super::{Counted, Damaged, Measurement, Number, Rank, Reading, Sketched};
+use crate::figure::{Figures, Ranked, Unit};
 use crate::flow::KeyText;
 use crate::lake::row::{Misfit, Row};
 use crate::text::{Below, counted, grouped, optional};
@@ -36,6 +37,22 @@ impl Measurement for Frequency {
                 |flow: &FlowKey| estimate::estimate(cells, kind, shape, rows.signature(flow), &rows.tabulation, reading.packets());
             Frequency { sketch, flows: reading.asked(key, packets), full_counters: cells.full(shape) }
         }))
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        let key = self.sketch.key;
+        let flows = self.flows.iter().map(|(flow, packets)| Ranked {
+            name: KeyText { kind: key, key: flow }.to_string(),
+            number: Number { value: packets.value, low: packets.low, high: packets.high },
+            more: String::new(),
+        });
+        figures.ranking(
+            "asked_flows",
+            "packets of the flows that are asked for",
+            Unit::Things,
+            &[("key", key.name())],
+            flows.collect(),
+        );
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

@@ -2,7 +2,8 @@
 
 pub mod estimate;
 
-use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
+use crate::figure::{self, Figures, Ranked};
 use crate::flow::KeyText;
 use crate::lake::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped};
@@ -71,6 +72,21 @@ impl Measurement for Heavy {
         let heaviest = report.and_then(|heavy| heavy.top.flows.first().map(|flow| (heavy.text(flow), flow.count.to_string())));
         let (flow, count) = heaviest.unwrap_or_default();
         vec![(Place::Behind, "heaviest", flow), (Place::Behind, "heaviest_count", count)]
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        let unit = match self.unit {
+            Unit::Packets => figure::Unit::Things,
+            Unit::Bytes => figure::Unit::Bytes,
+        };
+        let total = self.top.total.max(1) as f64;
+        let flows = self.top.flows.iter().map(|flow| Ranked {
+            name: self.text(flow),
+            number: Number { value: flow.count as f64, low: flow.low as f64, high: flow.high as f64 },
+            more: format!("{:.2} %", flow.count as f64 / total * 100.0),
+        });
+        let (title, labels) = ("heaviest flows", [("key", self.key.name()), ("by", self.unit.name())]);
+        figures.ranking("heavy_flows", title, unit, &labels, flows.collect());
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

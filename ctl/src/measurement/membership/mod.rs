@@ -2,7 +2,8 @@
 
 pub mod estimate;
 
-use super::{Counted, Damaged, Measurement, Rank, Reading, sketched};
+use super::{Counted, Damaged, Measurement, Number, Rank, Reading, sketched};
+use crate::figure::{Figures, Ranked, Unit};
 use crate::flow::KeyText;
 use crate::lake::row::{Misfit, Row, Value};
 use crate::text::Below;
@@ -43,6 +44,19 @@ impl Measurement for Membership {
             false_positive: estimate::false_positive(filter, shape),
             flows: reading.asked(key, seen),
         }))
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        let labels = [("key", self.key.name())];
+        let exact = |value| Number { value, low: value, high: value };
+        let wrong = exact(self.false_positive);
+        figures.number("membership_false_positive", "share of flows taken for seen that were not", Unit::Ratio, &labels, wrong);
+        let flows = self.flows.iter().map(|(flow, seen)| Ranked {
+            name: KeyText { kind: self.key, key: flow }.to_string(),
+            number: exact(f64::from(u8::from(*seen))),
+            more: if *seen { "seen".to_owned() } else { "not seen".to_owned() },
+        });
+        figures.ranking("seen_flows", "whether the flows that are asked for were seen", Unit::Things, &labels, flows.collect());
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

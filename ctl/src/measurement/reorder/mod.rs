@@ -3,6 +3,7 @@
 pub mod estimate;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
+use crate::figure::{Figures, Ranked, Unit};
 use crate::lake::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::Recall;
@@ -122,6 +123,20 @@ impl Measurement for Reordering {
             cell("reorder_rate_low", worst.map(|it| it.rate.low.to_string())),
             cell("reorder_rate_high", worst.map(|it| it.rate.high.to_string())),
         ]
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        let Prefix { packets, out_of_order, retransmitted, .. } = self.sum;
+        for (what, packets) in [("all", packets), ("out-of-order", out_of_order), ("retransmitted", retransmitted)] {
+            let title = "TCP segments of prefixes that were followed";
+            figures.count("tcp_segments", title, Unit::Things, &[("what", what)], packets as f64);
+        }
+        let prefixes = self.prefixes.iter().map(|prefix| Ranked {
+            name: prefix.name.clone(),
+            number: prefix.rate,
+            more: format!("{} of {}", grouped(prefix.counts.out_of_order), counted(prefix.counts.packets, "segment")),
+        });
+        figures.ranking("reordering_prefixes", "share of segments out of order", Unit::Ratio, &[], prefixes.collect());
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

@@ -3,7 +3,8 @@
 pub mod estimate;
 
 use super::sketched::FULL;
-use super::{Cell, Counted, Damaged, Measurement, Place, Reading};
+use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
+use crate::figure::{self, Figures, Unit};
 use crate::lake::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
@@ -93,6 +94,26 @@ impl Measurement for Sizes {
         phrases.extend((self.unknown > 0).then(|| format!("{} without a length", counted(self.unknown, "packet"))));
         phrases.extend(self.is_full().then(|| FULL.to_owned()));
         below.line(&phrases);
+    }
+
+    fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
+        let Some(lengths) = &self.lengths else { return };
+        let number = |it: &Quantile| Number { value: it.value, low: it.low.into(), high: it.high.into() };
+        figures.number("mean_packet_length", "mean length of packets", Unit::Bytes, &[], number(&lengths.mean));
+        let quantiles = PERCENT.iter().zip(&lengths.by_packets);
+        for (percent, quantile) in quantiles {
+            let percent = percent.to_string();
+            figures.number("packet_length", "lengths of packets", Unit::Bytes, &[("percentile", &percent)], number(quantile));
+        }
+        let doublings = doublings(&lengths.buckets);
+        // All of them, whether there are any or not.
+        let ranges = (0..u16::BITS).map(|power| {
+            let (low, high) = (1_u32 << power, (2 << power) - 1);
+            let count = doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
+            figure::Range { low: low.into(), high: high.into(), count: count as f64 }
+        });
+        let ranges = ranges.collect();
+        figures.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], (ranges, lengths.bytes as f64));
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

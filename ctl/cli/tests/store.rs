@@ -1,0 +1,338 @@
+//! Lakes in an object store: what is there when it was away, answered wrongly or not at all.
+#![cfg(feature = "object-store")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Outcome, Scratch, flowgauge};
+use flowgauge_ctl::lake::union::files;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// How a store answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mood {
+    Well,
+    /// With 503 and no more.
+    Away,
+    /// With 403: who asks has no right to.
+    Forbidden,
+    /// It does as it is told, and ends the connection instead of saying so.
+    Silent,
+}
+
+/// As much of S3 as is asked of it, in memory.
+#[derive(Clone)]
+struct Store {
+    objects: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    mood: Arc<Mutex<Mood>>,
+    address: String,
+}
+
+impl Store {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let store = Store { objects: Arc::default(), mood: Arc::new(Mutex::new(Mood::Well)), address };
+        let server = store.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let server = server.clone();
+                thread::spawn(move || server.serve(stream.unwrap()));
+            }
+        });
+        store
+    }
+
+    fn serve(&self, stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        loop {
+            let mut lines = reader.by_ref().lines().map_while(Result::ok);
+            let request = lines.next()?;
+            let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let header = |name: &str| {
+                let found = headers.iter().filter_map(|line| line.split_once(": ")).find(|(it, _)| it.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.to_owned())
+            };
+            let mut body = vec![0; header("content-length").map_or(0, |it| it.parse().unwrap())];
+            reader.read_exact(&mut body).ok()?;
+            let (method, rest) = request.split_once(' ').unwrap();
+            let (path, query) = rest.split_once(' ').unwrap().0.split_once('?').unwrap_or((rest.split_once(' ').unwrap().0, ""));
+            // The name of a partition has an equals sign, which may come encoded.
+            let (path, query) = (path.replace("%3D", "="), query.replace("%3D", "=").replace("%2F", "/"));
+            assert!(header("authorization").is_some_and(|it| it.starts_with("AWS4-HMAC-SHA256 Credential=reader/")));
+            let mood = *self.mood.lock().unwrap();
+            let (status, answer) = match mood {
+                Mood::Away => ("503 Slow Down", Vec::new()),
+                Mood::Forbidden => {
+                    ("403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>".to_vec())
+                }
+                Mood::Well | Mood::Silent => {
+                    self.answer(method, &path, &query, body, header("if-none-match").as_deref() == Some("*"))
+                }
+            };
+            if mood == Mood::Silent {
+                return None;
+            }
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\netag: \"x\"\r\n", answer.len());
+            let about = "last-modified: Tue, 24 Nov 2026 00:00:00 GMT\r\n\r\n";
+            (&stream).write_all(&[head.as_bytes(), about.as_bytes(), &answer].concat()).ok()?;
+        }
+    }
+
+    fn answer(&self, method: &str, path: &str, query: &str, body: Vec<u8>, is_new: bool) -> (&'static str, Vec<u8>) {
+        let mut objects = self.objects.lock().unwrap();
+        match method {
+            "PUT" if is_new && objects.contains_key(path) => ("412 Precondition Failed", Vec::new()),
+            "PUT" => {
+                assert!(is_new, "{path} may be there");
+                objects.insert(path.to_owned(), body);
+                ("200 OK", Vec::new())
+            }
+            "GET" if query.contains("list-type=2") => {
+                let prefix = query.split('&').find_map(|it| it.strip_prefix("prefix=")).unwrap_or_default();
+                let (mut contents, mut prefixes) = (String::new(), BTreeSet::new());
+                for (name, object) in objects.iter() {
+                    let name = name.strip_prefix("/bucket/").unwrap();
+                    let Some(rest) = name.strip_prefix(prefix) else { continue };
+                    match rest.split_once('/') {
+                        Some((directory, _)) => {
+                            prefixes.insert(format!("<CommonPrefixes><Prefix>{prefix}{directory}/</Prefix></CommonPrefixes>"));
+                        }
+                        None => {
+                            let about =
+                                format!("<Size>{}</Size><LastModified>2026-11-24T00:00:00.000Z</LastModified>", object.len());
+                            contents += &format!("<Contents><Key>{name}</Key>{about}<ETag>x</ETag></Contents>");
+                        }
+                    }
+                }
+                let prefixes: String = prefixes.into_iter().collect();
+                ("200 OK", format!("<ListBucketResult>{contents}{prefixes}</ListBucketResult>").into_bytes())
+            }
+            "GET" => objects.get(path).map_or(("404 Not Found", Vec::new()), |object| ("200 OK", object.clone())),
+            _ => panic!("{method}"),
+        }
+    }
+
+    fn become_(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.objects.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = flowgauge();
+        command.env("AWS_ENDPOINT_URL", &self.address).env("AWS_ALLOW_HTTP", "true");
+        command.env("AWS_ACCESS_KEY_ID", "reader").env("AWS_SECRET_ACCESS_KEY", "secret").env("AWS_REGION", "here");
+        command
+    }
+
+    /// Starts of the windows that are in the store, each as often as it is there.
+    fn windows(&self) -> Vec<u64> {
+        let mut command = self.command();
+        let outcome = run(command.args(["merge", "s3://bucket/lake", "--by", "window", "--format", "json"]));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let records = records(&outcome.stdout);
+        assert!(records.iter().all(|record| record["united"]["twice"] == 0));
+        starts(&records)
+    }
+}
+
+fn run(command: &mut Command) -> Outcome {
+    finished(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+fn finished(child: Child) -> Outcome {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn records(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn starts(records: &[Value]) -> Vec<u64> {
+    let windows = records.iter().filter(|record| record["record"] == "window");
+    windows.map(|record| record["scheduled_start_ns"].as_u64().unwrap()).collect()
+}
+
+fn capture(scratch: &Scratch) -> PathBuf {
+    let path = scratch.path("capture.pcap");
+    assert_eq!(run(flowgauge().args(["generate", "zipf,flows=4000,packets=20000,rate=1k", "--to"]).arg(&path)).code, Some(0));
+    path
+}
+
+/// Files that wait, below their directory.
+fn waiting(buffer: &Path) -> Vec<String> {
+    let names = files(&[buffer.to_owned()]).unwrap().into_iter();
+    names.map(|path| path.strip_prefix(buffer).unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+fn replay(command: &mut Command, capture: &Path, buffer: &Path) -> Outcome {
+    let command = command.arg("replay").arg(capture).args(["--window", "5s", "--host", "a", "--lake", "s3://bucket/lake"]);
+    run(command.arg("--lake-buffer").arg(buffer))
+}
+
+#[test]
+fn what_is_in_a_store_is_what_would_be_in_a_directory() {
+    let (scratch, store) = (Scratch::new("store-same"), Store::start());
+    let (capture, buffer, lake) = (capture(&scratch), scratch.path("buffer"), scratch.path("lake"));
+    let outcome = replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    let mut command = flowgauge();
+    let command = command.env("FLOWGAUGE_RUN", "r").arg("replay").arg(&capture).args(["--window", "5s", "--host", "a", "--lake"]);
+    assert_eq!(run(command.arg(&lake)).code, Some(0));
+    let there = waiting(&lake).into_iter().map(|name| format!("/bucket/lake/{name}")).collect::<Vec<_>>();
+    assert_eq!(store.names(), there);
+    assert_eq!(waiting(&buffer), Vec::<String>::new());
+    // Directories that are empty go with their last file.
+    assert_eq!(std::fs::read_dir(&buffer).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), [".journal"]);
+    let [here, there] = [store.command().args(["merge", "s3://bucket/lake"]), flowgauge().arg("merge").arg(&lake)].map(|it| {
+        let outcome = run(it.args(["--format", "json"]));
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        outcome.stdout
+    });
+    assert_eq!(here, there);
+    let diff = run(store.command().args(["diff", "s3://bucket/lake,host=a", "s3://bucket/lake/,host=a"]));
+    assert_eq!(diff.code, Some(0), "{diff:?}");
+    // Another run of the name: its file gets another one, though the buffer is empty.
+    assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &buffer).code, Some(0));
+    assert_eq!(store.names().len(), 1, "equal files are one: {:?}", store.names());
+    let mut command = store.command();
+    let outcome = replay(command.env("FLOWGAUGE_RUN", "r").args(["-q"]), &capture, &scratch.path("other"));
+    assert_eq!(outcome.code, Some(0));
+    assert_eq!(store.names().len(), 1);
+    let outcome = run(store.command().args(["merge", "s3://bucket/elsewhere"]));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{outcome:?}");
+}
+
+#[test]
+fn a_file_of_the_name_of_another_one_gets_another_name() {
+    let (scratch, store) = (Scratch::new("store-taken"), Store::start());
+    let capture = capture(&scratch);
+    assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code, Some(0));
+    let first = store.names().remove(0);
+    store.objects.lock().unwrap().insert(first.clone(), b"something else".to_vec());
+    assert_eq!(replay(store.command().env("FLOWGAUGE_RUN", "r"), &capture, &scratch.path("buffer")).code, Some(0));
+    assert_eq!(store.names(), [first.replace(".parquet", "-1.parquet"), first.clone()]);
+    assert_eq!(store.objects.lock().unwrap()[&first], b"something else");
+}
+
+#[test]
+fn a_store_that_is_away_loses_nothing() {
+    let (scratch, store) = (Scratch::new("store-away"), Store::start());
+    let mut command = store.command();
+    command.args([
+        "run",
+        "--port",
+        "memory:zipf,rate=5k",
+        "--window",
+        "100ms",
+        "--duration",
+        "6s",
+        "--format",
+        "json",
+        "--seed",
+        "1",
+    ]);
+    command.args(["--lake", "s3://bucket/lake", "--lake-every", "500ms", "--lake-buffer"]).arg(scratch.path("buffer"));
+    store.become_(Mood::Away);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // By windows, and not by a clock of the test.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut printed = String::new();
+    for mood in [Mood::Well, Mood::Silent, Mood::Well, Mood::Forbidden, Mood::Well] {
+        for line in lines.by_ref().take(10).map(Result::unwrap) {
+            printed += &(line + "\n");
+        }
+        store.become_(mood);
+    }
+    lines.for_each(|line| printed += &(line.unwrap() + "\n"));
+    let outcome = finished(child);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("wait in"), "{}", outcome.stderr);
+    let told = starts(&records(&printed));
+    assert_eq!(store.windows(), told);
+    assert_eq!(waiting(&scratch.path("buffer")), Vec::<String>::new());
+}
+
+#[test]
+fn what_waits_at_the_end_goes_with_the_next_run() {
+    let (scratch, store) = (Scratch::new("store-next"), Store::start());
+    let (capture, buffer) = (capture(&scratch), scratch.path("buffer"));
+    store.become_(Mood::Forbidden);
+    let outcome = replay(&mut store.command(), &capture, &buffer);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for part in ["not yours", "1 file left in", "for the next run"] {
+        assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
+    }
+    assert_eq!((waiting(&buffer).len(), store.names().len()), (1, 0));
+    store.become_(Mood::Well);
+    assert_eq!(replay(&mut store.command(), &capture, &buffer).code, Some(0));
+    assert_eq!((waiting(&buffer).len(), store.names().len()), (0, 2));
+}
+
+#[test]
+fn what_the_buffer_has_no_room_for_is_told() {
+    let (scratch, store) = (Scratch::new("store-room"), Store::start());
+    let buffer = scratch.path("buffer");
+    store.become_(Mood::Away);
+    let mut command = store.command();
+    command.args([
+        "run",
+        "--port",
+        "memory:zipf,rate=5k",
+        "--window",
+        "100ms",
+        "--duration",
+        "5s",
+        "--format",
+        "json",
+        "--seed",
+        "1",
+    ]);
+    command.args(["--lake", "s3://bucket/lake", "--lake-every", "500ms", "--lake-buffer-size", "16KiB", "--lake-buffer"]);
+    let outcome = run(command.arg(&buffer));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("given up"), "{}", outcome.stderr);
+    let held: u64 = files(std::slice::from_ref(&buffer)).unwrap().iter().map(|path| path.metadata().unwrap().len()).sum();
+    assert!(held <= 16 << 10, "{held}");
+    store.become_(Mood::Well);
+    let windows = starts(&records(&outcome.stdout));
+    assert_eq!(replay(&mut store.command(), &capture(&scratch), &buffer).code, Some(0));
+    let found = store.windows();
+    let lost = windows.iter().filter(|start| !found.contains(start)).count();
+    // What was lost was lost with the oldest files, and all of it was told.
+    let told: usize = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.contains("given up"))
+        .filter_map(|line| line.split_once(" row")?.0.rsplit_once(' ')?.1.parse::<usize>().ok())
+        .sum();
+    assert!(lost > 0 && told == lost, "{lost} {told}: {}", outcome.stderr);
+    assert!(windows.iter().position(|start| found.contains(start)).unwrap() == lost, "the oldest go first");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (options, told) in [
+        ("--lake gs://bucket/lake", "gs is not known"),
+        ("--lake s3://", "give a bucket"),
+        ("--lake lake --lake-buffer b", "--lake-buffer is for a --lake in an object store"),
+        ("--lake s3://bucket/lake --lake-buffer-size 0", "give a number of bytes"),
+        ("--lake s3://bucket/lake --lake-buffer-size 1parsec", "give a number of bytes"),
+    ] {
+        let outcome = run(flowgauge().args(["run", "--port", "memory:zipf"]).args(options.split(' ')));
+        assert_eq!(outcome.code, Some(2), "{options}: {outcome:?}");
+        assert!(outcome.stderr.contains(told), "{options}: {}", outcome.stderr);
+    }
+}

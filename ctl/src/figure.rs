@@ -1,0 +1,184 @@
+//! What there is to draw of a window: numbers with their bounds, counts, distributions and rankings, with names and units.
+//!
+//! Metrics, the live page and the terminal view draw figures, and know no measurement by name. A measurement says its own ([`Figures`]).
+
+use crate::measurement::Number;
+use crate::record::Record;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+/// What a number is of. Its name ends those of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// A number of things, which the name says.
+    Things,
+    /// Bits of information.
+    Bits,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// A share, from 0 to 1.
+    Ratio,
+}
+
+impl Unit {
+    /// The end of a metric's name.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            // Prometheus has no bits: an entropy's metric is in bits by its help.
+            Unit::Things | Unit::Bits => "",
+            Unit::Bytes => "_bytes",
+            Unit::Seconds => "_seconds",
+            Unit::Ratio => "_ratio",
+        }
+    }
+}
+
+/// Something to draw.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// As in metrics, without prefix and unit: `distinct_flows`.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub title: &'static str,
+    /// Of what.
+    pub unit: Unit,
+    /// Tells figures of one name apart. Their values are few, and never addresses.
+    #[serde(serialize_with = "labels", skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<(&'static str, String)>,
+    /// What there is of it.
+    #[serde(flatten)]
+    pub shape: Shape,
+}
+
+/// What there is of a figure, in one window.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// A number, with its 95 % interval or its bounds.
+    Number(Number),
+    /// A number that those of other windows may be added to.
+    Count(f64),
+    /// How many there are in each range. Ranges are the same in all windows.
+    Distribution {
+        /// In the order of their bounds.
+        ranges: Vec<Range>,
+        /// All values together, as well as they are known.
+        sum: f64,
+    },
+    /// The largest of many, first. What they are called may be an address.
+    Ranking(Vec<Ranked>),
+    /// Whether something is so.
+    State(bool),
+}
+
+/// A part of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    /// Values are at least this.
+    pub low: f64,
+    /// They are at most this.
+    pub high: f64,
+    /// How many.
+    pub count: f64,
+}
+
+/// One of many.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranked {
+    /// Such as an address.
+    pub name: String,
+    /// How large.
+    pub number: Number,
+    /// What else there is to say, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub more: String,
+}
+
+fn labels<S: Serializer>(labels: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(labels.len()))?;
+    labels.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+    map.end()
+}
+
+/// Figures on their way to an output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures(pub Vec<Figure>);
+
+/// Labels of a figure.
+pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
+
+impl Figures {
+    fn push(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, shape: Shape) {
+        let labels = labels.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, (*value).to_owned()));
+        self.0.push(Figure { name, title, unit, labels: labels.collect(), shape });
+    }
+
+    pub(crate) fn number(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, number: Number) {
+        self.push(name, title, unit, labels, Shape::Number(number));
+    }
+
+    pub(crate) fn count(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, count: f64) {
+        self.push(name, title, unit, labels, Shape::Count(count));
+    }
+
+    pub(crate) fn state(&mut self, name: &'static str, title: &'static str, labels: Labels<'_>, state: bool) {
+        self.push(name, title, Unit::Things, labels, Shape::State(state));
+    }
+
+    pub(crate) fn ranking(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, all: Vec<Ranked>) {
+        self.push(name, title, unit, labels, Shape::Ranking(all));
+    }
+
+    pub(crate) fn distribution(
+        &mut self,
+        name: &'static str,
+        title: &'static str,
+        unit: Unit,
+        labels: Labels<'_>,
+        (ranges, sum): (Vec<Range>, f64),
+    ) {
+        self.push(name, title, unit, labels, Shape::Distribution { ranges, sum });
+    }
+}
+
+impl Record {
+    /// What there is to draw of it: packets and losses, and what each measurement says.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        let counters = &self.counters;
+        for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
+            figures.count("packets", "IP packets", Unit::Things, &[("family", family)], packets as f64);
+        }
+        for (name, report) in self.reports.all() {
+            report.figures(self.counted.as_ref(), &mut figures);
+            figures.state(
+                "full",
+                "counters are full: shorter windows give better numbers",
+                &[("measurement", name)],
+                report.is_full(),
+            );
+        }
+        figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
+        for (cause, packets) in self.drops.iter() {
+            let title = "packets lost before they could be counted";
+            figures.count("lost_packets", title, Unit::Things, &[("cause", cause.name())], packets as f64);
+        }
+        figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
+        for (reason, packets) in
+            [("non-ip", counters.non_ip), ("truncated", counters.truncated), ("bad-header", counters.bad_header)]
+        {
+            let title = "packets without an IP flow";
+            figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
+        }
+        figures.state("window_complete", "the window is complete", &[], self.complete);
+        if let Some(cpu_ns) = self.cpu_ns {
+            figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], cpu_ns as f64 / 1e9);
+        }
+        figures
+    }
+}

@@ -1,0 +1,113 @@
+//! Files of a lake in an object store: S3, and what speaks its protocol.
+
+use bytes::Bytes;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
+use std::io;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// A request takes at most so long, and is tried once more; after that the store is away.
+const LONGEST: Duration = Duration::from_secs(20);
+/// What URLs of stores begin with.
+pub const SCHEME: &str = "s3://";
+
+/// A place below which the files of a lake are, such as `s3://bucket/lake`.
+pub struct Store {
+    url: String,
+    objects: Box<dyn ObjectStore>,
+    prefix: Path,
+    runtime: Runtime,
+}
+
+/// What became of an object that was to be new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It is there now.
+    New,
+    /// Another object has its name.
+    Taken,
+}
+
+impl Store {
+    /// The store of a URL. The environment says where it is and who asks: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the others that `object_store`
+    /// knows. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// If the URL is none of a bucket, or the environment makes no sense.
+    pub fn open(url: &str) -> io::Result<Self> {
+        let outside = |error: object_store::Error| io::Error::other(told(&error));
+        // Refused only if there is one already, which will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let path = url.strip_prefix(SCHEME).and_then(|rest| rest.split_once('/')).map_or("", |(_, path)| path);
+        let prefix = Path::parse(path.trim_end_matches('/')).map_err(io::Error::other)?;
+        let client = ClientOptions::new().with_timeout(LONGEST).with_connect_timeout(LONGEST / 4);
+        let retry = RetryConfig { max_retries: 1, retry_timeout: LONGEST, ..RetryConfig::default() };
+        // What the environment says of HTTP goes before, and would be lost.
+        let client = match std::env::var("AWS_ALLOW_HTTP").as_deref() {
+            Ok("true" | "1") => client.with_allow_http(true),
+            _ => client,
+        };
+        let objects = AmazonS3Builder::from_env().with_url(url).with_client_options(client).with_retry(retry).build();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Store { url: url.trim_end_matches('/').to_owned(), objects: Box::new(objects.map_err(outside)?), prefix, runtime })
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn path(&self, name: &str) -> Path {
+        name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+
+    /// Puts an object whose name no other one has. It is seen when it is whole.
+    pub(crate) fn put(&self, name: &str, bytes: Bytes) -> io::Result<Put> {
+        let options = PutOptions::from(PutMode::Create);
+        match self.runtime.block_on(self.objects.put_opts(&self.path(name), bytes.into(), options)) {
+            Ok(_) => Ok(Put::New),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(Put::Taken),
+            Err(error) => Err(io::Error::other(told(&error))),
+        }
+    }
+
+    /// An object.
+    pub(crate) fn get(&self, name: &str) -> io::Result<Bytes> {
+        let object = async { self.objects.get(&self.path(name)).await?.bytes().await };
+        self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
+    }
+
+    /// Names of all objects below it that could be files of a lake.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let mut left = vec![self.prefix.clone()];
+        let mut names = Vec::new();
+        let beyond = self.prefix.parts().count();
+        while let Some(directory) = left.pop() {
+            let found = self.runtime.block_on(self.objects.list_with_delimiter(Some(&directory)));
+            let found = found.map_err(|error| io::Error::other(told(&error)))?;
+            left.extend(found.common_prefixes);
+            let parts = |path: &Path| path.parts().skip(beyond).map(|part| part.as_ref().to_owned()).collect::<Vec<_>>();
+            let paths = found.objects.into_iter().map(|object| parts(&object.location).join("/"));
+            names.extend(paths.filter(|name| name.ends_with(".parquet")));
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// An error with its causes, which say what matters, on one line.
+fn told(error: &object_store::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !told.contains(&more) {
+            told = format!("{told}: {more}");
+        }
+        cause = error.source();
+    }
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,250 @@
+//! Prometheus metrics, from figures.
+//!
+//! Counts and distributions add up over windows; numbers are those of the window that was closed last. No label is an address: rankings of flows and
+//! prefixes are told by their places, `rank="1"`.
+
+use crate::controller::{Sink, Summary};
+use crate::figure::{Figure, Range, Shape};
+use crate::measurement::Number;
+use crate::record::{Kind, Record};
+use flowgauge_dataplane::Dataplane;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Encoder, TextEncoder};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What all names begin with.
+const PREFIX: &str = "flowgauge_";
+/// Places of rankings that are told.
+const RANKS: usize = 10;
+
+/// A number and its bounds: ends of names, and of what is told of them.
+const BOUNDS: [(&str, &str); 3] = [("", ""), ("_low", ": lower end of the interval"), ("_high", ": upper end of the interval")];
+
+/// Names and values of labels.
+type Labels = Vec<(&'static str, String)>;
+
+/// A metric with all of its series.
+struct Family {
+    help: String,
+    kind: MetricType,
+    series: BTreeMap<Labels, Value>,
+}
+
+#[derive(Clone)]
+enum Value {
+    One(f64),
+    Many { ranges: Vec<Range>, sum: f64 },
+}
+
+#[derive(Default)]
+struct State {
+    families: BTreeMap<String, Family>,
+    /// Whether packets are counted at several places, each of which has records of its own.
+    places: bool,
+}
+
+/// What is told of a run to whoever scrapes it; clones are of the same run.
+#[derive(Clone, Default)]
+pub struct Metrics(Arc<Mutex<State>>);
+
+impl Metrics {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them, in the text format of Prometheus.
+    ///
+    /// # Errors
+    /// If a number cannot be written, which none cannot.
+    pub fn text(&self) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.collect(), &mut text).map_err(io::Error::other)?;
+        Ok(text)
+    }
+}
+
+impl State {
+    fn family(&mut self, name: String, help: &str, kind: MetricType) -> &mut BTreeMap<Labels, Value> {
+        &mut self
+            .families
+            .entry(PREFIX.to_owned() + &name)
+            .or_insert_with(|| Family { help: help.to_owned(), kind, series: BTreeMap::new() })
+            .series
+    }
+
+    fn set(&mut self, name: String, help: &str, labels: Labels, value: f64) {
+        self.family(name, help, MetricType::GAUGE).insert(labels, Value::One(value));
+    }
+
+    fn add(&mut self, name: String, help: &str, labels: Labels, more: f64) {
+        let value = self.family(name, help, MetricType::COUNTER).entry(labels).or_insert(Value::One(0.0));
+        if let Value::One(value) = value {
+            *value += more;
+        }
+    }
+
+    /// What counts since the run began.
+    fn reach(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name.to_owned(), help, MetricType::COUNTER).insert(Vec::new(), Value::One(value as f64));
+    }
+
+    fn draw(&mut self, figure: Figure, place: &Labels) {
+        let Figure { name, title, unit, labels, shape } = figure;
+        let unit = unit.suffix();
+        let labels = [place.clone(), labels].concat();
+        match shape {
+            Shape::Count(count) => self.add(format!("{name}{unit}_total"), title, labels, count),
+            Shape::State(state) => self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(state))),
+            Shape::Number(number) => {
+                for ((bound, end), value) in BOUNDS.into_iter().zip([number.value, number.low, number.high]) {
+                    self.set(format!("{name}{bound}{unit}"), &format!("{title}{end}"), labels.clone(), value);
+                }
+            }
+            Shape::Ranking(ranked) => {
+                let values: [fn(&Number) -> f64; 3] = [|it| it.value, |it| it.low, |it| it.high];
+                for ((bound, end), value) in BOUNDS.into_iter().zip(values) {
+                    let family = self.family(format!("{name}{bound}{unit}"), &format!("{title}{end}"), MetricType::GAUGE);
+                    // Ranks that are no longer taken are gone.
+                    family.retain(|series, _| !labels.iter().all(|label| series.contains(label)));
+                    for (it, rank) in ranked.iter().take(RANKS).zip(1..) {
+                        let labels = [labels.clone(), vec![("rank", rank.to_string())]].concat();
+                        family.insert(labels, Value::One(value(&it.number)));
+                    }
+                }
+            }
+            Shape::Distribution { ranges, sum } => {
+                let family = self.family(format!("{name}{unit}"), title, MetricType::HISTOGRAM);
+                match family.get_mut(&labels) {
+                    Some(Value::Many { ranges: all, sum: whole }) => {
+                        all.iter_mut().zip(ranges).for_each(|(all, range)| all.count += range.count);
+                        *whole += sum;
+                    }
+                    _ => drop(family.insert(labels, Value::Many { ranges, sum })),
+                }
+            }
+        }
+    }
+}
+
+impl Sink for Metrics {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if record.kind != Kind::Window {
+            return Ok(());
+        }
+        let mut state = self.state();
+        state.places |= record.part;
+        let mut place = vec![("source", record.interface.clone()), ("direction", record.direction.to_owned())];
+        // All together would count the packets of each place twice.
+        let is_sum = state.places && !record.part;
+        if is_sum {
+            place[0].1 = "all".to_owned();
+        }
+        for figure in record.figures().0 {
+            if !(is_sum && matches!(figure.shape, Shape::Count(_) | Shape::Distribution { .. })) {
+                state.draw(figure, &place);
+            }
+        }
+        if !is_sum {
+            let seconds = |ns: u64| ns as f64 / 1e9;
+            state.set("window_end_timestamp_seconds".into(), "end of the last window", place.clone(), seconds(record.end_ns));
+            state.set("window_late_seconds".into(), "how late it was closed", place.clone(), seconds(record.late_ns));
+            let length = record.end_ns.saturating_sub(record.start_ns);
+            state.set("window_length_seconds".into(), "how long it was open", place, seconds(length));
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, _: &dyn Dataplane, summary: &Summary) {
+        let mut state = self.state();
+        state.reach("windows_total", "windows that were closed", summary.windows);
+        state.reach("reads_total", "reads of windows that are open", summary.samples);
+        state.reach("late_reads_total", "reads that were late", summary.late_reads);
+        state.reach("missed_reads_total", "reads that were given up", summary.missed_reads);
+        state.reach("late_windows_total", "windows that were closed late", summary.late_windows);
+        state.reach("stalled_windows_total", "windows that are in the record of one before them", summary.stalled_windows);
+        state.reach("late_rotations_total", "rotations that failed at their time", summary.late_rotations);
+        state.reach("retries_total", "calls that were repeated", summary.retries);
+        state.reach("clock_steps_total", "how often the clock was set", summary.clock_steps);
+        state.reach("alarms_total", "windows that raised the alarm", summary.alarms);
+    }
+}
+
+impl Collector for Metrics {
+    fn desc(&self) -> Vec<&Desc> {
+        // Which there are depends on what is measured.
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let state = self.state();
+        let all = state.families.iter().filter(|(_, family)| !family.series.is_empty());
+        let mut all: Vec<MetricFamily> = all.map(|(name, family)| family.told(name)).collect();
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        let series = BTreeMap::from([(version, Value::One(1.0))]);
+        all.push(Family { help: "which flowgauge it is".to_owned(), kind: MetricType::GAUGE, series }.told("flowgauge_build_info"));
+        if let Some(seconds) = cpu_seconds() {
+            let series = BTreeMap::from([(Vec::new(), Value::One(seconds))]);
+            let help = "CPU time of the whole process, user and system".to_owned();
+            all.push(Family { help, kind: MetricType::COUNTER, series }.told("process_cpu_seconds_total"));
+        }
+        all
+    }
+}
+
+fn cpu_seconds() -> Option<f64> {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Some(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+impl Family {
+    fn told(&self, name: &str) -> MetricFamily {
+        let mut told = MetricFamily::default();
+        told.set_name(name.to_owned());
+        told.set_help(self.help.to_owned());
+        told.set_field_type(self.kind);
+        told.set_metric(self.series.iter().map(|(labels, value)| self.metric(labels, value)).collect());
+        told
+    }
+
+    fn metric(&self, labels: &Labels, value: &Value) -> Metric {
+        let pair = |(name, value): &(&str, String)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value(value.clone());
+            pair
+        };
+        let mut metric = Metric::from_label(labels.iter().map(pair).collect());
+        match value {
+            Value::One(value) if self.kind == MetricType::COUNTER => {
+                let mut counter = Counter::default();
+                counter.set_value(*value);
+                metric.set_counter(counter);
+            }
+            Value::One(value) => {
+                let mut gauge = Gauge::default();
+                gauge.set_value(*value);
+                metric.set_gauge(gauge);
+            }
+            Value::Many { ranges, sum } => {
+                let (mut histogram, mut all) = (Histogram::default(), 0.0);
+                let buckets = ranges.iter().map(|range| {
+                    all += range.count;
+                    let mut bucket = Bucket::default();
+                    bucket.set_upper_bound(range.high);
+                    bucket.set_cumulative_count(all as u64);
+                    bucket
+                });
+                histogram.set_bucket(buckets.collect());
+                histogram.set_sample_count(all as u64);
+                histogram.set_sample_sum(*sum);
+                metric.set_histogram(histogram);
+            }
+        }
+        metric
+    }
+}
