@@ -28,7 +28,12 @@ def module(name):
 def needs(*names):
     missing = [name for name in names if module(name) is None]
     if missing:
-        print(f"skipped: needs {', '.join(missing)} of pip", file=sys.stderr)
+        skipped = f"needs {', '.join(missing)} of pip"
+        print(f"skipped: {skipped}", file=sys.stderr)
+        # As the tests in Rust do.
+        if "FLOWGAUGE_SKIPS" in os.environ:
+            with open(os.environ["FLOWGAUGE_SKIPS"], "a", encoding="utf-8") as skips:
+                skips.write(f"deploy/spark/test_engines.py: {skipped}\n")
     return unittest.skipIf(missing, f"needs {missing}")
 
 
