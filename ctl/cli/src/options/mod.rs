@@ -1,6 +1,6 @@
 //! Options that `run` and `replay` share, on the command line and in the configuration file.
 
-mod measurement;
+pub(crate) mod measurement;
 
 use crate::error::Failure;
 use crate::value::{self, Cpus, Lake, Lateness, ReadEvery};
