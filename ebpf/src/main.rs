@@ -213,12 +213,12 @@ fn count<const EVERYTHING: bool>(
     core: NonNull<Core>,
     link: Link,
     frame: &Window,
+    needs: Needs,
     arrival: &Arrival<impl Packets>,
 ) {
     let mut place = Place::of(core);
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let needs = needs::<EVERYTHING>();
     let slot_ns = if needs.has(Needs::TIME) { config!(slot_ns) } else { 1 };
     // Programs open no tunnels.
     let headers = parse::Settings::DEFAULT;
@@ -388,7 +388,8 @@ fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
 fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
     if let Some(core) = core() {
-        count::<EVERYTHING>(core, link, &frame, &arrival(needs::<EVERYTHING>(), wire_length, One));
+        let needs = needs::<EVERYTHING>();
+        count::<EVERYTHING>(core, link, &frame, needs, &arrival(needs, wire_length, One));
     }
     config!(verdict)
 }
@@ -434,7 +435,7 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
         let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
         let room = room_for_arrival(core);
         *room = arrival(needs::<EVERYTHING>(), wire_length, packets);
-        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), forgotten(room));
+        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), needs::<EVERYTHING>(), forgotten(room));
     }
     tcx_action_base::TCX_NEXT
 }

@@ -13,7 +13,7 @@ use crate::measurement::{
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
 use crate::parse::{self, Packet, Transport};
-use crate::segment::{Segment, Speaks};
+use crate::segment::Segment;
 use crate::sketch::Sharing;
 use crate::unopened::Unopened;
 use core::borrow::Borrow;
@@ -99,36 +99,31 @@ impl<'a> Context<'a> {
 }
 
 impl<S> Context<'_, S> {
-    /// A key's signature, or zero if nothing is by it.
+    /// A key's signature.
     #[inline(always)]
     pub(crate) fn signature<const KEYED: bool>(&self, key: KeyKind, packet: &Packet<'_>, transport: Transport) -> u32 {
-        if self.needs.has(Needs::key(key)) { key.signature_of::<KEYED>(self.tabulation, packet, transport) } else { 0 }
+        key.signature_of::<KEYED>(self.tabulation, packet, transport)
     }
 
-    /// What all keys that are in use, and all measurements of conversations, have to know of the transport header.
+    /// What all keys that are in use, and all measurements of conversations, have to know of the transport header. The segment stays as it was if nobody
+    /// asks for it.
     #[inline(always)]
-    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>) -> (Transport, Segment) {
+    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>, segment: &mut Segment) -> Transport {
         if !self.needs.has(Needs::SEGMENT.and(Needs::key(KeyKind::FiveTuple))) {
-            return (Transport::NONE, Segment::NONE);
+            return Transport::NONE;
         }
         let (protocol, offset) = parse::locate(frame, packet);
         let transport = parse::ports(frame, protocol, offset);
-        if !self.needs.has(Needs::SEGMENT) {
-            return (transport, Segment::NONE);
+        if self.needs.has(Needs::SEGMENT) {
+            segment.read(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS));
         }
-        (transport, Segment::of(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS)))
+        transport
     }
 
-    /// Hashes of both ends of a conversation, source and destination; zero if nobody asks.
+    /// Hashes of both ends of a conversation, source and destination.
     #[inline(always)]
-    pub(crate) fn ends<const KEYED: bool>(&self, packet: &Packet<'_>, ports: [u8; 4], segment: &Segment) -> (u32, u32) {
-        if !self.needs.has(Needs::ENDS) || segment.speaks == Speaks::Nothing {
-            (0, 0)
-        } else if KEYED {
-            key::ends(packet, ports, self.tabulation.multilinear())
-        } else {
-            key::ends(packet, ports, Crc32::new())
-        }
+    pub(crate) fn ends<const KEYED: bool>(&self, packet: &Packet<'_>, ports: [u8; 4]) -> (u32, u32) {
+        if KEYED { key::ends(packet, ports, self.tabulation.multilinear()) } else { key::ends(packet, ports, Crc32::new()) }
     }
 }
 
