@@ -232,7 +232,7 @@ fn count<const EVERYTHING: bool>(
         }
     } else {
         let mut packet = Observation::of(arrival);
-        if place.observe::<KEYED, _, _>(&context, link, frame, &mut packet) {
+        if place.observe_flow::<KEYED, _, _>(&context, link, frame, &mut packet) {
             place.measure(&context, &packet);
         }
     }
@@ -270,7 +270,7 @@ fn missed(core: NonNull<Core>, sample: &Sample) {
     delay.miss(sample.row as usize);
 }
 
-/// Packets that come as the clock says: it is looked at when somebody asks, and the timestamp is when it was zero.
+/// Packets that come as the clock says: it is looked at when somebody asks, and their timestamp says nothing.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Live<P>(P);
@@ -282,9 +282,9 @@ impl<P: Packets> Packets for Live<P> {
     }
 
     #[inline(always)]
-    fn time(self, boot_ns: u64) -> u64 {
+    fn time(self, _: u64) -> u64 {
         // SAFETY: a helper without conditions.
-        boot_ns + unsafe { bpf_ktime_get_ns() }
+        config!(boot_ns) + unsafe { bpf_ktime_get_ns() }
     }
 
     #[inline(always)]
@@ -296,9 +296,8 @@ impl<P: Packets> Packets for Live<P> {
 /// How a packet comes, as far as the loader says, and anybody asks.
 #[inline(always)]
 fn arrival<P>(needs: Needs, wire_length: u32, packets: P) -> Arrival<Live<P>> {
-    let timestamp = if needs.has(Needs::TIME) { config!(boot_ns) } else { 0 };
     let (interface, leaves) = if needs.has(Needs::PLACE) { (config!(interface) as u16, config!(leaves) != 0) } else { (0, false) };
-    Arrival { wire_length, packets: Live(packets), timestamp, interface, leaves }
+    Arrival { wire_length, packets: Live(packets), timestamp: 0, interface, leaves }
 }
 
 /// The program's own room in an element.

@@ -1,6 +1,7 @@
 //! What measurements have to know of packets.
 
 use crate::arrival::{Arrival, One, Packets};
+use crate::cardinality::Cardinality;
 use crate::delay::prefixes::{self, Owner, Ranges};
 use crate::frame::Frame;
 use crate::heavy::Heavy;
@@ -143,6 +144,22 @@ impl<P: Packets> Observation<P> {
         }
         if context.needs.has(Needs::measurement(Reorder::INDEX)) {
             self.prefix = context.settings.borrow().reorder.prefix(packet);
+        }
+    }
+
+    /// Notes what distinct flows have to know of a packet, where nothing else is measured: the signature of their key, which nobody asks for by
+    /// another one.
+    #[inline(always)]
+    pub fn note_flow<const KEYED: bool, F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings>>,
+        frame: &F,
+        packet: &Packet<'_>,
+    ) {
+        if context.needs.has(Needs::measurement(Cardinality::INDEX)) {
+            let key = context.settings.borrow().cardinality.key;
+            let signature = context.signature::<KEYED>(key, packet, key.transport(frame, packet));
+            (self.src, self.dst, self.src_dst, self.five_tuple) = (signature, signature, signature, signature);
         }
     }
 

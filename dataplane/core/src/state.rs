@@ -250,6 +250,31 @@ pub trait Record: Memory {
         frame: &F,
         observation: &mut Observation<P>,
     ) -> bool {
+        self.find::<false, KEYED, F, P>(context, link, frame, observation)
+    }
+
+    /// As [`observe`](Self::observe), where distinct flows alone are measured.
+    #[inline(always)]
+    fn observe_flow<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
+        link: Link,
+        frame: &F,
+        observation: &mut Observation<P>,
+    ) -> bool {
+        self.find::<true, KEYED, F, P>(context, link, frame, observation)
+    }
+
+    /// Counts a frame, and notes what is asked of the packet in it.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn find<const FLOW: bool, const KEYED: bool, F: Frame + ?Sized, P: Packets>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
+        link: Link,
+        frame: &F,
+        observation: &mut Observation<P>,
+    ) -> bool {
         let number = observation.number();
         let packets = u64::from(number);
         let counters = self.counters();
@@ -269,15 +294,24 @@ pub trait Record: Memory {
             Packet::V4(_) => {
                 let counters = self.counters();
                 counters.ipv4 = counters.ipv4.wrapping_add(packets);
-                observation.note::<KEYED, _>(context, frame, &packet);
+                if FLOW {
+                    observation.note_flow::<KEYED, _>(context, frame, &packet);
+                } else {
+                    observation.note::<KEYED, _>(context, frame, &packet);
+                }
             }
             Packet::V6(_) => {
                 let counters = self.counters();
                 counters.ipv6 = counters.ipv6.wrapping_add(packets);
-                observation.note::<KEYED, _>(context, frame, &packet);
+                if FLOW {
+                    observation.note_flow::<KEYED, _>(context, frame, &packet);
+                } else {
+                    observation.note::<KEYED, _>(context, frame, &packet);
+                }
             }
         }
-        if context.needs.has(Needs::ADDRESSES)
+        if !FLOW
+            && context.needs.has(Needs::ADDRESSES)
             && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)
         {
             observation.find_owners(&parts.shared_lasting.ranges);
