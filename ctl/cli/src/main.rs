@@ -27,6 +27,7 @@ mod writers;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Failure;
 use flowgauge_ctl::output::escaped;
+use flowgauge_dataplane::poll::Instructions;
 use std::fmt;
 use std::io::stderr;
 use std::process::ExitCode;
@@ -104,6 +105,11 @@ fn main() -> ExitCode {
     let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
     terminal::init(cli.color.unwrap_or_default());
     log(cli.quiet, cli.verbose);
+    let counts =
+        matches!(cli.command, None | Some(Command::Run(_) | Command::Replay(_) | Command::Bench(_) | Command::Reproduce(_)));
+    if counts && let Err(problem) = Instructions::chosen() {
+        return Failure::Usage(problem.to_string()).report();
+    }
     let listening = match cli.command {
         None | Some(Command::Run(_) | Command::Replay(_) | Command::Generate(_)) => signals::listen(),
         _ => Ok(()),

@@ -57,7 +57,7 @@ impl Replay {
 }
 
 fn open(path: &Path) -> Result<Capture, Error> {
-    if path.as_os_str() == "-" { Ok(Capture::reader(std::io::stdin(), "standard input")) } else { Capture::open(path) }
+    if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
 }
 
 /// The files that a pattern stands for, sorted by name. What exists by that very name is no pattern.

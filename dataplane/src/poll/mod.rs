@@ -5,7 +5,7 @@
 //!    It never waits for another thread while there are packets.
 //! 2. The frame is parsed and counted in the active bank of the worker's own [`State`](flowgauge_core::State). Sketches that
 //!    need much memory are [shared](flowgauge_core::Shared) by all workers.
-//! 3. Distinct flows alone take a short way: many packets at once where the CPU has the instructions ([`Batch`]). Everything else
+//! 3. Distinct flows alone take a short way: many packets at once, with the best [`Instructions`] that the CPU has ([`Batch`]). Everything else
 //!    goes through [`Passes`], one measurement after the other.
 //!
 //! # The way of a window
@@ -20,6 +20,7 @@ mod batch;
 mod cpu;
 mod gate;
 mod handoff;
+mod instructions;
 mod meter;
 mod passes;
 pub mod port;
@@ -31,6 +32,7 @@ mod worker;
 
 pub use batch::{Batch, Filling};
 pub use gate::{Advance, Gate, Pace};
+pub use instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 pub use passes::Passes;
 
 pub use crate::poll_mode::PollMode;
@@ -259,7 +261,7 @@ fn body<P: Port>(
     Box::new(move |tabulation| {
         let port = port();
         let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) = (Batch::new(&settings, &tabulation), Passes::with(tap));
+        let (batch, passes) = (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
         Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
             .run();
     })
@@ -416,7 +418,8 @@ impl Dataplane for Poll {
             poll_mode: self.options.poll_mode,
             load: account.load(),
         };
-        Status { workers: self.accounts.iter().enumerate().map(status).collect(), ..Status::default() }
+        let workers = self.accounts.iter().enumerate().map(status).collect();
+        Status { workers, instructions: Some(Instructions::in_use().name().to_owned()), ..Status::default() }
     }
 }
 

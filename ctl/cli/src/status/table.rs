@@ -66,6 +66,9 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
     if let Some(budget) = budget(&dataplane.workers) {
         line("budget", &budget)?;
     }
+    if let Some(instructions) = &dataplane.instructions {
+        line("cpu", &format!("{instructions} instructions"))?;
+    }
     dataplane.programs.iter().try_for_each(|status| line("program", &program(status, kernel)))?;
     dataplane.switch.iter().try_for_each(|status| line("switch", &switch(status)))
 }
@@ -317,8 +320,10 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
              43.1 ns a packet (180 ns of CPU) at 2.78 Mpps in batches of 27.8; room for at least 23.2 Mpps
              had a CPU for 50 % of the time that it was not asleep: others run there too
   budget     2 workers: room for at least 46.4 Mpps; 64-byte frames at 100 Gbit/s are 149 Mpps, 13.4 ns each
+  cpu        avx2 instructions
 ";
-        assert_eq!(text(&report(Status { workers, ..Status::default() }), &NO_KERNEL), expected);
+        let instructions = Some("avx2".to_owned());
+        assert_eq!(text(&report(Status { workers, instructions, ..Status::default() }), &NO_KERNEL), expected);
     }
 
     #[test]
