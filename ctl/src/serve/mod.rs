@@ -206,26 +206,35 @@ struct Guard {
     refusals: Refusals,
 }
 
+impl Guard {
+    /// What to say to a request that is not answered.
+    fn refusal(&self, request: &Request) -> Option<Response> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let allowed = [(ALLOW, "GET, HEAD")];
+            return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, "only GET and HEAD are answered\n").into_response());
+        }
+        let header = |name: HeaderName| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        match &self.token {
+            Some(token) if !token.allows(header(AUTHORIZATION)) => {
+                self.refusals.add(Refusal::Token, "a request without the token, or with a wrong one");
+                let ask = [(WWW_AUTHENTICATE, "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"")];
+                Some((StatusCode::UNAUTHORIZED, ask, "this takes the token of --listen-token-file\n").into_response())
+            }
+            // A page of somebody else's whose name leads here must not read what only this machine may.
+            None if !is_local(header(HOST)) => {
+                self.refusals.add(Refusal::Name, "a request for a name that is not this machine's own");
+                let problem = "this is for names of the machine itself: localhost, or its address\n";
+                Some((StatusCode::MISDIRECTED_REQUEST, problem).into_response())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What holds for every request and answer.
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "only GET and HEAD are answered\n").into_response();
-    }
-    let header = |name: HeaderName| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
-    match &guard.token {
-        Some(token) if !token.allows(header(AUTHORIZATION)) => {
-            guard.refusals.add(Refusal::Token, "a request without the token, or with a wrong one");
-            let ask = [(WWW_AUTHENTICATE, "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"")];
-            return (StatusCode::UNAUTHORIZED, ask, "this takes the token of --listen-token-file\n").into_response();
-        }
-        Some(_) => {}
-        // A page of somebody else's whose name leads here must not read what only this machine may.
-        None if !is_local(header(HOST)) => {
-            guard.refusals.add(Refusal::Name, "a request for a name that is not this machine's own");
-            let problem = "this is for names of the machine itself: localhost, or its address\n";
-            return (StatusCode::MISDIRECTED_REQUEST, problem).into_response();
-        }
-        None => {}
+    if let Some(refusal) = guard.refusal(&request) {
+        return refusal;
     }
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -1,6 +1,7 @@
 //! What there is to draw: figures of the last windows of every run, and no measurement by name.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +25,7 @@ pub(super) struct Figure {
 pub(super) enum Shape {
     Number(Number),
     Count(f64),
-    State(bool),
+    State(IgnoredAny),
     Distribution { ranges: Vec<Range> },
     Ranking(Vec<Ranked>),
 }

@@ -36,8 +36,9 @@ function digits(value) {
 }
 // Times of captures are told as captures have them; those of a run by the reader's clock.
 const date = (seconds) => (held ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000));
-function time(seconds) {
-  const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...look, timeZone: held ? "UTC" : undefined };
+function time(seconds, short = false) {
+  const fine = short ? { second: undefined, fractionalSecondDigits: undefined } : {};
+  const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...look, ...fine, timeZone: held ? "UTC" : undefined };
   return new Date(seconds * 1000).toLocaleString(undefined, shape);
 }
 // More of a time, where windows take it to be told apart.
@@ -214,17 +215,19 @@ class Panel {
         series.push({ label: `${label} low`.trim(), ...edge }, { label: `${label} high`.trim(), ...edge });
         between.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}33` });
       }
-      const dots = { show: true, size: 4, width: 0, fill: style.getPropertyValue("--ink") };
-      if (parts.length > 3) series.push({ label: `${label} truth`.trim(), ...edge, points: dots });
+      const exact = { stroke: style.getPropertyValue("--ink"), width: 1, dash: [1, 2] };
+      if (parts.length > 3) series.push({ label: `${label} truth`.trim(), ...edge, ...exact });
     });
-    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
-    const values = (_, all) => all.map((it) => scaled(it, unit));
-    this.body.replaceChildren();
     const step = this.shape === "state";
+    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const values = (_, all) => all.map((it) => (step ? (it ? "yes" : "no") : scaled(it, unit)));
+    // As everywhere on the page, and not as uPlot would have it.
+    const times = (_, all) => all.map((it) => time(it, all.length > 1 && all[1] - all[0] >= 60));
+    this.body.replaceChildren();
     if (step) series.forEach((it, index) => { if (index) it.paths = uPlot.paths.stepped({ align: -1 }); });
     this.plot = new uPlot({
       width: this.body.clientWidth || 480, height: 190, series, bands: between,
-      axes: [axis, { ...axis, values, size: 70 }],
+      axes: [{ ...axis, values: times, space: 80 }, { ...axis, values, size: 70, ...(step ? { splits: () => [0, 1] } : {}) }],
       scales: { y: { range: (_, low, high) => range(low, high, step) } },
       cursor: { drag: { x: false, y: false } },
       legend: { show: false },
