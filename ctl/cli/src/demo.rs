@@ -24,8 +24,8 @@ const CONVERSATIONS: &str = "delay,shape=conversations,rate=400,min=2ms,max=200m
 /// Some prefixes of many that reorder their packets.
 const REORDERING: &str = "reorder,prefixes=300,heavy=6,flows=2k,rate=2k";
 
-/// Flows that are asked for: a large one, a small one, and one that is not there.
-const ASKED: [&str; 3] = ["10.0.0.1", "10.0.1.77", "192.0.2.1"];
+/// Flows that are asked for: the largest one, a smaller one, and one that is not there.
+const ASKED: [&str; 3] = ["10.42.118.216", "10.71.218.209", "192.0.2.1"];
 /// More packets than anybody waits for.
 const ENDLESS: u64 = 1 << 40;
 

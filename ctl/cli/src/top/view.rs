@@ -199,7 +199,10 @@ fn told(value: f64, unit: &str) -> String {
             _ => format!("{value:.2} s"),
         },
         "bits" => format!("{value:.3} bit"),
-        "bytes" => format!("{}B", scaled(value)),
+        "bytes" => {
+            let scaled = scaled(value);
+            if scaled.contains(' ') { format!("{scaled}B") } else { format!("{scaled} B") }
+        }
         _ => scaled(value).trim_end().to_owned(),
     }
 }

@@ -32,12 +32,13 @@ function scaled(value, unit) {
 }
 function digits(value) {
   const size = Math.abs(value);
+  if (size > 0 && size < 0.01) return value.toPrecision(2);
   return Number.isInteger(value) && size < 1000 ? String(value) : value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 // Times of captures are told as captures have them; those of a run by the reader's clock.
 const date = (seconds) => (held ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000));
-function time(seconds, short = false) {
-  const fine = short ? { second: undefined, fractionalSecondDigits: undefined } : {};
+function time(seconds, step = 0) {
+  const fine = { ...(step >= 60 ? { second: undefined } : {}), ...(step >= 1 ? { fractionalSecondDigits: undefined } : {}) };
   const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...look, ...fine, timeZone: held ? "UTC" : undefined };
   return new Date(seconds * 1000).toLocaleString(undefined, shape);
 }
@@ -49,7 +50,13 @@ function lookAt(windows) {
   const long = windows.length > 0 && last.end - first.start > 86400;
   look = { ...(fine ? { fractionalSecondDigits: 3 } : {}), ...(long ? { month: "short", day: "numeric" } : {}) };
 }
-const labelled = (figure) => Object.entries(figure.labels || {}).map(([name, it]) => (name === "percentile" ? `p${it}` : it)).join(" ");
+// Lines of one chart: figures of one name, but of percentiles those that have all other labels in common. More could not be told apart.
+function placed({ name, title, labels = {} }) {
+  const { percentile, ...others } = labels;
+  const other = Object.values(others).join(" ");
+  if (percentile === undefined || !other) return { panel: name, title, label: percentile === undefined ? other : `p${percentile}` };
+  return { panel: `${name} ${other}`, title: `${title}, ${other}`, label: `p${percentile}` };
+}
 const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 
 function make(tag, attributes = {}, ...children) {
@@ -75,10 +82,10 @@ function source(event) {
 function kept(event) {
   const numbers = new Map(), last = [];
   for (const figure of event.figures) {
-    const label = labelled(figure);
-    if (figure.number) numbers.set(`${figure.name}|${label}`, [figure.number.value, figure.number.low, figure.number.high, figure.truth]);
-    else if (figure.count !== undefined) numbers.set(`${figure.name}|${label}`, [figure.count]);
-    else if (figure.state !== undefined) numbers.set(`${figure.name}|${label}`, [figure.state ? 1 : 0]);
+    const { panel, label } = placed(figure);
+    if (figure.number) numbers.set(`${panel}|${label}`, [figure.number.value, figure.number.low, figure.number.high, figure.truth]);
+    else if (figure.count !== undefined) numbers.set(`${panel}|${label}`, [figure.count]);
+    else if (figure.state !== undefined) numbers.set(`${panel}|${label}`, [figure.state ? 1 : 0]);
     else last.push(figure);
   }
   return { start: event.start, end: event.end, complete: event.complete, late: event.late_ns, numbers, last };
@@ -98,12 +105,12 @@ function take(event) {
 
 class Panel {
   constructor(figure) {
-    const { name, title, unit } = figure;
-    Object.assign(this, { name, title, unit, labels: [], plot: null });
+    const { panel: name, title } = placed(figure);
+    Object.assign(this, { name, title, unit: figure.unit, labels: [], plot: null });
     this.shape = ["number", "count", "state", "distribution", "ranking"].find((shape) => figure[shape] !== undefined);
     this.now = make("p", { class: "now" });
     this.body = make("div", { class: this.shape === "ranking" ? "scroll" : "plot" });
-    const id = `panel-${name}`;
+    const id = `panel-${name.replaceAll(" ", "-")}`;
     this.section = make("section", { "aria-labelledby": id }, make("h2", { id }, this.heading()), this.now, this.body);
     if (this.shape !== "ranking") {
       this.table = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${this.title}, as a table` });
@@ -222,12 +229,12 @@ class Panel {
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const values = (_, all) => all.map((it) => (step ? (it ? "yes" : "no") : scaled(it, unit)));
     // As everywhere on the page, and not as uPlot would have it.
-    const times = (_, all) => all.map((it) => time(it, all.length > 1 && all[1] - all[0] >= 60));
+    const times = (_, all) => all.map((it) => time(it, all.length > 1 ? all[1] - all[0] : 0));
     this.body.replaceChildren();
     if (step) series.forEach((it, index) => { if (index) it.paths = uPlot.paths.stepped({ align: -1 }); });
     this.plot = new uPlot({
       width: this.body.clientWidth || 480, height: 190, series, bands: between,
-      axes: [{ ...axis, values: times, space: 80 }, { ...axis, values, size: 70, ...(step ? { splits: () => [0, 1] } : {}) }],
+      axes: [{ ...axis, values: times, space: 80, size: 32 }, { ...axis, values, size: 70, ...(step ? { splits: () => [0, 1] } : {}) }],
       scales: { y: { range: (_, low, high) => range(low, high, step) } },
       cursor: { drag: { x: false, y: false } },
       legend: { show: false },
@@ -290,7 +297,7 @@ class Panel {
         const cells = [scaled(number.value, figure.unit), `${scaled(number.low, figure.unit)} … ${scaled(number.high, figure.unit)}`, more || ""];
         return make("tr", {}, make("td", { class: "name", title: name }, name, bar), ...cells.map((it) => make("td", {}, it)));
       });
-      this.body.append(table([labelled(figure) || "which", "value", "bounds", ""], rows));
+      this.body.append(table([placed(figure).label || "which", "value", "bounds", ""], rows));
     }
     this.sayWhich(last);
   }
@@ -316,7 +323,7 @@ class Panel {
         const name = `${scaled(it.low, figure.unit)} … ${scaled(it.high, figure.unit)}`;
         return make("tr", {}, make("td", {}, name, bar), make("td", {}, scaled(it.count, "things")), make("td", {}, `${digits((it.count / all) * 100)} %`));
       });
-      this.body.append(table([labelled(figure) || "from … to", "how many", "share"], rows));
+      this.body.append(table([placed(figure).label || "from … to", "how many", "share"], rows));
     }
   }
 }
@@ -354,8 +361,9 @@ function range(low, high, isState) {
 }
 
 function panel(figure) {
-  if (!panels.has(figure.name)) panels.set(figure.name, new Panel(figure));
-  panels.get(figure.name).see(labelled(figure));
+  const { panel, label } = placed(figure);
+  if (!panels.has(panel)) panels.set(panel, new Panel(figure));
+  panels.get(panel).see(label);
 }
 
 // Windows of the chosen source in the chosen range.
@@ -371,8 +379,24 @@ function shown() {
 function asked(windows) {
   const number = element("which").value;
   const { total } = sources.get(chosen) || {};
-  if (held && number === "all" && total) return total;
+  if (held && number === "all" && total) return summed(total, windows);
   return (held && windows[Number(number)]) || windows[windows.length - 1];
+}
+
+// What a total lacks of distributions: windows have it, in the same ranges.
+function summed(total, windows) {
+  if (total.isSummed) return total;
+  total.isSummed = true;
+  const key = (figure) => JSON.stringify([figure.name, figure.labels]);
+  const known = new Set(total.last.map(key)), sums = new Map();
+  for (const figure of windows.flatMap((window) => window.last)) {
+    if (!figure.distribution || known.has(key(figure))) continue;
+    const sum = sums.get(key(figure));
+    if (sum) figure.distribution.ranges.forEach((it, at) => { sum.distribution.ranges[at].count += it.count; });
+    else sums.set(key(figure), structuredClone(figure));
+  }
+  total.last.push(...sums.values());
+  return total;
 }
 
 function ask(window) {
