@@ -52,6 +52,9 @@ pub struct Figure {
     /// What there is of it.
     #[serde(flatten)]
     pub shape: Shape,
+    /// What the number is by an exact count, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truth: Option<f64>,
 }
 
 /// What there is of a figure, in one window.
@@ -114,11 +117,18 @@ pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 impl Figures {
     fn push(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, shape: Shape) {
         let labels = labels.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, (*value).to_owned()));
-        self.0.push(Figure { name, title, unit, labels: labels.collect(), shape });
+        self.0.push(Figure { name, title, unit, labels: labels.collect(), shape, truth: None });
     }
 
     pub(crate) fn number(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, number: Number) {
         self.push(name, title, unit, labels, Shape::Number(number));
+    }
+
+    /// What the last figure is by an exact count, if there was one.
+    pub(crate) fn truth(&mut self, truth: Option<f64>) {
+        if let Some(figure) = self.0.last_mut() {
+            figure.truth = truth;
+        }
     }
 
     pub(crate) fn count(&mut self, name: &'static str, title: &'static str, unit: Unit, labels: Labels<'_>, count: f64) {

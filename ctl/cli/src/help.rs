@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// What `-h` shows of a command; `--help` shows all.
-const USED: [(&str, &[&str]); 3] = [
+const USED: [(&str, &[&str]); 4] = [
     (
         "run",
         &[
@@ -23,6 +23,7 @@ const USED: [(&str, &[&str]); 3] = [
         ],
     ),
     ("replay", &["window", "read_every", "measure", "key", "top", "query", "alarm", "truth", "format", "out", "config"]),
+    ("report", &["to", "force", "window", "measure", "key", "query", "truth", "config"]),
     ("generate", &["to", "truth", "pcap", "rate", "force"]),
 ];
 

@@ -2,11 +2,13 @@
 
 mod bench;
 mod config;
+mod demo;
 mod detach;
 mod doctor;
 mod error;
 mod generate;
 mod help;
+mod listen;
 mod measure;
 mod merge;
 mod nearest;
@@ -14,6 +16,7 @@ mod options;
 mod pages;
 mod progress;
 mod replay;
+mod report;
 mod reproduce;
 mod run;
 mod signals;
@@ -21,6 +24,8 @@ mod status;
 mod switch;
 mod tables;
 mod terminal;
+#[cfg(feature = "top")]
+mod top;
 mod value;
 mod writers;
 
@@ -82,6 +87,8 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Replay(Box<replay::Replay>),
+    Report(Box<report::Report>),
+    Demo(demo::Demo),
     Generate(generate::Generate),
     Reproduce(reproduce::Reproduce),
     Bench(bench::Bench),
@@ -89,6 +96,8 @@ enum Command {
     Diff(merge::Diff),
     Tables(tables::Tables),
     Status(status::Status),
+    #[cfg(feature = "top")]
+    Top(top::Top),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
     Completions(pages::Completions),
@@ -111,7 +120,9 @@ fn main() -> ExitCode {
         return Failure::Usage(problem.to_string()).report();
     }
     let listening = match cli.command {
-        None | Some(Command::Run(_) | Command::Replay(_) | Command::Generate(_)) => signals::listen(),
+        None | Some(Command::Run(_) | Command::Replay(_) | Command::Report(_) | Command::Demo(_) | Command::Generate(_)) => {
+            signals::listen()
+        }
         _ => Ok(()),
     };
     if let Err(failure) = listening {
@@ -121,6 +132,8 @@ fn main() -> ExitCode {
         None => run::Run::default().execute(&given),
         Some(Command::Run(run)) => run.execute(&given),
         Some(Command::Replay(replay)) => replay.execute(&given),
+        Some(Command::Report(report)) => report.execute(&given),
+        Some(Command::Demo(demo)) => demo.execute(),
         Some(Command::Generate(generate)) => generate.execute(),
         Some(Command::Reproduce(reproduce)) => reproduce.execute(),
         Some(Command::Bench(bench)) => bench.execute(),
@@ -128,6 +141,8 @@ fn main() -> ExitCode {
         Some(Command::Diff(diff)) => diff.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Status(status)) => status.execute(),
+        #[cfg(feature = "top")]
+        Some(Command::Top(top)) => top.execute(),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),
         Some(Command::Completions(completions)) => completions.execute(command),

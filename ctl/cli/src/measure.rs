@@ -1,6 +1,7 @@
 //! What `run` and `replay` have in common: a dataplane, driven to its end.
 
 use crate::error::Failure;
+use crate::listen;
 use crate::options::Options;
 use crate::progress::Watch;
 use crate::signals::end_on_signal;
@@ -13,9 +14,8 @@ use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::lake::{self, Identity, Lake, Store};
-use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Metrics, Origin, Tee, Times};
+use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times};
 use flowgauge_ctl::schedule::Intervals;
-use flowgauge_ctl::serve::{Board, Server, Site};
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -41,6 +41,19 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
     let live = ports.gate.pace() != Pace::Trace;
     let plan = options.plan(live && io::stdout().is_terminal());
     let interface = ports.interface.clone();
+    let poll = workers(ports, options, truth);
+    let (gate, source) = (poll.gate(), poll.source());
+    let interrupt = end_on_signal(Some(&gate));
+    if gate.pace() == Pace::Trace {
+        let watch = Watch::start(source, interface);
+        let clock = || Trace::new(gate);
+        return conduct(poll, plan, options, clock, Some(&watch));
+    }
+    conduct(poll, aligned(plan, options), options, || Wall::new(interrupt), None)
+}
+
+/// Workers that count what comes out of the ports.
+pub(crate) fn workers<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Poll {
     let how = poll::Options {
         settings: options.settings(),
         slot_ns: options.slot_ns(),
@@ -50,15 +63,8 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
         ..poll::Options::default()
     };
     let poll = Poll::new(ports, how);
-    let (gate, source) = (poll.gate(), poll.source());
-    gate.set_lateness(options.lateness());
-    let interrupt = end_on_signal(Some(&gate));
-    if gate.pace() == Pace::Trace {
-        let watch = Watch::start(source, interface);
-        let clock = || Trace::new(gate);
-        return conduct(poll, plan, options, clock, Some(&watch));
-    }
-    conduct(poll, aligned(plan, options), options, || Wall::new(interrupt), None)
+    poll.gate().set_lateness(options.lateness());
+    poll
 }
 
 /// Counts live on a dataplane that needs no ports, and prints it.
@@ -94,20 +100,8 @@ fn conduct<C: Clock>(
         let problems = publisher.problems();
         // First, so that it knows what the others may take long to write.
         sinks.0.push(Box::new(publisher));
-        if let Some(address) = options.listen {
-            let site = Site {
-                metrics: Metrics::default(),
-                board: Board::default(),
-                problems: Arc::new(problems),
-                host: origin.identity.as_ref().map(|identity| Arc::clone(&identity.host)).unwrap_or_default(),
-            };
-            sinks.0.push(Box::new(site.metrics.clone()));
-            sinks.0.push(Box::new(site.board.clone()));
-            let server = Server::start(address, site)
-                .map_err(|error| Failure::Failed(format!("cannot listen at {address}: {error}; --listen takes another one")))?;
-            eprintln!("http://{} shows this run; /metrics is for Prometheus", server.address());
-            _server = Some(server);
-        }
+        let host = origin.identity.as_ref().map(|identity| Arc::clone(&identity.host)).unwrap_or_default();
+        _server = listen::start(options, host, problems, &mut sinks)?;
     }
     let problems = Problems::default();
     // Before standard output, whose reader may have gone.
@@ -127,14 +121,16 @@ fn conduct<C: Clock>(
         sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
     }
     let format = options.format.unwrap_or_default();
-    let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()), origin);
-    sinks.0.push(match watch {
-        Some(watch) => watch.around(printed),
-        // Programs want a record of every window.
-        None if format == Format::Table => Box::new(Idle::new(printed)),
-        None => printed,
-    });
-    if watch.is_none() {
+    if !options.silent {
+        let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()), origin);
+        sinks.0.push(match watch {
+            Some(watch) => watch.around(printed),
+            // Programs want a record of every window.
+            None if format == Format::Table => Box::new(Idle::new(printed)),
+            None => printed,
+        });
+    }
+    if watch.is_none() && !options.silent {
         announce(options, &plan);
     }
     let outcome = Controller::start(dataplane, plan, clock)?.run(&mut sinks);

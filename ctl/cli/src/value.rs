@@ -301,19 +301,12 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "give a number of bytes, or one with a unit, such as 512MiB or 4GiB".to_owned())
 }
 
-/// Where to listen: an address of this machine and a port, or a port alone.
+/// Where to listen: an address and a port, or a port of this machine alone.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text).parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let named = || text.strip_prefix("localhost:")?.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let address = port.ok().or_else(|| text.parse().ok()).or_else(named);
-    let address = address.ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())?;
-    if address.ip().is_loopback() {
-        return Ok(address);
-    }
-    Err(format!(
-        "{} can be reached by others, and nothing here is encrypted or asks who they are; listen at 127.0.0.1, and use a proxy with TLS or ssh -L",
-        address.ip()
-    ))
+    address.ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
 }
 
 /// The name of a machine.

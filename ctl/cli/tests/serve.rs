@@ -3,106 +3,14 @@
 
 mod common;
 
-use common::{Running, flowgauge};
+use common::served::{ALL, Served, certificate, encrypted, exchange, secret};
+use common::{Scratch, flowgauge};
 use flowgauge_testing::skip;
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{ChildStderr, Command, Stdio};
-use std::time::Duration;
-
-/// A run that listens wherever there is room.
-struct Served {
-    running: Running,
-    address: SocketAddr,
-    stderr: BufReader<ChildStderr>,
-}
-
-/// Everything that is measured, so that nothing is left out of what is told.
-const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
-
-impl Served {
-    fn start(options: &str) -> Self {
-        let mut command = flowgauge();
-        command.args(["run", "--window", "100ms", "--format", "json", "--seed", "1", "--listen", "0", "--host", "here"]);
-        let mut running = Running::of(command.args(options.split_whitespace()));
-        let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("http://").and_then(|rest| rest.split_once(' ')).unwrap_or_else(|| panic!("{line}"));
-        Served { address: address.0.parse().unwrap(), running, stderr }
-    }
-
-    fn window(&mut self) -> Value {
-        loop {
-            let record: Value = serde_json::from_str(&self.running.line()).unwrap();
-            if record["record"] == "window" {
-                return record;
-            }
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
-    }
-
-    /// Status, headers and body of an answer.
-    fn ask(&self, request: &str) -> (u16, String, String) {
-        let mut stream = self.connect();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        (status, head.to_lowercase(), body.to_owned())
-    }
-
-    fn get(&self, path: &str) -> (u16, String, String) {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address))
-    }
-
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        let (status, _, text) = self.get("/metrics");
-        assert_eq!(status, 200, "{text}");
-        parsed(&text)
-    }
-
-    /// Reads events up to one of this number.
-    fn events(&self, last: Option<u64>, until: u64) -> Vec<Value> {
-        let mut stream = self.connect();
-        let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
-        write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n{last}\r\n").unwrap();
-        let mut events = Vec::new();
-        for line in BufReader::new(stream).lines().map(Result::unwrap) {
-            let Some(event) = line.strip_prefix("data: {\"id\"") else { continue };
-            let event: Value = serde_json::from_str(&format!("{{\"id\"{event}")).unwrap();
-            let id = event["id"].as_u64().unwrap();
-            events.push(event);
-            if id >= until {
-                break;
-            }
-        }
-        events
-    }
-
-    fn end(mut self) -> String {
-        self.running.interrupt();
-        let (mut told, mut rest) = (String::new(), Vec::new());
-        self.running.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
-        self.stderr.read_to_string(&mut told).unwrap();
-        assert!(self.running.child.wait().unwrap().success(), "{told}");
-        told
-    }
-}
-
-/// Names and labels with their values.
-fn parsed(text: &str) -> BTreeMap<String, f64> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
-}
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 #[test]
 fn metrics_are_those_of_the_windows() {
@@ -163,11 +71,16 @@ fn prometheus_has_nothing_to_say_against_the_metrics() {
 fn events_are_all_windows_and_go_on_where_a_reader_stopped() {
     let served = Served::start("--port memory:zipf,rate=5k");
     let first = served.events(None, 5);
-    assert_eq!(first.iter().map(|it| it["id"].as_u64().unwrap()).collect::<Vec<_>>(), (0..=5).collect::<Vec<_>>());
-    let more = served.events(Some(3), 8);
-    assert_eq!(more.iter().map(|it| it["id"].as_u64().unwrap()).collect::<Vec<_>>(), (4..=8).collect::<Vec<_>>());
+    let numbers = |events: &[(String, Value)]| events.iter().map(|(_, it)| it["id"].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(numbers(&first), (0..=5).collect::<Vec<_>>());
+    let more = served.events(Some(&first[3].0), 8);
+    assert_eq!(numbers(&more), (4..=8).collect::<Vec<_>>());
     assert_eq!(first[4..], more[..2]);
-    let figures = first[3]["figures"].as_array().unwrap();
+    // What a page has of another run, or of nobody, says nothing of this one.
+    for foreign in ["1234.3", "3", "", "x.y"] {
+        assert_eq!(numbers(&served.events(Some(foreign), 2)), [0, 1, 2], "{foreign}");
+    }
+    let figures = first[3].1["figures"].as_array().unwrap();
     let flows = figures.iter().find(|figure| figure["name"] == "distinct_flows").unwrap();
     assert!(flows["number"]["low"].as_f64().unwrap() <= flows["number"]["value"].as_f64().unwrap());
     let (status, head, page) = served.get("/");
@@ -215,16 +128,22 @@ fn readers_that_mean_no_good_are_turned_away() {
         asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok() && answer.contains("well")
     };
     while !is_answered() {}
+    let refused = served.metrics();
+    let count = |reason: &str| refused[&format!("flowgauge_http_refused_total{{reason=\"{reason}\"}}")];
+    assert!(count("connections") >= 236.0 && count("host") == 5.0 && count("request") >= 2.0, "{refused:?}");
+    assert_eq!((count("token"), count("tls")), (0.0, 0.0));
     let told = served.end();
     // One line of all of them.
-    assert_eq!(told.matches("connections over HTTP are open").count(), 1, "{told}");
+    for one in ["connections are open", "is not this machine's own", "refused over HTTP: a request:"] {
+        assert_eq!(told.matches(one).count(), 1, "{told}");
+    }
 }
 
 #[test]
 fn a_run_listens_where_only_this_machine_can_ask() {
     let refused = |options: &[&str]| flowgauge().args(options).output().unwrap();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-        let output = refused(&["run", "--port", "memory:zipf", "--listen", address]);
+        let output = refused(&["run", "--port", "memory:zipf", "--listen", address, "--listen-token-file", "token"]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && told.contains("can be reached by others"), "{told}");
     }
@@ -235,4 +154,79 @@ fn a_run_listens_where_only_this_machine_can_ask() {
     let output = refused(&["run", "--port", "memory:zipf", "--listen", &address]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && told.contains(&address) && told.contains("--listen takes another one"), "{told}");
+}
+
+/// Addresses that others can reach take a certificate and a token.
+#[test]
+fn strangers_have_to_know_the_token() {
+    let scratch = Scratch::new("strangers");
+    let (certificate, key) = certificate(&scratch);
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+    let token = secret(&scratch, "token", &format!("{TOKEN}\n"));
+    let mut served = Served::start(&format!(
+        "--port memory:zipf,rate=5k --listen-cert {certificate} --listen-key {key} --listen-token-file {token}"
+    ));
+    let ask = |path: &str, authorization: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: node-1.example\r\n{authorization}Connection: close\r\n\r\n");
+        exchange(&mut encrypted(served.connect(), &certificate), &request)
+    };
+    let (status, head, body) = ask("/health", "");
+    assert!(status == 401 && head.contains("www-authenticate: basic realm=") && body.contains("token"), "{head} {body}");
+    for wrong in ["Bearer 0123456789abcdef0123456789abcdee", "Bearer ", "Basic OjAxMjM=", "Basic ?", TOKEN] {
+        assert_eq!(ask("/metrics", &format!("Authorization: {wrong}\r\n")).0, 401, "{wrong}");
+    }
+    // As Prometheus does, and as browsers do (any user, the token as password).
+    assert_eq!(ask("/health", &format!("Authorization: Bearer {TOKEN}\r\n")).0, 200);
+    let basic = "Authorization: Basic bWU6MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\r\n";
+    assert!(ask("/", basic).2.contains("<title>flowgauge"));
+    // Garbage in place of a greeting, and none at all.
+    for garbage in
+        ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "\0".repeat(1 << 16), "\u{16}\u{3}\u{1}\u{7f}\u{7f}".repeat(999)]
+    {
+        let mut stream = served.connect();
+        // It may be closed before all is written.
+        let _ = stream.write_all(garbage.as_bytes()).and_then(|()| stream.read_to_end(&mut Vec::new()));
+    }
+    served.window();
+    let (_, _, metrics) = ask("/metrics", basic);
+    for (reason, least) in [("token", 6.0), ("tls", 3.0), ("host", 0.0)] {
+        let line = format!("flowgauge_http_refused_total{{reason=\"{reason}\"}}");
+        let count = common::served::parsed(&metrics)[&line];
+        assert!(count >= least && (least > 0.0 || count == 0.0), "{line} {count}");
+    }
+    let told = served.end();
+    for one in ["without the token", "without TLS"] {
+        assert_eq!(told.matches(one).count(), 1, "{told}");
+    }
+    assert!(!told.contains("0123456789"), "{told}");
+}
+
+#[test]
+fn secrets_that_are_none_are_refused() {
+    let scratch = Scratch::new("secrets");
+    let (certificate, key) = certificate(&scratch);
+    let refused = |options: &[&str]| {
+        let output = flowgauge().args(["run", "--port", "memory:zipf", "--listen", "127.0.0.1:0"]).args(options).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let short = secret(&scratch, "short", "0123456789abcde\n");
+    let long = secret(&scratch, "long", &"x".repeat(1 << 20));
+    let open = scratch.write("open", "0123456789abcdef");
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["--listen-token-file", &short], 1, "16 letters"),
+        (&["--listen-token-file", &long], 1, "16 letters"),
+        (&["--listen-token-file", &open], 1, "everyone can read the token"),
+        (&["--listen-token-file", "/nowhere"], 1, "/nowhere"),
+        (&["--listen-cert", &certificate], 2, "go together"),
+        (&["--listen-cert", &certificate, "--listen-key", &short], 1, &short),
+        (&["--listen-cert", &key, "--listen-key", &key], 1, "no certificate"),
+        (&["--listen-cert", &certificate, "--listen-key", &open], 1, "everyone can read the key"),
+    ];
+    for (options, code, problem) in cases {
+        let (status, told) = refused(options);
+        assert!(status == Some(code) && told.contains(problem) && told.lines().count() == 1, "{options:?}: {told}");
+    }
+    fs::remove_file(&open).unwrap();
+    let output = flowgauge().args(["run", "--port", "memory:zipf", "--listen-token-file", &short]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
 }

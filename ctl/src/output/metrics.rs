@@ -55,6 +55,12 @@ impl Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts what is not answered.
+    pub(crate) fn refused(&self, reason: &str, more: u64) {
+        let help = "connections and requests over HTTP that got no answer";
+        self.state().add("http_refused_total".to_owned(), help, vec![("reason", reason.to_owned())], more as f64);
+    }
+
     /// All of them, in the text format of Prometheus.
     ///
     /// # Errors
@@ -92,13 +98,16 @@ impl State {
     }
 
     fn draw(&mut self, figure: Figure, place: &Labels) {
-        let Figure { name, title, unit, labels, shape } = figure;
+        let Figure { name, title, unit, labels, shape, truth } = figure;
         let unit = unit.suffix();
         let labels = [place.clone(), labels].concat();
         match shape {
             Shape::Count(count) => self.add(format!("{name}{unit}_total"), title, labels, count),
             Shape::State(state) => self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(state))),
             Shape::Number(number) => {
+                if let Some(truth) = truth {
+                    self.set(format!("{name}_truth{unit}"), &format!("{title}: exact count"), labels.clone(), truth);
+                }
                 for ((bound, end), value) in BOUNDS.into_iter().zip([number.value, number.low, number.high]) {
                     self.set(format!("{name}{bound}{unit}"), &format!("{title}{end}"), labels.clone(), value);
                 }

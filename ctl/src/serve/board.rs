@@ -1,12 +1,12 @@
 //! What happened last, for pages that look on: figures of windows as JSON, up to an amount of memory.
 
+use super::event::event;
 use crate::controller::Sink;
-use crate::figure::Figures;
 use crate::record::{Kind, Record};
-use serde::Serialize;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Windows that are kept take at most so many bytes.
@@ -14,30 +14,13 @@ const ROOM: usize = 32 << 20;
 /// So many are kept at most.
 const MOST: usize = 7200;
 
-/// A window, as pages get it.
-#[derive(Serialize)]
-struct Event<'a> {
-    /// Counts up, whatever source it is of.
-    id: u64,
-    source: &'a str,
-    direction: &'a str,
-    /// Whether this is one of several places, which another window has together.
-    part: bool,
-    backend: &'a str,
-    window: u64,
-    /// In seconds since the Unix epoch, or since the trace began.
-    start: f64,
-    end: f64,
-    complete: bool,
-    late_ns: u64,
-    figures: &'a [crate::figure::Figure],
-}
-
 /// Windows that were closed last; clones are of the same run.
 #[derive(Clone)]
 pub struct Board {
     kept: Arc<Mutex<Kept>>,
     newest: watch::Sender<u64>,
+    /// Tells this run's windows from those of another one at the same address.
+    run: u64,
 }
 
 #[derive(Default)]
@@ -49,7 +32,8 @@ struct Kept {
 
 impl Default for Board {
     fn default() -> Self {
-        Board { kept: Arc::default(), newest: watch::Sender::new(0) }
+        let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        Board { kept: Arc::default(), newest: watch::Sender::new(0), run }
     }
 }
 
@@ -61,6 +45,22 @@ impl Board {
     /// Changes with every window.
     pub(super) fn newest(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
+    }
+
+    /// Which run it is, for pages that outlive it.
+    pub(super) fn run(&self) -> String {
+        format!("{:x}", self.run)
+    }
+
+    /// A window's number as pages give it back.
+    pub(super) fn name(&self, id: u64) -> String {
+        format!("{:x}.{id}", self.run)
+    }
+
+    /// Which window a page had last, if it is one of this run.
+    pub(super) fn named(&self, name: &str) -> Option<u64> {
+        let (run, id) = name.split_once('.')?;
+        (u64::from_str_radix(run, 16) == Ok(self.run)).then(|| id.parse().ok())?
     }
 
     /// Windows after one, the oldest first; at most so many, which are the last.
@@ -77,23 +77,9 @@ impl Sink for Board {
         if record.kind != Kind::Window {
             return Ok(());
         }
-        let Figures(figures) = record.figures();
         let mut kept = self.kept();
         let id = kept.next;
-        let event = Event {
-            id,
-            source: &record.interface,
-            direction: record.direction,
-            part: record.part,
-            backend: record.backend,
-            window: record.window,
-            start: record.start_ns as f64 / 1e9,
-            end: record.end_ns as f64 / 1e9,
-            complete: record.complete,
-            late_ns: record.late_ns,
-            figures: &figures,
-        };
-        let event: Arc<str> = serde_json::to_string(&event)?.into();
+        let event: Arc<str> = event(id, record)?.into();
         kept.next += 1;
         kept.bytes += event.len();
         kept.events.push_back((id, event));

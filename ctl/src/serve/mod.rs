@@ -1,32 +1,46 @@
 //! What a run tells over HTTP: metrics, whether it is well, and a page that shows windows as they end.
 //!
-//! A thread of its own serves, so that no packet waits for a reader. What readers can make it hold is bounded: so many connections, so much of a
-//! request, so long for it.
+//! A thread of its own serves, so that no packet waits for a reader, and it [may](fence) do nothing else. What readers can make it hold is bounded:
+//! so many connections, so much of a request, so long for it and for the answer.
 
+mod access;
 mod board;
+mod event;
+mod fence;
+mod refusal;
+mod report;
 
+pub use access::{Token, encryption};
 pub use board::Board;
+pub use report::{Fact, Report};
 
 use crate::output::Metrics;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use axum::http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+};
 use axum::http::{Method, StatusCode};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use refusal::{Refusal, Refusals};
+use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Connections at the same time; more are closed at once.
@@ -35,7 +49,7 @@ const CONNECTIONS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How much of one is held.
 const REQUEST: usize = 16 << 10;
-/// How long a page may take to read what it is sent, before it is given up.
+/// How long a reader may take to read something of what it is sent, before it is given up.
 const READER: Duration = Duration::from_secs(30);
 /// Windows that a page gets when it begins.
 const FIRST: usize = 900;
@@ -55,6 +69,15 @@ pub struct Site {
     pub host: Arc<str>,
 }
 
+/// Who may ask.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// What connections are encrypted with, if they are.
+    pub encryption: Option<Arc<ServerConfig>>,
+    /// What whoever asks has to know. Without one, only names of the machine itself are answered.
+    pub token: Option<Token>,
+}
+
 /// A server, until it is dropped.
 pub struct Server {
     address: SocketAddr,
@@ -67,16 +90,20 @@ impl Server {
     ///
     /// # Errors
     /// If the address is another one's, or taken.
-    pub fn start(address: SocketAddr, site: Site) -> io::Result<Self> {
+    pub fn start(address: SocketAddr, site: Site, access: Access) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
+        let refusals = Refusals::new(site.metrics.clone());
+        let tls = access.encryption.map(TlsAcceptor::from);
+        let router = router(site, Guard { token: access.token, refusals: refusals.clone() });
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
+            fence::enter();
             runtime.block_on(async {
                 tokio::select! {
-                    () = serve(listener, router(site)) => {}
+                    () = serve(listener, router, tls, refusals) => {}
                     _ = stopped => {}
                 }
             });
@@ -100,40 +127,52 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: TcpListener, router: Router) {
+async fn serve(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>, refusals: Refusals) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!("nobody is answered over HTTP: {error}"),
     };
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
-    // Said once: whoever opens connections must not be able to fill the log.
-    let (mut is_crowded, mut is_failing) = (false, false);
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!("a connection over HTTP could not be accepted: {error}");
-                }
+                refusals.add(Refusal::Accept, format_args!("a connection could not be accepted: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
-            if !std::mem::replace(&mut is_crowded, true) {
-                tracing::warn!("{CONNECTIONS} connections over HTTP are open; further ones are closed");
-            }
+            refusals.add(Refusal::Crowded, format_args!("{CONNECTIONS} connections are open, and no more are taken"));
             continue;
         };
-        let service = TowerToHyperService::new(router.clone());
+        let (router, tls, refusals) = (router.clone(), tls.clone(), refusals.clone());
         tokio::spawn(async move {
-            let mut http = http1::Builder::new();
-            let http = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
-            if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!("a connection over HTTP ended: {error}");
+            // Of a reader that does not read nothing else would tell.
+            let mut stream = Box::pin(TimeoutStream::new(stream));
+            stream.as_mut().set_write_timeout_pinned(Some(READER));
+            match tls {
+                None => answer(stream, router, &refusals).await,
+                Some(tls) => match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => answer(stream, router, &refusals).await,
+                    Ok(Err(error)) => {
+                        refusals.add(Refusal::Encryption, format_args!("a connection without TLS as it should be: {error}"))
+                    }
+                    Err(_) => refusals.add(Refusal::Encryption, format_args!("a connection that said nothing for {PATIENCE:?}")),
+                },
             }
             drop(permit);
         });
+    }
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router, refusals: &Refusals) {
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
+    match http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await {
+        Err(error) if error.is_parse() || error.is_timeout() => refusals.add(Refusal::Request, format_args!("a request: {error}")),
+        Err(error) => tracing::debug!("a connection over HTTP ended: {error}"),
+        Ok(()) => {}
     }
 }
 
@@ -141,19 +180,19 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-fn router(site: Site) -> Router {
+fn router(site: Site, guard: Guard) -> Router {
     let asset = |kind: &'static str, bytes: &'static [u8]| get(move || async move { (told(kind), Bytes::from_static(bytes)) });
     Router::new()
-        .route("/", asset(HTML, include_bytes!("assets/page.html")))
-        .route("/page.js", asset(SCRIPT, include_bytes!("assets/page.js")))
-        .route("/page.css", asset(STYLE, include_bytes!("assets/page.css")))
-        .route("/uplot.js", asset(SCRIPT, include_bytes!("assets/uplot/uPlot.iife.min.js")))
-        .route("/uplot.css", asset(STYLE, include_bytes!("assets/uplot/uPlot.min.css")))
+        .route("/", asset(HTML, report::HTML.as_bytes()))
+        .route("/page.js", asset(SCRIPT, report::SCRIPT.as_bytes()))
+        .route("/page.css", asset(STYLE, report::STYLE.as_bytes()))
+        .route("/uplot.js", asset(SCRIPT, report::CHARTS.as_bytes()))
+        .route("/uplot.css", asset(STYLE, report::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/about", get(about))
         .route("/events", get(events))
-        .layer(from_fn(guard))
+        .layer(from_fn_with_state(guard, guarded))
         .with_state(site)
 }
 
@@ -161,16 +200,41 @@ fn told(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
     [(CONTENT_TYPE, HeaderValue::from_static(kind))]
 }
 
-/// What holds for every request and answer.
-async fn guard(request: Request, next: Next) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "only GET and HEAD are answered\n").into_response();
+#[derive(Clone)]
+struct Guard {
+    token: Option<Token>,
+    refusals: Refusals,
+}
+
+impl Guard {
+    /// What to say to a request that is not answered.
+    fn refusal(&self, request: &Request) -> Option<Response> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let allowed = [(ALLOW, "GET, HEAD")];
+            return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, "only GET and HEAD are answered\n").into_response());
+        }
+        let header = |name: HeaderName| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        match &self.token {
+            Some(token) if !token.allows(header(AUTHORIZATION)) => {
+                self.refusals.add(Refusal::Token, "a request without the token, or with a wrong one");
+                let ask = [(WWW_AUTHENTICATE, "Basic realm=\"flowgauge: the token is the password\", charset=\"UTF-8\"")];
+                Some((StatusCode::UNAUTHORIZED, ask, "this takes the token of --listen-token-file\n").into_response())
+            }
+            // A page of somebody else's whose name leads here must not read what only this machine may.
+            None if !is_local(header(HOST)) => {
+                self.refusals.add(Refusal::Name, "a request for a name that is not this machine's own");
+                let problem = "this is for names of the machine itself: localhost, or its address\n";
+                Some((StatusCode::MISDIRECTED_REQUEST, problem).into_response())
+            }
+            _ => None,
+        }
     }
-    // A page of somebody else's whose name leads here must not read what only this machine may.
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if !is_local(host) {
-        let problem = "this is for names of the machine itself: localhost, or its address\n";
-        return (StatusCode::MISDIRECTED_REQUEST, problem).into_response();
+}
+
+/// What holds for every request and answer.
+async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    if let Some(refusal) = guard.refusal(&request) {
+        return refusal;
     }
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -183,7 +247,8 @@ async fn guard(request: Request, next: Next) -> Response {
 }
 
 /// Whether a request's host is this machine by address or by the name of itself.
-fn is_local(host: &str) -> bool {
+fn is_local(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
         _ => host,
@@ -215,17 +280,21 @@ async fn about(State(site): State<Site>) -> Response {
 
 /// Windows as they end, and those before that the page does not know yet.
 async fn events(State(site): State<Site>, request: Request) -> Response {
-    let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let last = request.headers().get("last-event-id").and_then(|id| site.board.named(id.to_str().ok()?));
     let (pieces, received) = mpsc::channel::<Result<Bytes, Infallible>>(4);
     tokio::spawn(async move {
         let mut newest = site.board.newest();
         let (mut last, mut first) = (last, true);
+        // A page that has windows of another run lets go of them.
+        if !sent(&pieces, format!("event: run\ndata: \"{}\"\n\n", site.board.run())).await {
+            return;
+        }
         loop {
             newest.mark_unchanged();
             // Piece by piece, so that a reader that does not read holds little.
             for (id, event) in site.board.after(last, FIRST) {
                 last = Some(id);
-                if !sent(&pieces, format!("id: {id}\ndata: {event}\n\n")).await {
+                if !sent(&pieces, format!("id: {}\ndata: {event}\n\n", site.board.name(id))).await {
                     return;
                 }
             }

@@ -50,6 +50,16 @@ impl<W: Write> Writer<W> {
         self.inner.write_all(frame)
     }
 
+    /// What is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.inner
+    }
+
+    /// What is written to, to take from it.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
     /// Flushes, and hands back the inner writer.
     ///
     /// # Errors

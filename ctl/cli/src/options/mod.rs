@@ -189,11 +189,32 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) lake_every: Option<Duration>,
 
-    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) at this address of this machine
+    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) at this address
     ///
-    /// An address and port, such as 127.0.0.1:9420, or a port.
+    /// An address and port, such as 127.0.0.1:9420, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
+    /// and --listen-token-file.
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
+
+    /// Encrypt what --listen serves, with this certificate and those that vouch for it (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) listen_cert: Option<PathBuf>,
+
+    /// The certificate's private key (PEM), which not everyone may read
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) listen_key: Option<PathBuf>,
+
+    /// Answer only who tells the token in this file: as a bearer token, or in a browser as the password of any user
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) listen_token_file: Option<PathBuf>,
+
+    /// Whether another port will do as well; `demo` settles on it.
+    #[arg(skip)]
+    pub(crate) listen_anywhere: bool,
+
+    /// Whether nothing is printed; `demo` settles on it.
+    #[arg(skip)]
+    pub(crate) silent: bool,
 
     /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the host's name]
     #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
@@ -245,7 +266,8 @@ impl Options {
         } else {
             None
         });
-        problem.map_or_else(|| self.check_idle(), |problem| Err(Failure::Usage(problem.to_owned())))
+        let problem = problem.map(str::to_owned).or_else(|| self.listen_problem());
+        problem.map_or_else(|| self.check_idle(), |problem| Err(Failure::Usage(problem)))
     }
 
     /// Refuses options of measurements that are off: whoever gives them believes otherwise.
@@ -306,6 +328,11 @@ impl Options {
             (HashMode::Keyed, None) => Some(kept().map_or_else(HashKey::random, Ok)?),
         };
         Ok(Options { hash: Some(hash), secret, ..self })
+    }
+
+    /// The same, with these measured.
+    pub(crate) fn with_measurements(self, measurements: Vec<MeasurementKind>) -> Options {
+        Options { measure: Some(Measurements(measurements)), ..self }
     }
 
     /// What is measured.

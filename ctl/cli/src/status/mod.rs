@@ -63,23 +63,17 @@ struct Found {
     notes: Vec<String>,
 }
 
+/// What runs on this machine say of themselves, free of what could command a terminal, and what else there is to tell.
+#[cfg(feature = "top")]
+pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
+    let found = Found::ask(&directory::all());
+    (found.runs.iter().map(shown).collect(), found.notes.iter().map(|note| escaped(note).into_owned()).collect())
+}
+
 impl Status {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let directories = directory::all();
-        let mut found = Found::default();
-        let mut sockets = Vec::new();
-        for directory in &directories {
-            match directory::sockets(directory) {
-                Ok(listing) => {
-                    sockets.extend(listing.sockets);
-                    found.notes.extend(listing.doubt);
-                }
-                Err(error) => found.notes.push(format!("cannot look for runs in {}: {error}", directory.display())),
-            }
-        }
-        for (pid, socket, answer) in ask::all(sockets) {
-            found.take(pid, &socket, answer);
-        }
+        let mut found = Found::ask(&directories);
         found.look_for_left(&self.pins);
         match self.format.unwrap_or_default() {
             Format::Table => found.table(&mut io::stdout().lock()),
@@ -91,6 +85,25 @@ impl Status {
 }
 
 impl Found {
+    /// Asks all runs that have sockets in these directories.
+    fn ask(directories: &[PathBuf]) -> Self {
+        let mut found = Found::default();
+        let mut sockets = Vec::new();
+        for directory in directories {
+            match directory::sockets(directory) {
+                Ok(listing) => {
+                    sockets.extend(listing.sockets);
+                    found.notes.extend(listing.doubt);
+                }
+                Err(error) => found.notes.push(format!("cannot look for runs in {}: {error}", directory.display())),
+            }
+        }
+        for (pid, socket, answer) in ask::all(sockets) {
+            found.take(pid, &socket, answer);
+        }
+        found
+    }
+
     fn take(&mut self, pid: u32, socket: &Path, answer: Result<Value, ask::Problem>) {
         let path = socket.display();
         match answer {

@@ -121,6 +121,7 @@ impl State {
                 report.packets += latest.packets;
                 latest.drops.iter().for_each(|(cause, packets)| *report.drops.entry(cause.clone()).or_default() += packets);
                 (report.last_window, self.window) = (Some(latest), Instant::now());
+                report.figures = serde_json::to_value(record.figures().0).unwrap_or_default();
             }
             Kind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
             Kind::Silence | Kind::Total | Kind::Union => {}

@@ -39,6 +39,8 @@ pub(super) struct Report {
     pub(super) alarms: u64,
     pub(super) last_window: Option<Latest>,
     pub(super) last_read: Option<Latest>,
+    /// What there is to draw of the last window.
+    pub(super) figures: serde_json::Value,
     pub(super) last_warning: Option<Warning>,
     #[serde(flatten)]
     pub(super) dataplane: Status,

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file needs another part of this")]
 
 pub(crate) mod frames;
+pub(crate) mod served;
 pub(crate) mod tshark;
 
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};

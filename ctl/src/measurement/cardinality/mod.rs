@@ -141,6 +141,7 @@ impl Measurement for Cardinality {
         let Estimate { value, low, high } = self.estimate;
         let labels = [("key", self.key.name())];
         figures.number("distinct_flows", "distinct flows", Unit::Things, &labels, Number { value, low, high });
+        figures.truth(self.truth.map(|truth| truth as f64));
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

@@ -69,9 +69,10 @@ impl Measurement for Entropies {
     }
 
     fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
-        for Entropy { sketch, estimate, .. } in &self.0 {
+        for Entropy { sketch, estimate, truth } in &self.0 {
             let number = Number { value: estimate.bits, low: estimate.low, high: estimate.high };
             figures.number("entropy", "entropy of packets over flows, in bits", Unit::Bits, &[("key", sketch.key.name())], number);
+            figures.truth(*truth);
         }
     }
 

@@ -1,20 +1,22 @@
 "use strict";
-// Draws the figures of windows. It knows shapes and units, and no measurement.
+// Draws the figures of windows, as a run tells them or as this page holds them. It knows shapes and units, and no measurement but the alarm.
 // Which figure is a line, a bar or a table is said by its shape; figures of one name are one panel.
 
 const MOST = 7200; // windows of a source that are held
+const ROWS = 100; // of a table
 const LINES = 8; // lines of one chart; more would not be told apart
 const COLOURS = ["#2f6feb", "#d97706", "#0d9488", "#c026d3", "#65a30d", "#dc2626", "#7c3aed", "#64748b"];
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [1, 4], [12, 6], [3, 6]];
 
 const element = (id) => document.getElementById(id);
-const sources = new Map(); // name -> { windows: [], label }
+const sources = new Map(); // name -> { windows: [], total, isWhole }
 const panels = new Map(); // figure name -> Panel
-let chosen = null, paused = false, isBehind = true, dirty = false, failing = "";
+const held = element("data") && JSON.parse(element("data").textContent); // a report's windows; of a live page nothing
+let chosen = null, paused = null, isBehind = true, dirty = false, failing = "", run = null;
 
 // Numbers as people read them.
 function scaled(value, unit) {
-  if (value === null || value === undefined) return "∞";
+  if (value === null || value === undefined) return "∞"; // JSON has no infinity
   const size = Math.abs(value);
   if (unit === "seconds") {
     if (size === 0) return "0 s";
@@ -30,10 +32,31 @@ function scaled(value, unit) {
 }
 function digits(value) {
   const size = Math.abs(value);
+  if (size > 0 && size < 0.01) return value.toPrecision(2);
   return Number.isInteger(value) && size < 1000 ? String(value) : value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
-const time = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
-const labelled = (figure) => Object.entries(figure.labels || {}).map(([name, it]) => (name === "percentile" ? `p${it}` : it)).join(" ");
+// Times of captures are told as captures have them; those of a run by the reader's clock.
+const date = (seconds) => (held ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000));
+function time(seconds, step = 0) {
+  const fine = { ...(step >= 60 ? { second: undefined } : {}), ...(step >= 1 ? { fractionalSecondDigits: undefined } : {}) };
+  const shape = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...look, ...fine, timeZone: held ? "UTC" : undefined };
+  return new Date(seconds * 1000).toLocaleString(undefined, shape);
+}
+// More of a time, where windows take it to be told apart.
+let look = {};
+function lookAt(windows) {
+  const [first, last] = [windows[0], windows[windows.length - 1]];
+  const fine = windows.length > 0 && windows.some((it) => it.end - it.start < 1);
+  const long = windows.length > 0 && last.end - first.start > 86400;
+  look = { ...(fine ? { fractionalSecondDigits: 3 } : {}), ...(long ? { month: "short", day: "numeric" } : {}) };
+}
+// Lines of one chart: figures of one name, but of percentiles those that have all other labels in common. More could not be told apart.
+function placed({ name, title, labels = {} }) {
+  const { percentile, ...others } = labels;
+  const other = Object.values(others).join(" ");
+  if (percentile === undefined || !other) return { panel: name, title, label: percentile === undefined ? other : `p${percentile}` };
+  return { panel: `${name} ${other}`, title: `${title}, ${other}`, label: `p${percentile}` };
+}
 const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 
 function make(tag, attributes = {}, ...children) {
@@ -47,10 +70,10 @@ function source(event) {
   const way = { ingress: " in", egress: " out" }[event.direction] || "";
   const name = event.source + way;
   if (!sources.has(name)) {
-    sources.set(name, { windows: [] });
+    sources.set(name, { windows: [], total: null, isWhole: !event.part });
     element("source").append(make("option", { value: name }, name));
+    // All places together, rather than one of them.
     if (chosen === null || (!event.part && !sources.get(chosen).isWhole)) { chosen = name; element("source").value = name; }
-    sources.get(name).isWhole = !event.part;
   }
   return sources.get(name);
 }
@@ -59,10 +82,10 @@ function source(event) {
 function kept(event) {
   const numbers = new Map(), last = [];
   for (const figure of event.figures) {
-    const label = labelled(figure);
-    if (figure.number) numbers.set(`${figure.name}|${label}`, [figure.number.value, figure.number.low, figure.number.high]);
-    else if (figure.count !== undefined) numbers.set(`${figure.name}|${label}`, [figure.count]);
-    else if (figure.state !== undefined) numbers.set(`${figure.name}|${label}`, [figure.state ? 1 : 0]);
+    const { panel, label } = placed(figure);
+    if (figure.number) numbers.set(`${panel}|${label}`, [figure.number.value, figure.number.low, figure.number.high, figure.truth]);
+    else if (figure.count !== undefined) numbers.set(`${panel}|${label}`, [figure.count]);
+    else if (figure.state !== undefined) numbers.set(`${panel}|${label}`, [figure.state ? 1 : 0]);
     else last.push(figure);
   }
   return { start: event.start, end: event.end, complete: event.complete, late: event.late_ns, numbers, last };
@@ -72,8 +95,8 @@ function take(event) {
   const { windows } = source(event);
   const window = kept(event);
   const before = windows[windows.length - 1];
-  // Rankings and distributions are shown of the last window alone.
-  if (before) before.last = [];
+  // Rankings and distributions are shown of the last window alone, but for a capture.
+  if (before && !held && !before.isHeld) before.last = [];
   windows.push(window);
   if (windows.length > MOST) windows.splice(0, windows.length - MOST);
   for (const figure of event.figures) panel(figure);
@@ -82,21 +105,21 @@ function take(event) {
 
 class Panel {
   constructor(figure) {
-    const { name, title, unit } = figure;
-    Object.assign(this, { name, title, unit, labels: [], plot: null });
+    const { panel: name, title } = placed(figure);
+    Object.assign(this, { name, title, unit: figure.unit, labels: [], plot: null });
     this.shape = ["number", "count", "state", "distribution", "ranking"].find((shape) => figure[shape] !== undefined);
     this.now = make("p", { class: "now" });
     this.body = make("div", { class: this.shape === "ranking" ? "scroll" : "plot" });
-    const id = `panel-${name}`;
+    const id = `panel-${name.replaceAll(" ", "-")}`;
     this.section = make("section", { "aria-labelledby": id }, make("h2", { id }, this.heading()), this.now, this.body);
     if (this.shape !== "ranking") {
-      this.table = make("div", { class: "scroll", tabindex: "0" });
+      this.table = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${this.title}, as a table` });
       const details = make("details", {}, make("summary", {}, "as a table"), this.table);
       details.addEventListener("toggle", () => this.draw());
       this.details = details;
       this.section.append(details);
     } else {
-      this.body.setAttribute("tabindex", "0");
+      for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-labelledby": id })) this.body.setAttribute(name, value);
     }
     element("panels").append(this.section);
   }
@@ -119,13 +142,13 @@ class Panel {
     this.plot = null;
   }
 
-  draw() {
-    const windows = shown();
+  draw(windows = shown()) {
     const last = windows[windows.length - 1];
     this.section.hidden = !last;
     if (!last) return;
-    if (this.shape === "ranking") this.rank(last);
-    else if (this.shape === "distribution") this.spread(last);
+    const about = asked(windows);
+    if (this.shape === "ranking") this.rank(about);
+    else if (this.shape === "distribution") this.spread(about);
     else this.lines(windows, last);
   }
 
@@ -135,7 +158,7 @@ class Panel {
     if (!numbers) return this.shape === "count" ? 0 : null;
     const length = window.end - window.start;
     if (this.shape === "count") return length > 0 ? numbers[0] / length : null;
-    return numbers[part] === undefined ? null : numbers[part];
+    return numbers[part] === undefined ? null : numbers[part]; // 0 is the estimate, 1 and 2 its bounds, 3 the truth
   }
 
   lines(windows, last) {
@@ -155,17 +178,18 @@ class Panel {
     this.tellNow();
     const at = windows.map((window) => window.end);
     const bands = this.shape === "number";
+    // Truths of all windows or of none.
+    const truths = bands && labels.some((label) => this.value(last, label, 3) !== null);
+    const parts = bands ? (truths ? [0, 1, 2, 3] : [0, 1, 2]) : [0];
     const data = [at];
-    for (const label of labels) {
-      data.push(windows.map((window) => this.value(window, label)));
-      if (bands) for (const part of [1, 2]) data.push(windows.map((window) => this.value(window, label, part)));
-    }
-    const shape = labels.join("|");
+    for (const label of labels) for (const part of parts) data.push(windows.map((window) => this.value(window, label, part)));
+    this.windows = windows;
+    const shape = labels.join("|") + parts.length;
     if (this.plot && (this.drawn !== shape || this.ground !== ground())) this.forget();
-    if (!this.plot) this.chart(labels, data, unit, bands);
+    if (!this.plot) this.chart(labels, data, unit, parts);
     else this.plot.setData(data);
     [this.drawn, this.ground] = [shape, ground()];
-    if (this.details.open) this.tell(windows, labels, unit, bands);
+    if (this.details.open) this.tell(windows, labels, unit, parts);
   }
 
   // What the lines are at a window: the last one, or the one that is pointed at.
@@ -176,13 +200,15 @@ class Panel {
       const told = this.shape === "state" ? (value ? "yes" : "no") : scaled(value, unit);
       const one = make("span", { class: "one" }, swatch(index), label ? `${label} ` : "", value === null ? "none" : make("b", {}, told));
       if (this.shape === "number" && value !== null && low !== high) one.append(` (${scaled(low, unit)} … ${scaled(high, unit)})`);
+      const truth = this.shape === "number" ? this.value(window, label, 3) : null;
+      if (truth !== null) one.append(`, truth ${scaled(truth, unit)}`);
       this.now.append(one, " ");
     });
     if (hidden > 0) this.now.append(`and ${hidden} more in metrics `);
     if (this.at !== undefined) this.now.append(`at ${time(window.end)}`);
   }
 
-  chart(labels, data, unit, bands) {
+  chart(labels, data, unit, parts) {
     const style = getComputedStyle(document.body);
     const [ink, line] = [style.getPropertyValue("--faint"), style.getPropertyValue("--line")];
     const series = [{ value: (_, at) => (at === null ? "" : time(at)) }];
@@ -191,37 +217,72 @@ class Panel {
       const stroke = COLOURS[index];
       const value = (_, it) => (it === null ? "" : scaled(it, unit));
       series.push({ label: label || this.title, stroke, width: 2, dash: DASHES[index], points: { show: false }, value });
-      if (bands) {
-        const edge = { stroke: "transparent", points: { show: false }, value };
+      const edge = { stroke: "transparent", points: { show: false }, value };
+      if (parts.length > 1) {
         series.push({ label: `${label} low`.trim(), ...edge }, { label: `${label} high`.trim(), ...edge });
         between.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}33` });
       }
+      const exact = { stroke: style.getPropertyValue("--ink"), width: 1, dash: [1, 2] };
+      if (parts.length > 3) series.push({ label: `${label} truth`.trim(), ...edge, ...exact });
     });
-    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
-    const values = (_, all) => all.map((it) => scaled(it, unit));
-    this.body.replaceChildren();
     const step = this.shape === "state";
+    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const values = (_, all) => all.map((it) => (step ? (it ? "yes" : "no") : scaled(it, unit)));
+    // As everywhere on the page, and not as uPlot would have it.
+    const times = (_, all) => all.map((it) => time(it, all.length > 1 ? all[1] - all[0] : 0));
+    this.body.replaceChildren();
     if (step) series.forEach((it, index) => { if (index) it.paths = uPlot.paths.stepped({ align: -1 }); });
     this.plot = new uPlot({
       width: this.body.clientWidth || 480, height: 190, series, bands: between,
-      axes: [axis, { ...axis, values, size: 70 }],
+      axes: [{ ...axis, values: times, space: 80, size: 32 }, { ...axis, values, size: 70, ...(step ? { splits: () => [0, 1] } : {}) }],
       scales: { y: { range: (_, low, high) => range(low, high, step) } },
       cursor: { drag: { x: false, y: false } },
       legend: { show: false },
-      hooks: { setCursor: [({ cursor }) => { this.at = cursor.idx === null ? undefined : cursor.idx; this.tellNow(); }] },
+      tzDate: date,
+      hooks: {
+        drawClear: [(plot) => this.mark(plot)],
+        setCursor: [({ cursor }) => { this.at = cursor.idx === null ? undefined : cursor.idx; this.tellNow(); }],
+      },
     }, data, this.body);
+    if (held) this.plot.over.addEventListener("click", () => { if (this.at !== undefined) ask(this.windows[this.at]); });
     // Charts are not read aloud; the table is.
     this.body.setAttribute("aria-hidden", "true");
   }
 
-  tell(windows, labels, unit, bands) {
+  // Windows that are not as others.
+  mark(plot) {
+    const { ctx, bbox } = plot;
+    const style = getComputedStyle(document.body);
+    const from = plot.scales.x.min;
+    const colours = [[(it) => !it.complete, style.getPropertyValue("--faint")], [isAlarmed, style.getPropertyValue("--alarm")]];
+    ctx.save();
+    for (const [is, colour] of colours) {
+      [ctx.fillStyle, ctx.globalAlpha] = [colour, 0.18];
+      for (const window of this.windows.filter(is)) {
+        const [left, right] = [Math.max(window.start, from), window.end].map((at) => plot.valToPos(at, "x", true));
+        if (right >= bbox.left) ctx.fillRect(left, bbox.top, Math.max(right - left, 1), bbox.height);
+      }
+    }
+    ctx.restore();
+  }
+
+  tell(windows, labels, unit, parts) {
     const names = labels.map((label) => label || this.title);
-    const head = names.flatMap((name) => (bands ? [name, `${name} low`, `${name} high`] : [name]));
-    const rows = windows.slice(-100).reverse().map((window) => {
-      const cells = labels.flatMap((label) => (bands ? [0, 1, 2] : [0]).map((part) => this.value(window, label, part)));
-      return make("tr", {}, make("td", {}, time(window.end)), ...cells.map((it) => make("td", {}, it === null ? "" : scaled(it, unit))));
+    const head = names.flatMap((name) => parts.map((part) => name + ["", " low", " high", " truth"][part]));
+    const rows = windows.slice(-ROWS).reverse().map((window) => {
+      const cells = labels.flatMap((label) => parts.map((part) => this.value(window, label, part)));
+      const marks = `${window.complete ? "" : "*"}${isAlarmed(window) ? "!" : ""}`;
+      const told = (it) => (it === null ? "" : this.shape === "state" ? (it ? "yes" : "no") : scaled(it, unit));
+      return make("tr", {}, make("td", {}, time(window.end) + marks), ...cells.map((it) => make("td", {}, told(it))));
     });
-    this.table.replaceChildren(table(["end of the window", ...head], rows));
+    const which = windows.length > ROWS ? `the last ${ROWS} of ${windows.length} windows` : "all windows";
+    const marks = "* cut short or incomplete, ! alarm";
+    this.table.replaceChildren(table(["end of the window", ...head], rows, `${which}; ${marks}`));
+  }
+
+  // Which window a ranking or a distribution is of.
+  sayWhich(about) {
+    this.now.textContent = about.isTotal ? "in everything together" : `in the window that ended at ${time(about.end)}`;
   }
 
   rank(last) {
@@ -236,18 +297,19 @@ class Panel {
         const cells = [scaled(number.value, figure.unit), `${scaled(number.low, figure.unit)} … ${scaled(number.high, figure.unit)}`, more || ""];
         return make("tr", {}, make("td", { class: "name", title: name }, name, bar), ...cells.map((it) => make("td", {}, it)));
       });
-      this.body.append(table([labelled(figure) || "which", "value", "bounds", ""], rows));
+      this.body.append(table([placed(figure).label || "which", "value", "bounds", ""], rows));
     }
-    this.now.textContent = `in the window that ended at ${time(last.end)}`;
+    this.sayWhich(last);
   }
 
   spread(last) {
     const figures = last.last.filter((figure) => figure.name === this.name && figure.distribution.ranges.some((it) => it.count > 0));
     this.section.hidden = figures.length === 0;
     if (figures.length === 0) return;
-    this.now.textContent = `in the window that ended at ${time(last.end)}`;
+    this.sayWhich(last);
     this.body.replaceChildren();
-    this.body.classList.remove("plot");
+    this.body.className = "scroll";
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": this.title })) this.body.setAttribute(name, value);
     this.details.hidden = true;
     for (const figure of figures) {
       let { ranges } = figure.distribution;
@@ -261,7 +323,7 @@ class Panel {
         const name = `${scaled(it.low, figure.unit)} … ${scaled(it.high, figure.unit)}`;
         return make("tr", {}, make("td", {}, name, bar), make("td", {}, scaled(it.count, "things")), make("td", {}, `${digits((it.count / all) * 100)} %`));
       });
-      this.body.append(table([labelled(figure) || "from … to", "how many", "share"], rows));
+      this.body.append(table([placed(figure).label || "from … to", "how many", "share"], rows));
     }
   }
 }
@@ -277,9 +339,15 @@ function swatch(index) {
   return svg;
 }
 
-function table(head, rows) {
+function table(head, rows, caption) {
   const cells = head.map((it) => make("th", { scope: "col" }, it));
-  return make("table", {}, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows));
+  const told = caption ? [make("caption", {}, caption)] : [];
+  return make("table", {}, ...told, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows));
+}
+
+function isAlarmed(window) {
+  const alarm = window.numbers.get("alarm|");
+  return Boolean(alarm && alarm[0]);
 }
 
 const ground = () => matchMedia("(prefers-color-scheme: dark)").matches;
@@ -293,62 +361,170 @@ function range(low, high, isState) {
 }
 
 function panel(figure) {
-  if (!panels.has(figure.name)) panels.set(figure.name, new Panel(figure));
-  panels.get(figure.name).see(labelled(figure));
+  const { panel, label } = placed(figure);
+  if (!panels.has(panel)) panels.set(panel, new Panel(figure));
+  panels.get(panel).see(label);
 }
 
 // Windows of the chosen source in the chosen range.
 function shown() {
-  const windows = (sources.get(chosen) || { windows: [] }).windows;
-  const seconds = Number(element("range").value);
+  const windows = (paused && paused.get(chosen)) || (sources.get(chosen) || { windows: [] }).windows;
+  const seconds = held ? 0 : Number(element("range").value);
   if (!seconds || windows.length === 0) return windows;
   const from = windows[windows.length - 1].end - seconds;
   return windows.filter((window) => window.end > from);
+}
+
+// What rankings and distributions are of: the last window, or of a capture what was asked for.
+function asked(windows) {
+  const number = element("which").value;
+  const { total } = sources.get(chosen) || {};
+  if (held && number === "all" && total) return summed(total, windows);
+  return (held && windows[Number(number)]) || windows[windows.length - 1];
+}
+
+// What a total lacks of distributions: windows have it, in the same ranges.
+function summed(total, windows) {
+  if (total.isSummed) return total;
+  total.isSummed = true;
+  const key = (figure) => JSON.stringify([figure.name, figure.labels]);
+  const known = new Set(total.last.map(key)), sums = new Map();
+  for (const figure of windows.flatMap((window) => window.last)) {
+    if (!figure.distribution || known.has(key(figure))) continue;
+    const sum = sums.get(key(figure));
+    if (sum) figure.distribution.ranges.forEach((it, at) => { sum.distribution.ranges[at].count += it.count; });
+    else sums.set(key(figure), structuredClone(figure));
+  }
+  total.last.push(...sums.values());
+  return total;
+}
+
+function ask(window) {
+  element("which").value = String(shown().indexOf(window));
+  draw();
 }
 
 function draw() {
   dirty = false;
   const windows = shown();
   const last = windows[windows.length - 1];
-  for (const it of panels.values()) it.draw();
-  const alarm = last && last.numbers.get("alarm|");
-  element("alarm").hidden = !(alarm && alarm[0]);
-  element("alarm").textContent = "ALARM: the entropies of sources and destinations are far off what is usual";
-  tell(last);
+  lookAt(windows);
+  for (const it of panels.values()) it.draw(windows);
+  const alarmed = windows.filter(isAlarmed);
+  element("alarmed").hidden = alarmed.length === 0;
+  const what = "the entropies of sources and destinations are far off what is usual";
+  element("alarm").hidden = held ? alarmed.length === 0 : !(last && isAlarmed(last));
+  element("alarm").textContent = held
+    ? `ALARM in ${alarmed.length} of ${windows.length} windows, first in the one that ended at ${alarmed.length ? time(alarmed[0].end) : ""}: ${what}`
+    : `ALARM: ${what}`;
+  tell(windows);
 }
 
-function tell(last) {
+function tell(windows = shown()) {
   const state = element("state");
+  const last = windows[windows.length - 1];
   state.classList.toggle("lost", Boolean(failing));
   const when = last ? `last window ended at ${time(last.end)}${last.complete ? "" : ", incomplete"}` : "no window has ended yet";
-  state.textContent = failing || (paused ? `paused; ${when}` : when);
+  const all = last ? `${windows.length} windows, ${time(windows[0].start)} to ${time(last.end)}` : "no packets";
+  state.textContent = held ? all : failing || (paused ? `paused; ${when}` : when);
+}
+
+function complain(problems) {
+  element("problems").hidden = problems.length === 0;
+  const told = problems.map((problem) => make("li", {}, problem));
+  if ([...element("problems").children].map((it) => it.textContent).join() !== problems.join()) element("problems").replaceChildren(...told);
+}
+
+// Another run: what was shown is none of its.
+function forget() {
+  sources.clear();
+  panels.clear();
+  [chosen, isBehind] = [null, true];
+  element("source").replaceChildren();
+  element("panels").replaceChildren();
+  if (paused) pause(false);
+}
+
+function pause(now) {
+  for (const { windows } of sources.values()) if (now && windows.length) windows[windows.length - 1].isHeld = true;
+  paused = now ? new Map([...sources].map(([name, { windows }]) => [name, windows.slice()])) : null;
+  element("pause").setAttribute("aria-pressed", String(now));
 }
 
 function connect() {
   const events = new EventSource("events");
   events.onmessage = (message) => take(JSON.parse(message.data));
+  events.addEventListener("run", (message) => {
+    if (run !== null && run !== message.data) forget();
+    run = message.data;
+  });
   events.addEventListener("caught-up", () => { isBehind = false; failing = ""; dirty = true; });
-  events.onerror = () => { failing = "no answer from flowgauge; trying again"; tell(); };
   events.onopen = () => { failing = ""; dirty = true; };
-  // Not for every window: those before come by the hundred.
-  setInterval(() => { if (dirty && !paused && !isBehind && !document.hidden) draw(); }, 250);
+  events.onerror = () => {
+    failing = "no answer from flowgauge; trying again";
+    tell();
+    // After an answer that is no stream, browsers give up.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  };
+}
+
+// Not for every window: those before come by the hundred. And no more than a part of the time.
+function redraw() {
+  const began = performance.now();
+  if (dirty && !paused && !isBehind && !document.hidden) draw();
+  setTimeout(redraw, Math.max(250, 4 * (performance.now() - began)));
+}
+
+function watch() {
+  const about = () => fetch("about").then((answer) => answer.json()).then(({ host, problems }) => {
+    element("title").textContent = host;
+    document.title = `${host}: flowgauge`;
+    complain(problems);
+  }).catch(() => {});
+  element("zone").textContent = `Times are those of ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
+  about();
+  setInterval(about, 10000);
+  connect();
+  redraw();
+}
+
+// A capture: everything is there.
+function report({ about, totals, windows }) {
+  element("title").textContent = about.title;
+  document.title = `${about.title}: flowgauge`;
+  element("zone").textContent = `Times are UTC. Made by flowgauge ${about.version}.`;
+  for (const id of ["links", "pause"]) element(id).hidden = true;
+  element("range").parentNode.hidden = true;
+  for (const { name, value } of about.facts) element("facts").append(make("dt", {}, name), make("dd", {}, value));
+  element("facts").hidden = false;
+  complain(about.problems);
+  for (const event of windows) take(event);
+  for (const event of totals) source(event).total = { ...kept(event), isTotal: true };
+  element("source").parentNode.hidden = sources.size < 2;
+  choose();
+  draw();
+}
+
+// The windows that there are to choose from.
+function choose() {
+  const windows = shown();
+  lookAt(windows);
+  const one = (window, index) => make("option", { value: String(index) }, `${time(window.start)} to ${time(window.end)}`);
+  element("which").replaceChildren(make("option", { value: "all" }, "everything together"), ...windows.map(one));
+  element("which").parentNode.hidden = windows.length === 0;
 }
 
 element("choices").addEventListener("submit", (event) => event.preventDefault());
-element("source").addEventListener("change", (event) => { chosen = event.target.value; draw(); });
-element("range").addEventListener("change", draw);
-element("pause").addEventListener("click", () => {
-  paused = !paused;
-  element("pause").setAttribute("aria-pressed", String(paused));
-  element("pause").textContent = paused ? "Go on" : "Pause";
+element("source").addEventListener("change", (event) => {
+  chosen = event.target.value;
+  if (held) choose();
   draw();
 });
+for (const id of ["range", "which"]) element(id).addEventListener("change", draw);
+element("pause").addEventListener("click", () => { pause(!paused); draw(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const it of panels.values()) it.forget(); draw(); });
 new ResizeObserver(() => {
   for (const it of panels.values()) if (it.plot) it.plot.setSize({ width: it.body.clientWidth, height: 190 });
 }).observe(element("panels"));
-fetch("about").then((answer) => answer.json()).then(({ host }) => {
-  element("host").textContent = host;
-  document.title = `${host}: flowgauge`;
-}).catch(() => {});
-connect();
+if (held) report(held);
+else watch();

@@ -1,0 +1,226 @@
+//! `flowgauge report`: a page about a capture, in one file.
+
+use crate::config;
+use crate::error::Failure;
+use crate::measure::workers;
+use crate::options::Options;
+use crate::progress::Watch;
+use crate::replay::matching;
+use crate::run::Run;
+use crate::signals::end_on_signal;
+use clap::{ArgMatches, Args};
+use flowgauge_ctl::Record;
+use flowgauge_ctl::clock::Trace;
+use flowgauge_ctl::controller::{Controller, Sink, Summary};
+use flowgauge_ctl::output::{escaped, grouped};
+use flowgauge_ctl::serve::{self, Fact};
+use flowgauge_dataplane::MeasurementKind;
+use flowgauge_dataplane::poll::Pace;
+use flowgauge_dataplane::poll::port::{Capture, captures};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Windows that a page should have: a chart shows that many.
+const WINDOWS: u32 = 120;
+/// Lengths of windows that people know, in milliseconds.
+const LENGTHS: [u64; 22] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000,
+    3_600_000, 21_600_000, 86_400_000,
+];
+/// Captures of up to so many bytes are also counted exactly: what that takes is less than the capture.
+const EXACT: u64 = 1 << 30;
+
+/// Make a page about captures: one HTML file with charts, which loads nothing from elsewhere.
+///
+/// Everything is measured, with intervals; beside the estimates are exact counts if the captures have up to 1 GiB together (or with --truth). Losses, damage and
+/// packets that came late are told. Windows are as long as it takes for about a hundred of them, unless --window says otherwise; for that the
+/// captures are read twice. Options are those of `replay`.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  flowgauge report trace.pcap
+  flowgauge report trace.pcapng.zst --window 1m --key five-tuple --to trace.html
+  flowgauge report 'monday-*.pcap.gz' --measure cardinality,delay --truth=false")]
+pub(crate) struct Report {
+    /// Capture files, or quoted patterns of their names with * ? [...]
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Where to write the page [default: the name of the first capture with .html behind it, in this directory]
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+
+    /// Replace the page if there is one
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Report {
+    pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
+        let file = self.options.config.clone();
+        self.options.given = config::fill::<Run>(&mut self.options, file.as_deref(), given)?;
+        self.options.check()?;
+        self.refuse_other_outputs()?;
+        let files: Vec<PathBuf> = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        if files.iter().any(|file| file.as_os_str() == "-") {
+            let problem = "a report reads its captures twice, which standard input does not do; write it to a file";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+        let first = files.first().and_then(|file| file.file_name()).unwrap_or_default();
+        let page = self.to.clone().unwrap_or_else(|| PathBuf::from(format!("{}.html", first.to_string_lossy())));
+        // Before the work.
+        if !self.force && page.exists() {
+            return Err(Failure::Failed(format!("{} exists; --force replaces it, --to names another one", page.display())));
+        }
+        let size: u64 = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum();
+        let options = self.options.filled(size, &files)?;
+        options.check_order()?;
+        let told = count(&files, &options)?;
+        let html = told.report.page(&title(&files), &told.facts(&files, size, &options), &told.problems);
+        let failed = |error: io::Error| Failure::Failed(format!("cannot write {}: {error}", page.display()));
+        write(&page, html.map_err(failed)?.as_bytes(), self.force).map_err(failed)?;
+        writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string())).map_err(Failure::output)?;
+        match told.problems.first() {
+            None => Ok(()),
+            Some(problem) => Err(Failure::Incomplete(problem.clone())),
+        }
+    }
+
+    /// Options of other outputs are refused: whoever gives them believes that something is written there.
+    fn refuse_other_outputs(&self) -> Result<(), Failure> {
+        const OTHERS: [&str; 9] =
+            ["listen", "lake", "out", "record", "format", "staggered", "sketches", "delay_samples", "read_every"];
+        let other = OTHERS.into_iter().find(|other| self.options.given.iter().any(|given| given == other));
+        other.map_or(Ok(()), |other| {
+            let other = other.replace('_', "-");
+            Err(Failure::Usage(format!(
+                "--{other} is not for `flowgauge report`, which writes a page; leave it out, or use `flowgauge replay`"
+            )))
+        })
+    }
+}
+
+impl Options {
+    /// What a report measures unless it is told otherwise: everything that needs no question.
+    fn filled(self, size: u64, files: &[PathBuf]) -> Result<Options, Failure> {
+        let asked = self.query.is_empty();
+        let asks = [MeasurementKind::Frequency, MeasurementKind::Membership];
+        let usual = MeasurementKind::ALL.into_iter().filter(|kind| !(asked && asks.contains(kind))).collect();
+        let options = if self.measure.is_none() {
+            Options { alarm: self.alarm.or(Some(true)), ..self }.with_measurements(usual)
+        } else {
+            self
+        };
+        let options = Options { truth: Some(options.truth.unwrap_or(size <= EXACT)), ..options }.with_hash(false, || None)?;
+        match options.window {
+            Some(_) => Ok(options),
+            None => Ok(Options { window: Some(window_for(files, &options)?), ..options }),
+        }
+    }
+}
+
+/// A window such that there are some hundred of them.
+fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure> {
+    let nothing =
+        Options { truth: None, alarm: None, query: Vec::new(), window: Some(Duration::from_secs(86_400)), ..options.clone() };
+    let told = count(files, &nothing.with_measurements(Vec::new()))?;
+    let length = told.summary.total.map_or(0, |total| total.end_ns.saturating_sub(total.start_ns)) / 1_000_000;
+    let longest = LENGTHS.last().copied().unwrap_or_default();
+    let fitting = LENGTHS.into_iter().find(|window| window * u64::from(WINDOWS) >= length);
+    Ok(Duration::from_millis(fitting.unwrap_or(longest)))
+}
+
+/// What was counted.
+struct Told {
+    report: serve::Report,
+    summary: Summary,
+    problems: Vec<String>,
+}
+
+fn count(files: &[PathBuf], options: &Options) -> Result<Told, Failure> {
+    let found = files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?;
+    let ports = captures(found, options.workers.unwrap_or(1), Pace::Trace)?;
+    let interface = ports.interface.clone();
+    let poll = workers(ports, options, options.counts_truth());
+    let (gate, source) = (poll.gate(), poll.source());
+    end_on_signal(Some(&gate));
+    let watch = Watch::start(source, interface);
+    let mut report = serve::Report::default();
+    let summary = {
+        let mut sink = watch.around(Box::new(Borrowed(&mut report)));
+        Controller::start(Box::new(poll), options.plan(false), || Trace::new(gate))?.run(&mut sink)?
+    };
+    let mut problems = summary.warnings.clone();
+    if report.left_out() > 0 {
+        let problem = format!(
+            "the last {} windows are not drawn: there are too many for a page; choose a longer --window",
+            report.left_out()
+        );
+        tracing::warn!("{problem}");
+        problems.push(problem);
+    }
+    if let Some(late) = summary.total.as_ref().map(|total| total.late).filter(|late| *late > 0) {
+        problems.push(format!(
+            "{} packets came when their window was closed, and are in none; a longer --lateness waits for them",
+            grouped(late)
+        ));
+    }
+    Ok(Told { report, summary, problems })
+}
+
+/// A sink that somebody else keeps.
+struct Borrowed<'a>(&'a mut serve::Report);
+
+impl Sink for Borrowed<'_> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.0.record(record)
+    }
+}
+
+impl Told {
+    /// What the page says beside its charts.
+    fn facts(&self, files: &[PathBuf], size: u64, options: &Options) -> Vec<Fact> {
+        let fact = |name, value: String| Fact { name, value };
+        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        let mut facts = vec![fact("Captures", format!("{} ({} bytes)", names.join(", "), grouped(size)))];
+        let Some(total) = &self.summary.total else {
+            facts.push(fact("Packets", "none".to_owned()));
+            return facts;
+        };
+        let lost: u64 = total.drops.iter().map(|(_, packets)| packets).sum();
+        let rejected = total.counters.non_ip + total.counters.truncated + total.counters.bad_header;
+        let length = Duration::from_nanos(total.end_ns.saturating_sub(total.start_ns));
+        facts.extend([
+            fact("Packets", format!("{}, of which {} have no IP flow", grouped(total.counters.packets()), grouped(rejected))),
+            fact("Bytes on the wire", grouped(total.counters.bytes)),
+            fact(
+                "Lost before they were captured",
+                if lost == 0 { "none that the capture tells of".to_owned() } else { grouped(lost) },
+            ),
+            fact("Length", humantime::format_duration(Duration::from_millis(length.as_millis() as u64)).to_string()),
+            fact("Windows", format!("{} of {}", grouped(self.summary.windows), humantime::format_duration(options.window()))),
+            fact(
+                "Exact counts",
+                if options.counts_truth() { "beside the estimates".to_owned() } else { "none; --truth makes them".to_owned() },
+            ),
+        ]);
+        facts
+    }
+}
+
+fn title(files: &[PathBuf]) -> String {
+    let first = files.first().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy().into_owned();
+    match files.len() {
+        0 | 1 => first,
+        all => format!("{first} and {} more", all - 1),
+    }
+}
+
+fn write(path: &Path, page: &[u8], replaces: bool) -> io::Result<()> {
+    let mut file = if replaces { File::create(path)? } else { File::create_new(path)? };
+    file.write_all(page)
+}

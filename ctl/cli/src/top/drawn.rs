@@ -1,0 +1,153 @@
+//! What there is to draw: figures of the last windows of every run, and no measurement by name.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Windows whose course is kept.
+const COURSE: usize = 120;
+
+/// A figure, as a run tells it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Figure {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) unit: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub(super) shape: Shape,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Shape {
+    Number(Number),
+    Count(f64),
+    State(IgnoredAny),
+    Distribution { ranges: Vec<Range> },
+    Ranking(Vec<Ranked>),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Number {
+    // JSON has no infinity: what is unbounded is null.
+    value: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Range {
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) count: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Ranked {
+    pub(super) name: String,
+    pub(super) number: Number,
+    #[serde(default)]
+    pub(super) more: String,
+}
+
+impl Number {
+    pub(super) fn value(&self) -> f64 {
+        self.value.unwrap_or(f64::INFINITY)
+    }
+
+    pub(super) fn low(&self) -> f64 {
+        self.low.unwrap_or(f64::NEG_INFINITY)
+    }
+
+    pub(super) fn high(&self) -> f64 {
+        self.high.unwrap_or(f64::INFINITY)
+    }
+}
+
+impl Figure {
+    /// What tells it from others of its name.
+    pub(super) fn label(&self) -> String {
+        let one = |(name, value): (&String, &String)| if name == "percentile" { format!("p{value}") } else { value.clone() };
+        self.labels.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    /// As its course is kept: counts by the second.
+    pub(super) fn height(&self, seconds: f64) -> Option<f64> {
+        match &self.shape {
+            Shape::Number(number) => Some(number.value()),
+            Shape::Count(count) if seconds > 0.0 => Some(count / seconds),
+            _ => None,
+        }
+    }
+}
+
+/// A run, as it was told last, with the course of its numbers.
+#[derive(Default)]
+pub(super) struct Run {
+    pub(super) pid: u64,
+    pub(super) heading: String,
+    pub(super) problems: Vec<String>,
+    pub(super) window: Option<u64>,
+    pub(super) seconds: f64,
+    pub(super) age: f64,
+    pub(super) complete: bool,
+    pub(super) alarm: bool,
+    pub(super) figures: Vec<Figure>,
+    pub(super) courses: BTreeMap<(String, String), VecDeque<f64>>,
+}
+
+/// All runs, by their process numbers.
+#[derive(Default)]
+pub(super) struct Watched {
+    pub(super) runs: Vec<Run>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Watched {
+    /// Takes what runs say now. Those that say nothing any more are gone.
+    pub(super) fn take(&mut self, runs: &[Value], notes: Vec<String>) {
+        self.notes = notes;
+        let mut before = std::mem::take(&mut self.runs);
+        for told in runs {
+            let Some(pid) = told["pid"].as_u64() else { continue };
+            let known = before.iter().position(|run| run.pid == pid);
+            let mut run = known.map_or_else(|| Run { pid, ..Run::default() }, |at| before.swap_remove(at));
+            run.take(told);
+            self.runs.push(run);
+        }
+        self.runs.sort_by_key(|run| run.pid);
+    }
+}
+
+impl Run {
+    fn take(&mut self, told: &Value) {
+        let text = |key: &str| told[key].as_str().unwrap_or_default();
+        self.heading = format!("run {}: {} {}, flowgauge {}", self.pid, text("backend"), text("interface"), text("version"));
+        let problems = told["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.problems = problems.iter().filter_map(|problem| problem.as_str().map(str::to_owned)).collect();
+        let last = &told["last_window"];
+        self.age = last["age_ns"].as_u64().unwrap_or_default() as f64 / 1e9;
+        let window = last["window"].as_u64();
+        if window == self.window {
+            return;
+        }
+        // What a newer version tells, and this one does not know, is left out.
+        let figures = told["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.figures = figures.iter().filter_map(|figure| Figure::deserialize(figure).ok()).collect();
+        let at = |key: &str| last[key].as_u64().unwrap_or_default();
+        self.seconds = at("end_ns").saturating_sub(at("start_ns")) as f64 / 1e9;
+        (self.window, self.complete) = (window, last["complete"].as_bool().unwrap_or(true));
+        self.alarm = last["alarm"].as_bool().unwrap_or(false);
+        for figure in &self.figures {
+            let Some(height) = figure.height(self.seconds) else { continue };
+            let course = self.courses.entry((figure.name.clone(), figure.label())).or_default();
+            course.push_back(height);
+            if course.len() > COURSE {
+                course.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A run that is asked over HTTP.
+
+use super::{Running, Scratch, flowgauge};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::ChildStderr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A run that listens wherever there is room.
+pub(crate) struct Served {
+    pub(crate) running: Running,
+    pub(crate) address: SocketAddr,
+    stderr: BufReader<ChildStderr>,
+}
+
+/// Everything that is measured, so that nothing is left out of what is told.
+pub(crate) const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
+
+impl Served {
+    pub(crate) fn start(options: &str) -> Self {
+        let mut command = flowgauge();
+        command.args(["run", "--window", "100ms", "--format", "json", "--seed", "1", "--listen", "0", "--host", "here"]);
+        let mut running = Running::of(command.args(options.split_whitespace()));
+        let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let address = line.split_once("://").and_then(|(_, rest)| rest.split_once(' ')).unwrap_or_else(|| panic!("{line}"));
+        Served { address: address.0.parse().unwrap(), running, stderr }
+    }
+
+    /// The next line on standard error, if there is one.
+    pub(crate) fn told(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub(crate) fn window(&mut self) -> Value {
+        loop {
+            let record: Value = serde_json::from_str(&self.running.line()).unwrap();
+            if record["record"] == "window" {
+                return record;
+            }
+        }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    /// Status, headers and body of an answer.
+    pub(crate) fn ask(&self, request: &str) -> (u16, String, String) {
+        exchange(&mut self.connect(), request)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> (u16, String, String) {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address))
+    }
+
+    pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
+        let (status, _, text) = self.get("/metrics");
+        assert_eq!(status, 200, "{text}");
+        parsed(&text)
+    }
+
+    /// Reads events up to one of this number, with their names.
+    pub(crate) fn events(&self, last: Option<&str>, until: u64) -> Vec<(String, Value)> {
+        let mut stream = self.connect();
+        let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+        write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n{last}\r\n").unwrap();
+        let mut events = Vec::new();
+        let mut name = String::new();
+        for line in BufReader::new(stream).lines().map(Result::unwrap) {
+            if let Some(id) = line.strip_prefix("id: ") {
+                name = id.to_owned();
+            }
+            let Some(event) = line.strip_prefix("data: {\"id\"") else { continue };
+            let event: Value = serde_json::from_str(&format!("{{\"id\"{event}")).unwrap();
+            let id = event["id"].as_u64().unwrap();
+            events.push((name.clone(), event));
+            if id >= until {
+                break;
+            }
+        }
+        events
+    }
+
+    pub(crate) fn end(mut self) -> String {
+        self.running.interrupt();
+        let (mut told, mut rest) = (String::new(), Vec::new());
+        self.running.stdout.take().unwrap().read_to_end(&mut rest).unwrap();
+        self.stderr.read_to_string(&mut told).unwrap();
+        assert!(self.running.child.wait().unwrap().success(), "{told}");
+        told
+    }
+}
+
+/// Names and labels with their values.
+pub(crate) fn parsed(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// A certificate for this machine and its key, in files.
+pub(crate) fn certificate(scratch: &Scratch) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    (scratch.write("tls.crt", certificate.pem()), secret(scratch, "tls.key", &key.serialize_pem()))
+}
+
+/// A file that its user alone can read.
+pub(crate) fn secret(scratch: &Scratch, name: &str, text: &str) -> String {
+    let path = scratch.write(name, text);
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+/// A connection that believes this certificate.
+pub(crate) fn encrypted(stream: TcpStream, certificate: &str) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let client = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+    StreamOwned::new(client, stream)
+}
+
+/// Status, headers and body of the answer to a request on a connection.
+pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16, String, String) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, head.to_lowercase(), body.to_owned())
+}

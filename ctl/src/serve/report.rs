@@ -1,0 +1,110 @@
+//! The page by itself: about a capture, with everything in one file.
+
+use super::event::event;
+use crate::controller::Sink;
+use crate::record::{Kind, Record};
+use serde::Serialize;
+use std::io;
+
+pub(super) const HTML: &str = include_str!("assets/page.html");
+pub(super) const SCRIPT: &str = include_str!("assets/page.js");
+pub(super) const STYLE: &str = include_str!("assets/page.css");
+pub(super) const CHARTS: &str = include_str!("assets/uplot/uPlot.iife.min.js");
+pub(super) const CHARTS_STYLE: &str = include_str!("assets/uplot/uPlot.min.css");
+
+/// A page takes at most so many bytes of windows; browsers draw no more with pleasure.
+const ROOM: usize = 48 << 20;
+
+/// What a page says of a capture beside its windows, such as where it lies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fact {
+    /// What it is.
+    pub name: &'static str,
+    /// Told in words.
+    pub value: String,
+}
+
+/// A page that is being made: a sink for the records of a capture.
+#[derive(Default)]
+pub struct Report {
+    windows: Vec<String>,
+    totals: Vec<String>,
+    bytes: usize,
+    /// Windows that there was no room for.
+    left_out: u64,
+}
+
+impl Sink for Report {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        let (windows, totals) = (self.windows.len() as u64, self.totals.len() as u64);
+        match record.kind {
+            Kind::Window | Kind::Silence if self.bytes < ROOM => {
+                let event = event(windows, record)?;
+                self.bytes += event.len();
+                self.windows.push(event);
+            }
+            Kind::Window | Kind::Silence => self.left_out += 1,
+            Kind::Total => self.totals.push(event(totals, record)?),
+            Kind::Sample | Kind::Union => {}
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Windows that are not in the page, since it would be too long.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The page, as HTML: a title, facts, what is wrong with the capture, and windows. It loads nothing.
+    ///
+    /// # Errors
+    /// If something cannot be written as JSON, which nothing cannot.
+    pub fn page(&self, title: &str, facts: &[Fact], problems: &[String]) -> io::Result<String> {
+        let about =
+            serde_json::json!({ "title": title, "version": env!("CARGO_PKG_VERSION"), "facts": facts, "problems": problems });
+        let data = format!("{{\"about\":{about},\"totals\":[{}],\"windows\":[{}]}}", self.totals.join(","), self.windows.join(","));
+        // Within a script nothing but `<` can end it; JSON may write it so.
+        let data = data.replace('<', "\\u003c");
+        let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+        let link = |name: &str| format!("<link rel=\"stylesheet\" href=\"{name}\">");
+        let script = |name: &str| format!("<script src=\"{name}\"></script>");
+        let inlined = |text: &str| format!("<script>{text}</script>");
+        let page = HTML
+            .replacen(
+                "<meta charset=\"utf-8\">",
+                &format!("<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">"),
+                1,
+            )
+            .replacen(&link("uplot.css"), &format!("<style>{CHARTS_STYLE}</style>"), 1)
+            .replacen(&link("page.css"), &format!("<style>{STYLE}</style>"), 1)
+            .replacen(&script("uplot.js"), &inlined(CHARTS), 1)
+            .replacen(
+                &script("page.js"),
+                &format!("<script type=\"application/json\" id=\"data\">{data}</script>\n{}", inlined(SCRIPT)),
+                1,
+            );
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_holds_everything_and_text_ends_no_script() {
+        let evil = "</script><script>alert(1)</script><!--";
+        let facts = [Fact { name: "File", value: evil.to_owned() }];
+        let page = Report::default().page(evil, &facts, &[evil.to_owned()]).unwrap_or_default();
+        assert!(!page.contains("alert(1)</script>") && page.contains("\\u003c/script>\\u003cscript>alert(1)"), "{page}");
+        // Its own: charts, data, page.
+        assert_eq!(page.matches("</script>").count(), 3);
+        assert_eq!(page.matches("<script").count(), 3);
+        for loading in ["src=", "<link rel=\"stylesheet\"", "@import", "url("] {
+            assert!(!page.contains(loading), "{loading}");
+        }
+    }
+}
