@@ -1,7 +1,9 @@
 //! The `flowgauge` command.
 
+mod agent;
 mod bench;
 mod config;
+mod configuration;
 mod detach;
 mod doctor;
 mod error;
@@ -16,12 +18,14 @@ mod progress;
 mod replay;
 mod reproduce;
 mod run;
+mod service;
 mod signals;
 mod status;
 mod switch;
 mod tables;
 mod terminal;
 mod value;
+mod webhook;
 mod writers;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -88,6 +92,7 @@ enum Command {
     Diff(merge::Diff),
     Tables(tables::Tables),
     Status(status::Status),
+    Config(configuration::Config),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
     Completions(pages::Completions),
@@ -122,6 +127,7 @@ fn main() -> ExitCode {
         Some(Command::Diff(diff)) => diff.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Status(status)) => status.execute(),
+        Some(Command::Config(config)) => config.execute(&given),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),
         Some(Command::Completions(completions)) => completions.execute(command),

@@ -82,7 +82,7 @@ impl Sink for Board {
         let id = kept.next;
         let event = Event {
             id,
-            source: &record.interface,
+            source: &record.origin(),
             direction: record.direction,
             part: record.part,
             backend: record.backend,
