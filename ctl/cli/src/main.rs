@@ -1,8 +1,10 @@
 //! The `flowgauge` command.
 
+mod agent;
 mod bench;
 mod config;
 mod demo;
+mod configuration;
 mod detach;
 mod doctor;
 mod error;
@@ -19,6 +21,7 @@ mod replay;
 mod report;
 mod reproduce;
 mod run;
+mod service;
 mod signals;
 mod status;
 mod switch;
@@ -27,6 +30,7 @@ mod terminal;
 #[cfg(feature = "top")]
 mod top;
 mod value;
+mod webhook;
 mod writers;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -98,6 +102,7 @@ enum Command {
     Status(status::Status),
     #[cfg(feature = "top")]
     Top(top::Top),
+    Config(configuration::Config),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
     Completions(pages::Completions),
@@ -143,6 +148,7 @@ fn main() -> ExitCode {
         Some(Command::Status(status)) => status.execute(),
         #[cfg(feature = "top")]
         Some(Command::Top(top)) => top.execute(),
+        Some(Command::Config(config)) => config.execute(&given),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),
         Some(Command::Completions(completions)) => completions.execute(command),

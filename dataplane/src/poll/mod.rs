@@ -45,6 +45,7 @@ use crate::snapshot::{Adopted, DelaySample, Snapshot, Truth};
 use crate::spares::Spares;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
+use crate::tally::Tally;
 use crate::{Dataplane, Event};
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
@@ -333,6 +334,7 @@ impl Dataplane for Poll {
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         let hash = self.started("rotate")?;
         if !self.rotating {
+            self.source.rotating();
             self.readers.iter_mut().for_each(Reader::request_flip);
             self.rotating = true;
         }
@@ -404,6 +406,10 @@ impl Dataplane for Poll {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         Ok(self.source.losses())
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        Ok(self.source.received())
     }
 
     fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {

@@ -2,6 +2,7 @@
 
 use super::report::{Latest, Report};
 use flowgauge_core::KeyKind;
+use flowgauge_ctl::Ledger;
 use flowgauge_ctl::measurement::cardinality;
 use flowgauge_ctl::output::{counted, grouped};
 use flowgauge_dataplane::status::{Load, ProgramStatus, SwitchStatus, WorkerStatus};
@@ -31,10 +32,26 @@ pub(super) fn kernel(report: &Report) -> Kernel {
 
 /// A run, a paragraph long.
 pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
-    let Report { pid, version, backend, interface, dataplane, .. } = report;
+    let Report { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
     let health = if report.problems.is_empty() { "healthy" } else { "NOT healthy" };
     writeln!(out, "run {pid}, {health}: {backend}, {interface}, for {age}, flowgauge {version}")?;
+    if report.sources.is_empty() {
+        return source(out, report, kernel);
+    }
+    let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
+    let packets = counted(report.packets, "packet");
+    line("in all", &format!("{packets} of {}, {}", counted(report.sources.len() as u64, "source"), lost(&report.drops)))?;
+    report.sources.iter().try_for_each(|one| {
+        let name = one.source.as_deref().unwrap_or_default();
+        writeln!(out, " source {name}: {}, {}", one.backend, one.interface)?;
+        source(out, one, &self::kernel(one))
+    })
+}
+
+/// What a source does.
+fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
+    let dataplane = &report.dataplane;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
     report.problems.iter().try_for_each(|problem| line("problem", problem))?;
     let measured = report.measurements.iter().map(|measured| format!("{} of {}", measured.measurement, measured.key));
@@ -52,6 +69,9 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
     }
     let packets = counted(report.packets, "packet");
     line("in all", &format!("{packets} in {}, {}", counted(report.windows, "window"), lost(&report.drops)))?;
+    if let Some(ledger) = &report.ledger {
+        line("ledger", &ledger_line(ledger))?;
+    }
     trouble(report).into_iter().try_for_each(|trouble| line("trouble", &trouble))?;
     if let Some(warning) = &report.last_warning {
         line("warning", &format!("{} ago: {}", time(warning.age_ns), warning.text))?;
@@ -104,6 +124,16 @@ fn latest(latest: &Latest) -> String {
 fn distinct(key: &str) -> String {
     let known = KeyKind::ALL.into_iter().find(|kind| kind.name() == key);
     known.map_or_else(|| format!("distinct flows by {key}"), |kind| cardinality::distinct(kind).to_owned())
+}
+
+/// What became of packets, so that both sides are equal.
+fn ledger_line(ledger: &Ledger) -> String {
+    let [received, counted, lost] = [ledger.received, ledger.counted, ledger.lost].map(grouped);
+    let rest = match ledger.unaccounted {
+        0 => "nothing unaccounted".to_owned(),
+        missing => format!("{}{} UNACCOUNTED", if missing < 0 { "-" } else { "" }, grouped(missing.unsigned_abs())),
+    };
+    format!("{received} received by the device = {counted} counted + {lost} lost, {rest}")
 }
 
 /// Losses by cause.
