@@ -3,8 +3,8 @@
 mod agent;
 mod bench;
 mod config;
-mod demo;
 mod configuration;
+mod demo;
 mod detach;
 mod doctor;
 mod error;
