@@ -43,6 +43,10 @@ const PLACES: [Place; 5] = [
     Place { name: "memory, 2 KiB apart", bytes: 256 << 20, stride: 2048 },
 ];
 
+/// Where the protocol is in a frame, and where its header begins.
+pub(crate) const PROTOCOL: usize = 23;
+pub(crate) const TRANSPORT: usize = 34;
+pub(crate) const UDP: u8 = 17;
 /// Where the flags of TCP are in a frame.
 pub(crate) const FLAGS: usize = 47;
 /// PSH and ACK: with these a frame carries data, and acknowledges data.

@@ -310,7 +310,7 @@ fn windows_end_at_exact_multiples_over_100_000_of_them() {
 fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
     let clock = Virtual::at(START);
     // Seven packets in the fourth second.
-    let unseen = |now: u64| if now >= START + 3 * SECOND + 1 { 7 } else { 0 };
+    let unseen = |now: u64| if now > START + 3 * SECOND { 7 } else { 0 };
     let dataplane = Scripted { unseen: Some(unseen), ..Scripted::new(&clock) };
     let (summary, kept) = done(dataplane, intervals(SECOND, 0, 6 * SECOND));
     let ledgers: Vec<_> = kept.windows().iter().map(|window| window.ledger.unwrap()).collect();

@@ -117,7 +117,8 @@ struct Wanted {
 struct Running {
     source: Arc<Source>,
     given: Vec<Given>,
-    interface: Option<String>,
+    /// The number of its interface, of one that a pattern stands for.
+    interface: Option<u32>,
     /// Whether it was asked to end.
     ends: bool,
 }
@@ -133,6 +134,8 @@ struct Agent<'a> {
     running: BTreeMap<String, Running>,
     /// Sources that could not be started, with the number of their interface, or have failed.
     failed: BTreeSet<(String, Option<u32>)>,
+    /// Sources whose traffic is over.
+    done: BTreeSet<(String, Option<u32>)>,
     failures: Vec<(String, Failure)>,
     started: usize,
     events: Sender<Event>,
@@ -151,6 +154,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
         patterns,
         running: BTreeMap::new(),
         failed: BTreeSet::new(),
+        done: BTreeSet::new(),
         failures: Vec::new(),
         started: 0,
         events,
@@ -344,14 +348,15 @@ impl Agent<'_> {
         self.failed.retain(|(_, failed)| failed.is_none_or(|failed| there.iter().any(|(number, _)| *number == failed)));
         for wanted in wanted(&self.configuration)? {
             let tried = (wanted.name.clone(), wanted.interface.as_deref().and_then(number));
-            if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) {
-                self.start(wanted)?;
+            if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
+                self.start(wanted, tried.1)?;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, wanted: Wanted) -> Result<(), Failure> {
+    /// `number`: of the interface, of one that a pattern stands for.
+    fn start(&mut self, wanted: Wanted, number: Option<u32>) -> Result<(), Failure> {
         let Wanted { name, table, interface } = wanted;
         let Prepared { mut run, given } = prepared(&self.configuration, table.as_ref())?;
         if let Some(interface) = &interface {
@@ -379,29 +384,30 @@ impl Agent<'_> {
             .spawn(body)
             .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
         self.started += 1;
-        self.running.insert(name, Running { source, given, interface, ends: false });
+        self.running.insert(name, Running { source, given, interface: number, ends: false });
         Ok(())
     }
 
     fn ended(&mut self, name: &str, outcome: Result<(), Failure>) {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
-        let number = interface.as_ref().map(|interface| interfaces().into_iter().find(|(_, name)| name == interface));
+        // One of the same name that has come meanwhile is another one.
+        let is_gone = interface.is_some_and(|interface| !interfaces().iter().any(|(number, _)| *number == interface));
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !signals::is_ending() {
                     tracing::warn!("source {name} has ended");
                 }
-                // Its traffic is over: it does not begin again, unless on another interface of this name.
-                self.failed.insert((name.to_owned(), number.flatten().map(|(number, _)| number)));
+                // It does not begin again, unless on another interface of this name.
+                self.done.insert((name.to_owned(), interface));
                 return;
             }
             Err(failure) => failure,
         };
-        if number == Some(None) {
+        if is_gone {
             tracing::warn!("{name} is gone; it is counted again when it is there again");
             return;
         }
-        self.failed.insert((name.to_owned(), number.flatten().map(|(number, _)| number)));
+        self.failed.insert((name.to_owned(), interface));
         if self.several {
             // One line for each, and at once; what is incomplete was told by its warning.
             let rest = if self.running.is_empty() { "" } else { "; the others go on" };

@@ -47,16 +47,11 @@ impl Agent<'_> {
         }
         // One that failed may be another one now.
         self.failed.clear();
+        self.done.retain(|(name, _)| all.iter().any(|wanted| wanted.name == *name));
         self.configuration = configuration;
-        for wanted in all {
-            if !self.running.contains_key(&wanted.name) {
-                if self.several {
-                    tracing::warn!("source {} is new in the configuration; it begins", wanted.name);
-                }
-                self.start(wanted)?;
-            }
-        }
-        Ok(())
+        let new = all.iter().filter(|wanted| self.several && !self.running.contains_key(&wanted.name));
+        new.for_each(|wanted| tracing::warn!("source {} is new in the configuration; it begins", wanted.name));
+        self.start_wanted()
     }
 }
 
