@@ -27,7 +27,6 @@ mod status;
 mod switch;
 mod tables;
 mod terminal;
-#[cfg(feature = "top")]
 mod top;
 mod value;
 mod webhook;
@@ -100,7 +99,6 @@ enum Command {
     Diff(merge::Diff),
     Tables(tables::Tables),
     Status(status::Status),
-    #[cfg(feature = "top")]
     Top(top::Top),
     Config(configuration::Config),
     Detach(detach::Detach),
@@ -146,7 +144,6 @@ fn main() -> ExitCode {
         Some(Command::Diff(diff)) => diff.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Status(status)) => status.execute(),
-        #[cfg(feature = "top")]
         Some(Command::Top(top)) => top.execute(),
         Some(Command::Config(config)) => config.execute(&given),
         Some(Command::Detach(detach)) => detach.execute(),

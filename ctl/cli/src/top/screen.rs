@@ -1,0 +1,46 @@
+//! The terminal, until somebody ends it.
+
+use super::drawn::Watched;
+use super::view::View;
+use crate::error::Failure;
+use crate::status;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How often runs are asked.
+const PERIOD: Duration = Duration::from_millis(500);
+
+pub(super) fn show() -> Result<(), Failure> {
+    let mut terminal = ratatui::try_init().map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))?;
+    let outcome = watch(&mut terminal);
+    ratatui::restore();
+    outcome.map_err(|error| Failure::Failed(format!("cannot use the terminal any longer: {error}")))
+}
+
+fn watch(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
+    let (mut watched, mut view) = (Watched::default(), View::default());
+    let mut due = Instant::now();
+    loop {
+        if Instant::now() >= due {
+            if !view.is_held() {
+                let (runs, notes) = status::runs();
+                watched.take(&runs, notes);
+            }
+            due = Instant::now() + PERIOD;
+        }
+        terminal.draw(|frame| view.draw(&watched, frame))?;
+        if !event::poll(due.saturating_duration_since(Instant::now()))? {
+            continue;
+        }
+        if let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+        {
+            let ends = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if ends || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                return Ok(());
+            }
+            view.press(key.code);
+        }
+    }
+}
