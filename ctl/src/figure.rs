@@ -111,6 +111,9 @@ fn labels<S: Serializer>(labels: &[(&'static str, String)], serializer: S) -> Re
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(pub Vec<Figure>);
 
+/// What a count of lost packets is, for people.
+pub(crate) const LOST: &str = "packets lost before they could be counted";
+
 /// Labels of a figure.
 pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
@@ -175,8 +178,7 @@ impl Record {
         }
         figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
         for (cause, packets) in self.drops.iter() {
-            let title = "packets lost before they could be counted";
-            figures.count("lost_packets", title, Unit::Things, &[("cause", cause.name())], packets as f64);
+            figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
         }
         figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
         for (reason, packets) in
