@@ -29,6 +29,8 @@ pub mod packet;
 pub mod parallel;
 #[cfg(target_os = "linux")]
 pub mod peers;
+#[cfg(target_os = "linux")]
+mod ports;
 pub mod rap;
 pub mod reorder;
 pub mod report;

@@ -1,5 +1,6 @@
 //! The machine that a benchmark ran on: figures mean little without it.
 
+use flowgauge_dataplane::poll::Instructions;
 use serde::Serialize;
 use std::fs;
 
@@ -22,6 +23,8 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Tasks that wanted a processor in the minute before the run: more than one disturb.
     pub load: Option<f64>,
+    /// The CPU's instructions that workers count distinct flows with.
+    pub instructions: &'static str,
     /// Version of flowgauge.
     pub version: &'static str,
     /// Whether flowgauge was compiled for speed.
@@ -48,6 +51,7 @@ impl Machine {
             virtual_machine: field(&processors, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
             governor,
             load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
+            instructions: Instructions::in_use().name(),
             version: env!("CARGO_PKG_VERSION"),
             optimized: !cfg!(debug_assertions),
         }
@@ -74,6 +78,7 @@ impl Machine {
         if let Some(load) = self.load {
             add(&format!("load {load}"));
         }
+        add(&format!("{} instructions", self.instructions));
         add(&format!("flowgauge {}", self.version));
         if !self.optimized {
             add("not optimized");

@@ -176,7 +176,7 @@ impl Drop for Capture {
 }
 
 /// Counts all packets of some ports, and gives the time that took.
-fn count_all<P: Port>(ports: Ports<P>, hash: HashMode) -> Result<Duration, ReproduceError> {
+pub(crate) fn count_all<P: Port>(ports: Ports<P>, hash: HashMode) -> Result<Duration, ReproduceError> {
     let mut options = poll::Options::default();
     options.settings.cardinality.hash = hash;
     let interface = ports.interface.clone();

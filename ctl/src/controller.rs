@@ -1,13 +1,15 @@
 //! Runs a dataplane by a schedule on a clock.
 
+use crate::alert::{self, Rule};
 use crate::clock::{Clock, Woken, nanoseconds};
+use crate::ledger::Book;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::Sample;
 use crate::measurement::delay::tune::Tuner;
 use crate::measurement::{Counted, Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
-use crate::text::stepped;
+use crate::text::{counted, stepped};
 use crate::unopened;
 use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::delay::{self, Admission};
@@ -15,8 +17,9 @@ use flowgauge_core::{Counters, HashIdentity, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::{
     Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth,
 };
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A read that starts later than this after its time is counted as late. Waking up takes a live clock about a tenth of it.
@@ -103,6 +106,22 @@ pub struct Plan {
     pub options: Estimation,
 }
 
+/// What a run is to do from the next window on, from another thread: what can change without a packet being lost.
+#[derive(Clone, Debug, Default)]
+pub struct Changes(Arc<Mutex<Option<Plan>>>);
+
+impl Changes {
+    /// Asks for other intervals and another estimation. Of a plan that was not taken up yet nothing remains. What was given to the dataplane when it
+    /// began stays: seed, hash key and prefixes.
+    pub fn ask(&self, plan: Plan) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+    }
+
+    fn take(&self) -> Option<Plan> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -172,6 +191,12 @@ pub struct Controller<D, C> {
     told_of_full_counters: bool,
     /// Whether it was told what most frames are that are not opened.
     told_unopened: bool,
+    /// The source's name, where a run has several.
+    source: Option<Arc<str>>,
+    changes: Changes,
+    /// Rules that hold, and those about figures that there are none of.
+    firing: BTreeSet<String>,
+    told_idle: BTreeSet<String>,
 }
 
 /// What all windows have in common.
@@ -182,6 +207,7 @@ struct Total {
     late: u64,
     /// Losses when the current window began.
     losses: Losses,
+    book: Book,
     together: Option<Together>,
     /// Whether a part of a window was lost.
     gap: bool,
@@ -250,7 +276,23 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             last_read: None,
             told_of_full_counters: false,
             told_unopened: false,
+            source: None,
+            changes: Changes::default(),
+            firing: BTreeSet::new(),
+            told_idle: BTreeSet::new(),
         })
+    }
+
+    /// Has its records say that they are of this source.
+    #[must_use]
+    pub fn of_source(self, source: Option<Arc<str>>) -> Self {
+        Controller { source, ..self }
+    }
+
+    /// Takes up these changes between two windows.
+    #[must_use]
+    pub fn with(self, changes: Changes) -> Self {
+        Controller { changes, ..self }
     }
 
     /// Runs until the schedule, the traffic or the operator ends it; every packet counted by then is in a record.
@@ -280,6 +322,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             if std::mem::take(&mut self.stalled) {
                 self.schedule.skip_to(self.window_start.min(self.schedule.stop().unwrap_or(u64::MAX)));
             }
+            self.take_up_changes(&due)?;
             // Packets that arrive while the last window is closed are beyond the end of the run.
             if let Some(Due { at, action: Action::Stop }) = self.schedule.peek()
                 && self.window_start >= at
@@ -367,6 +410,32 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Between two windows, goes on as was asked meanwhile.
+    fn take_up_changes(&mut self, due: &Due) -> Result<(), ControlError> {
+        // Staggered registers have no windows: any time is as good.
+        if matches!(due.action, Action::Read) && self.has_windows() {
+            return Ok(());
+        }
+        let Some(plan) = self.changes.take() else { return Ok(()) };
+        let before = self.read_losses()?;
+        let window = plan.intervals.window.filter(|_| self.has_windows());
+        let seed = self.plan.seed;
+        self.schedule.change(self.window_start, Intervals { window, ..plan.intervals }, seed);
+        self.is_short = self.window_start > self.schedule.window_start();
+        if plan.options.alarm != self.plan.options.alarm {
+            self.watch = plan.options.alarm.map(Watch::new);
+        }
+        self.plan = Plan { intervals: plan.intervals, options: plan.options, ..self.plan.clone() };
+        let lost = self.read_losses()?.since(&before).total();
+        let number = self.first_window + self.schedule.window();
+        tracing::warn!(
+            "{}: changed between two windows, before window {number}; {} lost",
+            self.interface(),
+            counted(lost, "packet")
+        );
         Ok(())
     }
 
@@ -483,8 +552,13 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
         let last_window = (over > 0).then_some(window + over);
         let losses = self.read_losses()?;
+        let received = match self.attempt("received", D::received)? {
+            Attempt::Done(received, _) => received,
+            Attempt::GivenUp => None,
+        };
         let mut admissions = Vec::new();
-        for (part, snapshot, losses) in views(&snapshot, &losses) {
+        let whole = &snapshot;
+        for (part, snapshot, losses) in views(whole, &losses) {
             let mut drops = losses.since(&self.total_of(part).losses);
             let mut record = Record {
                 kind: Kind::Window,
@@ -516,8 +590,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 None => Some(&mut self.total),
             };
             if let Some(total) = total {
+                let received = part.map_or(received, |index| whole.parts.get(index).and_then(|part| part.received));
+                record.ledger = total.book.window(record.counters.packets(), record.drops.total(), received);
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
+            }
+            record.alerts = alert::judge(&self.plan.options.alerts, &record);
+            if part.is_none() {
+                self.tell_alerts(&record);
             }
             self.warn_of_full_counters(&record);
             sink.record(&record)?;
@@ -558,6 +638,24 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         self.summary.latest_ns = self.summary.latest_ns.max(late_ns);
         let end = end.min(self.schedule.stop().unwrap_or(u64::MAX));
         (late_ns, self.schedule.windows_until(end).saturating_sub(1))
+    }
+
+    /// Tells rules that begin to hold, those that do no longer, and, once, those that are about nothing.
+    fn tell_alerts(&mut self, record: &Record) {
+        let (origin, window) = (record.origin(), record.window);
+        let is_judged = |rule: &Rule| record.alerts.iter().any(|alert| alert.rule == rule.text());
+        for rule in self.plan.options.alerts.iter().filter(|rule| !is_judged(rule)) {
+            if self.told_idle.insert(rule.text().to_owned()) {
+                tracing::warn!("{}", idle_rule(rule, record));
+            }
+        }
+        for alert in &record.alerts {
+            if alert.firing && self.firing.insert(alert.rule.clone()) {
+                tracing::warn!("{origin}, window {window}: ALERT {alert}");
+            } else if !alert.firing && self.firing.remove(&alert.rule) {
+                tracing::warn!("{origin}, window {window}: no longer certain: {alert}");
+            }
+        }
     }
 
     /// Once: a window that is too long for its traffic is hardly the only one.
@@ -660,6 +758,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             counters: total.counters,
             packets_before_after: (packets, packets),
             drops: total.drops.clone(),
+            ledger: total.book.total(),
             late: total.late,
             cpu_ns: total.cpu_ns,
             reports: self.told(&reading)?,
@@ -754,6 +853,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             clock_step_ns: None,
             complete: false,
             backend: capabilities.backend,
+            source: self.source.clone(),
             interface: interface.clone(),
             direction,
             part: part.is_some(),
@@ -761,6 +861,8 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             counters: Counters::default(),
             packets_before_after: (0, 0),
             drops: Losses::default(),
+            ledger: None,
+            alerts: Vec::new(),
             late: 0,
             cpu_ns: None,
             reports: Reports::default(),
@@ -800,6 +902,14 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn interface(&self) -> String {
         self.dataplane.capabilities().interface.clone()
     }
+}
+
+/// What to say of a rule about a figure that there is none of.
+fn idle_rule(rule: &Rule, record: &Record) -> String {
+    let figures = record.figures().0;
+    let names: BTreeSet<&str> = figures.iter().map(|figure| figure.name).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    format!("the alert '{}' is about no figure of this run; those are {}", rule.text(), names.join(", "))
 }
 
 /// The parts of a snapshot by their number, if there are any, and then the whole of it, each with its losses.

@@ -107,6 +107,9 @@ fn labels<S: Serializer>(labels: &[(&'static str, String)], serializer: S) -> Re
     map.end()
 }
 
+/// Names of counts that are left out where they are zero.
+pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
+
 /// Figures on their way to an output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(pub Vec<Figure>);
@@ -180,12 +183,25 @@ impl Record {
         for (cause, packets) in self.drops.iter() {
             figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
         }
+        if let Some(ledger) = self.ledger {
+            figures.count("received_packets", "packets that devices received", Unit::Things, &[], ledger.received as f64);
+            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)] {
+                if packets > 0 {
+                    let title =
+                        "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
+                    figures.count("unaccounted_packets", title, Unit::Things, &[("sign", sign)], packets as f64);
+                }
+            }
+        }
         figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
         for (reason, packets) in
             [("non-ip", counters.non_ip), ("truncated", counters.truncated), ("bad-header", counters.bad_header)]
         {
             let title = "packets without an IP flow";
             figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
+        }
+        for alert in &self.alerts {
+            figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
         }
         figures.state("window_complete", "the window is complete", &[], self.complete);
         if let Some(cpu_ns) = self.cpu_ns {

@@ -18,6 +18,7 @@
 //! println!("{:.0} flows", counter.estimate().value);
 //! ```
 
+pub mod alert;
 pub mod clock;
 pub mod controller;
 pub mod counter;
@@ -25,6 +26,7 @@ pub mod figure;
 pub mod flow;
 mod kind;
 pub mod lake;
+mod ledger;
 pub mod measurement;
 pub mod output;
 pub mod record;
@@ -37,5 +39,6 @@ pub use clock::{Clock, Woken};
 pub use controller::{ControlError, Controller, Summary};
 pub use counter::Counter;
 pub use flowgauge_core::KeyKind;
+pub use ledger::Ledger;
 pub use record::Record;
 pub use schedule::Schedule;

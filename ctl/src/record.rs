@@ -2,10 +2,14 @@
 
 pub use crate::kind::Kind;
 
+use crate::alert::Alert;
 use crate::lake::union::United;
+use crate::ledger::Ledger;
 use crate::measurement::{Counted, Reports};
 use flowgauge_core::Counters;
 use flowgauge_dataplane::Losses;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// One window, sample or total.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +39,8 @@ pub struct Record {
     pub complete: bool,
     /// The backend's name.
     pub backend: &'static str,
+    /// The name of the source, where a run has several.
+    pub source: Option<Arc<str>>,
     /// Where the packets came from; several with commas between.
     pub interface: String,
     /// Which way they crossed it: `ingress`, `egress` or `both`.
@@ -49,6 +55,8 @@ pub struct Record {
     pub packets_before_after: (u64, u64),
     /// Packets lost in this window before they could be counted, by cause.
     pub drops: Losses,
+    /// What became of all packets that devices received in this window; nothing of samples, and where no device tells.
+    pub ledger: Option<Ledger>,
     /// Packets that were read in this window and belong to an earlier one, which was closed: they are in no window. Only captures
     /// have such.
     pub late: u64,
@@ -56,8 +64,22 @@ pub struct Record {
     pub cpu_ns: Option<u64>,
     /// What each measurement says.
     pub reports: Reports,
+    /// What rules say of a window.
+    pub alerts: Vec<Alert>,
     /// Of which rows of a lake a union is.
     pub united: Option<United>,
     /// What a window's packets were counted in; nothing of other records.
     pub counted: Option<Counted>,
+}
+
+impl Record {
+    /// What tells its source, or the place there, from others of the run: the source's name, or else the interface's.
+    #[must_use]
+    pub fn origin(&self) -> Cow<'_, str> {
+        match &self.source {
+            None => Cow::Borrowed(&self.interface),
+            Some(source) if !self.part || **source == *self.interface => Cow::Borrowed(source),
+            Some(source) => Cow::Owned(format!("{source}/{}", self.interface)),
+        }
+    }
 }

@@ -63,6 +63,8 @@ pub struct Schedule {
     window: u64,
     reads: Option<Poisson>,
     stop: Option<u64>,
+    /// When it was made.
+    begun: u64,
 }
 
 impl Schedule {
@@ -77,7 +79,8 @@ impl Schedule {
             window_ns,
             window: 0,
             reads: intervals.read_every.map(|mean| Poisson::new(start, mean, seed)),
-            stop: intervals.duration.map(|duration| start.saturating_add(nanoseconds(duration))),
+            stop: stop(start, intervals),
+            begun: start,
         }
     }
 
@@ -122,11 +125,28 @@ impl Schedule {
         self.first = self.window;
         self.start = if self.align { aligned(now, self.window_ns) } else { now };
         self.stop = self.stop.map(|stop| stop.saturating_add_signed(by));
+        self.begun = self.begun.saturating_add_signed(by);
         if let Some(reads) = &mut self.reads {
             // The process has no memory.
             reads.next = now;
             reads.step();
         }
+    }
+
+    /// Goes on with other intervals from `now` on, at which a window begins. Windows are numbered on, and those of the same length stay where they
+    /// are. The end is counted from the beginning.
+    pub fn change(&mut self, now: u64, intervals: Intervals, seed: u64) {
+        let window_ns = intervals.window.map(nanoseconds);
+        if (window_ns, intervals.align) != (self.window_ns, self.align) {
+            self.first = self.window;
+            (self.window_ns, self.align) = (window_ns, intervals.align);
+            self.start = if self.align { aligned(now, window_ns) } else { now };
+        }
+        let mean_ns = intervals.read_every.map(|mean| nanoseconds(mean) as f64);
+        if self.reads.as_ref().map(|reads| reads.mean_ns) != mean_ns {
+            self.reads = intervals.read_every.map(|mean| Poisson::new(now, mean, seed));
+        }
+        self.stop = stop(self.begun, intervals);
     }
 
     /// Number of the current window.
@@ -179,6 +199,10 @@ impl Schedule {
         let start = if self.window_ns.is_some() { self.window_start() } else { time };
         self.skip_reads(start);
     }
+}
+
+fn stop(begun: u64, intervals: Intervals) -> Option<u64> {
+    intervals.duration.map(|duration| begun.saturating_add(nanoseconds(duration)))
 }
 
 /// The last multiple of a window's length that is not later.
@@ -273,6 +297,29 @@ mod tests {
                 rest.iter().filter(|due| due.action != Action::Read).map(|due| due.at % (10 * second)).collect();
             assert!(rotations.len() >= 2 && rotations.iter().all(|end| *end == 0), "{rotations:?}");
         }
+    }
+
+    #[test]
+    fn other_intervals_go_on_where_those_before_ended() {
+        let second = 1_000_000_000;
+        let long = Intervals { duration: Some(Duration::from_secs(100)), align: true, ..intervals(10_000, 0) };
+        let mut schedule = Schedule::new(3 * second, long, 1);
+        assert_eq!(schedule.peek(), Some(Due { at: 10 * second, action: Action::Rotate { window: 0 } }));
+        schedule.pop();
+        let short =
+            Intervals { duration: Some(Duration::from_secs(40)), ..Intervals { window: Some(Duration::from_secs(4)), ..long } };
+        schedule.change(10 * second, short, 1);
+        // The first one is short: it ends at a multiple of the new length.
+        assert_eq!((schedule.window(), schedule.window_start()), (1, 8 * second));
+        let rest: Vec<(u64, Action)> = dues(&mut schedule).take(9).map(|due| (due.at / second, due.action)).collect();
+        let windows = (12..).step_by(4).zip(1..).map(|(at, window)| (at, Action::Rotate { window }));
+        assert_eq!(rest, windows.take(8).chain([(43, Action::Stop)]).collect::<Vec<_>>());
+        // The same again changes nothing.
+        let mut schedule = Schedule::new(3 * second, long, 1);
+        schedule.pop();
+        let before = schedule.peek();
+        schedule.change(10 * second, long, 1);
+        assert_eq!(schedule.peek(), before);
     }
 
     #[test]

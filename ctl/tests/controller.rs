@@ -8,7 +8,7 @@ use flowgauge_core::hash::crc32;
 use flowgauge_core::sketch::{self, FULL, SLACK};
 use flowgauge_core::{FlowKey, HashIdentity, HashMode, Settings, Sketch, SketchKind, WideBank, Zeroed};
 use flowgauge_ctl::clock::{Clock, Trace, Virtual, Woken};
-use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
+use flowgauge_ctl::controller::{Changes, ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::Options as Cardinality;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
@@ -22,10 +22,11 @@ use flowgauge_dataplane::middleware::{FaultInjector, Faults};
 use flowgauge_dataplane::poll::port::{memory, pcap_reader};
 use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use flowgauge_dataplane::{
-    Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables,
+    Adopted, Capabilities, Dataplane, DelaySample, Direction, Error, Event, LossCause, Losses, Part, Place, Snapshot, Tables, Tally,
 };
 use flowgauge_testing::chance::{binomial, poisson};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::io::{self, Cursor};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,6 +68,8 @@ struct Scripted {
     published: Arc<Mutex<Vec<u64>>>,
     /// When packets stop coming.
     silent_from: Option<u64>,
+    /// Packets that the device received and nobody knows of, by when.
+    unseen: Option<fn(u64) -> u64>,
     banks: Mutex<Vec<Arc<WideBank>>>,
 }
 
@@ -89,6 +92,7 @@ impl Scripted {
             left: Vec::new(),
             published: Arc::default(),
             silent_from: None,
+            unseen: None,
             banks: Mutex::default(),
         }
     }
@@ -107,7 +111,7 @@ impl Scripted {
             let mut losses = Losses::default();
             losses.add(LossCause::Device, index as u64 * self.arrived() / 100);
             let share = packets / places.len() as u64 + if index == 0 { packets % places.len() as u64 } else { 0 };
-            Part { place: place.clone(), snapshot: self.whole(share), losses }
+            Part { place: place.clone(), snapshot: self.whole(share), losses, received: None }
         };
         let parts = if places.len() > 1 { places.iter().enumerate().map(part).collect() } else { Vec::new() };
         Snapshot { parts, ..self.whole(packets) }
@@ -182,6 +186,12 @@ impl Dataplane for Scripted {
         let mut losses = Losses::default();
         losses.add(LossCause::Capture, self.arrived() / 10);
         Ok(losses)
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        let Some(unseen) = self.unseen else { return Ok(None) };
+        let least = self.closed + self.arrived() / 10 + unseen(self.clock.now());
+        Ok(Some(Tally { least, most: least }))
     }
 }
 
@@ -294,6 +304,80 @@ fn windows_end_at_exact_multiples_over_100_000_of_them() {
         assert_eq!((window.start_ns, window.end_ns), (START + k * length, START + (k + 1) * length));
     }
     whole(&kept, START + 100_000 * length);
+}
+
+#[test]
+fn what_is_not_accounted_for_is_told_in_the_window_in_which_it_came() {
+    let clock = Virtual::at(START);
+    // Seven packets in the fourth second.
+    let unseen = |now: u64| if now > START + 3 * SECOND { 7 } else { 0 };
+    let dataplane = Scripted { unseen: Some(unseen), ..Scripted::new(&clock) };
+    let (summary, kept) = done(dataplane, intervals(SECOND, 0, 6 * SECOND));
+    let ledgers: Vec<_> = kept.windows().iter().map(|window| window.ledger.unwrap()).collect();
+    assert_eq!(ledgers.iter().map(|ledger| ledger.unaccounted).collect::<Vec<_>>(), [0, 0, 0, 7, 0, 0]);
+    for (ledger, window) in ledgers.iter().zip(kept.windows()) {
+        assert_eq!((ledger.counted, ledger.lost), (window.counters.packets(), window.drops.total()));
+        assert_eq!(ledger.received, ledger.counted + ledger.lost + ledger.unaccounted as u64);
+    }
+    let total = summary.total.unwrap().ledger.unwrap();
+    assert_eq!((total.received, total.unaccounted), (ledgers.iter().map(|ledger| ledger.received).sum(), 7));
+    // No device tells, no ledger is told.
+    let clock = Virtual::at(START);
+    let (summary, _) = done(Scripted::new(&clock), intervals(SECOND, 0, 2 * SECOND));
+    assert_eq!(summary.total.unwrap().ledger, None);
+}
+
+/// Asks for changes when windows end.
+struct Changing {
+    kept: Kept,
+    changes: Changes,
+    plans: BTreeMap<u64, Plan>,
+}
+
+impl Sink for Changing {
+    fn record(&mut self, record: &Record) -> std::io::Result<()> {
+        if record.kind == Kind::Window
+            && let Some(plan) = self.plans.remove(&record.window)
+        {
+            self.changes.ask(plan);
+        }
+        self.kept.record(record)
+    }
+}
+
+#[test]
+fn changes_are_taken_up_between_two_windows_and_no_packet_is_lost() {
+    let clock = Virtual::at(START);
+    let dataplane = Scripted::new(&clock);
+    let duration = 60 * SECOND;
+    let longer = plan(intervals(10 * SECOND, 0, duration));
+    let shorter = plan(intervals(3 * SECOND, SECOND, duration - 10 * SECOND));
+    let changes = Changes::default();
+    let mut sink = Changing { kept: Kept::default(), changes: changes.clone(), plans: [(1, longer), (3, shorter)].into() };
+    let controller = Controller::start(dataplane, plan(intervals(SECOND, 0, duration)), || clock).unwrap();
+    controller.with(changes).run(&mut sink).unwrap();
+    let windows = sink.kept.windows();
+    let lengths: Vec<u64> = windows.iter().map(|window| (window.end_ns - window.start_ns) / SECOND).collect();
+    assert_eq!(lengths[..6], [1, 1, 10, 10, 3, 3]);
+    assert!(windows.iter().map(|window| window.window).eq(0..windows.len() as u64));
+    whole(&sink.kept, START + 50 * SECOND);
+    assert!(!sink.kept.samples().is_empty());
+}
+
+#[test]
+fn a_rule_that_certainly_holds_is_told_in_the_record() {
+    let clock = Virtual::at(START);
+    let intervals = intervals(SECOND, 0, 3 * SECOND);
+    let rules = ["packets > 0", "packets < 0", "lost_packets > 1M", "no_such_figure > 1"];
+    let alerts = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let ours = plan(intervals);
+    let ours = Plan { options: Estimation { alerts, ..ours.options.clone() }, ..ours };
+    let mut kept = Kept::default();
+    Controller::start(Scripted::new(&clock), ours, || clock).unwrap().run(&mut kept).unwrap();
+    for window in kept.windows() {
+        let told: Vec<(&str, bool)> = window.alerts.iter().map(|alert| (alert.rule.as_str(), alert.firing)).collect();
+        assert_eq!(told, [("packets > 0", true), ("packets < 0", false), ("lost_packets > 1M", false)]);
+    }
 }
 
 /// Windows of a run that begins at some time on a wall clock that is set at others.

@@ -37,6 +37,7 @@ pub mod snapshot;
 mod spares;
 pub mod status;
 pub mod tables;
+mod tally;
 pub mod tofino;
 pub mod traffic;
 #[cfg(target_os = "linux")]
@@ -52,6 +53,7 @@ pub use poll::Poll;
 pub use snapshot::{Adopted, DelaySample, Part, Snapshot, Truth};
 pub use status::Status;
 pub use tables::Tables;
+pub use tally::Tally;
 pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;
@@ -113,6 +115,16 @@ pub trait Dataplane: Send {
     /// Backend failures.
     fn losses(&mut self) -> Result<Losses, Error>;
 
+    /// Packets that devices received up to the last rotation, by counters of their own. Since counting began, or, if it is not known what they had
+    /// received then, since the last call that gave nothing. What they lost is among them, and what flowgauge was not asked to count is not. Called
+    /// after [`losses`](Self::losses), so that nothing is lost that was not received. Nothing where no device tells.
+    ///
+    /// # Errors
+    /// Backend failures.
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        Ok(None)
+    }
+
     /// Delays one by one of the open window, if [settings](flowgauge_core::delay::Settings::samples) ask for them: those that came since the last
     /// call. The rest of them is in the [snapshot](Snapshot::delays) that closes the window. There is room for so many; what finds none is counted
     /// in the bank.
@@ -170,6 +182,10 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
 
     fn losses(&mut self) -> Result<Losses, Error> {
         (**self).losses()
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        (**self).received()
     }
 
     fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {

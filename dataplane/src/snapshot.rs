@@ -2,6 +2,7 @@
 
 use crate::losses::Losses;
 use crate::place::Place;
+use crate::tally::Tally;
 use flowgauge_core::delay::sample::Sample;
 use flowgauge_core::reorder::Prefix;
 use flowgauge_core::{ENTROPIES, Exact, HashIdentity, Lasting, WideBank};
@@ -81,6 +82,8 @@ pub struct Part {
     pub snapshot: Snapshot,
     /// Packets lost there since the start.
     pub losses: Losses,
+    /// Packets received there, as [`received`](crate::Dataplane::received) has it; of a window that is closed.
+    pub received: Option<Tally>,
 }
 
 /// What an earlier process left counting, taken over by [`install`](crate::Dataplane::install).

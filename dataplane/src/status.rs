@@ -10,6 +10,9 @@ pub struct Status {
     /// The worker threads, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<WorkerStatus>,
+    /// The CPU's instructions that workers count distinct flows with, by their name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
     /// The programs in the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ProgramStatus>,

@@ -266,6 +266,12 @@ fn what_a_stalled_worker_misses_is_reported_to_the_frame() {
         wait_for(&counter, there + 100);
         assert_eq!(poll.rotate().unwrap().packets_after, 100);
         assert_eq!(lost(&mut poll), missed);
+        let received = (0..10_000_000).find_map(|_| {
+            poll.events().unwrap();
+            poll.rotate().unwrap();
+            poll.received().unwrap().filter(|tally| tally.least == tally.most)
+        });
+        assert_eq!(received.map(|tally| tally.most), Some(there + 100 + missed), "counted and lost");
     });
 }
 

@@ -3,11 +3,14 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/kernel.rs"]
+mod kernel;
+
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
-use flowgauge_dataplane::xdp::{DeviceCounters, Mode, Options, Sender, Xdp};
+use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Xdp};
 use flowgauge_dataplane::{Dataplane, LossCause, Place, Poll, Tables, poll};
 use flowgauge_testing::on_veth;
 use std::net::UdpSocket;
@@ -30,6 +33,21 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64) {
         }
     }
     (packets, non_ip)
+}
+
+/// Packets that the device says it received, once it is at rest and that is known to the packet; and those that were counted meanwhile.
+fn received(dataplane: &mut dyn Dataplane) -> (u64, u64) {
+    let mut counted = 0;
+    for _ in 0..1_000_000 {
+        dataplane.events().unwrap();
+        counted += dataplane.rotate().unwrap().bank.counters.packets();
+        dataplane.losses().unwrap();
+        match dataplane.received().unwrap() {
+            Some(tally) if tally.least == tally.most => return (tally.most, counted),
+            _ => thread::yield_now(),
+        }
+    }
+    panic!("the device is never at rest");
 }
 
 /// A thousand frames of LLDP, which nobody wants here: the network stack drops them once they are counted.
@@ -75,6 +93,8 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
             assert_eq!(after.received - before.received, counted.0 + losses.total(), "{mode:?}");
             assert_eq!(losses.iter().collect::<Vec<_>>(), [], "{mode:?}");
             assert!(after.dropped - before.dropped >= 1000, "the stack has dropped none: nothing was tried");
+            let (received, more) = received(&mut xdp);
+            assert_eq!(received, counted.0 + more, "{mode:?}");
         });
     }
 }
@@ -99,6 +119,8 @@ fn missing() -> u64 {
     let losses = xdp.losses().unwrap();
     println!("{SENT} sent, {dropped} found no room, {counted} counted, {losses:?}");
     assert_eq!(losses.get(LossCause::Device), dropped);
+    let (received, more) = received(&mut xdp);
+    assert_eq!(received, counted + more + losses.total(), "what the kernel forgets it forgets on both sides");
     SENT.checked_sub(counted + losses.total()).unwrap()
 }
 
@@ -134,6 +156,62 @@ fn a_port_of_its_own_counts_what_the_stack_would_throw_away() {
             let losses = poll.losses().unwrap();
             assert_eq!(counted, (2000, 1000), "{text}");
             assert_eq!(counters().received - before.received, counted.0 + losses.total(), "{text}: {losses:?}");
+            let (received, more) = received(&mut poll);
+            assert_eq!(received, counted.0 + more + losses.total(), "{text}: {losses:?}");
         });
     }
+}
+
+/// Nothing is hidden: what passes while the program is not attached was received and not counted, and no cause is known for it.
+#[test]
+fn what_passes_uncounted_is_not_accounted_for() {
+    on_veth(|| {
+        let settings = Settings::default();
+        let keep = Keep { directory: DIRECTORY.into(), adopt: false, leave: false };
+        let options = Options { mode: Mode::Skb, pins: Some(keep), ..Options::new(settings) };
+        let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], options);
+        xdp.install(&Tables::new(&settings, 1)).unwrap();
+        send_datagrams();
+        let (counted, _) = collect(&mut xdp, 1000);
+        assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
+        let place = std::fs::read_dir(DIRECTORY).unwrap().next().unwrap().unwrap().path();
+        kernel::detach(&place.join("link"));
+        send_datagrams();
+        // Sent is received: the stack takes them when it has time, with no program in their way.
+        assert!((0..1_000_000).any(|_| counters().received >= 2000));
+        assert_eq!(xdp.events().unwrap().len(), 1, "it is attached again, which is told");
+        send_datagrams();
+        let (counted, _) = collect(&mut xdp, 1000);
+        let (received, more) = received(&mut xdp);
+        assert_eq!((received, counted + more), (3000, 1000), "a thousand are missing");
+        assert_eq!(xdp.losses().unwrap().total(), 0);
+    });
+}
+
+/// What arrives while nobody waits for it is in no ledger: that of an adopted run begins when it is known what the device had received.
+#[test]
+fn the_ledger_of_an_adopted_run_begins_with_a_window() {
+    on_veth(|| {
+        let settings = Settings::default();
+        let start = |leave| {
+            let keep = Keep { directory: DIRECTORY.into(), adopt: true, leave };
+            let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { pins: Some(keep), ..Options::new(settings) });
+            xdp.install(&Tables::new(&settings, 1)).unwrap();
+            xdp
+        };
+        drop(start(true));
+        send_datagrams();
+        let mut xdp = start(false);
+        assert_eq!(collect(&mut xdp, 1000).0, 1000);
+        // A rotation or two, until the device has been at rest.
+        let before = (0..1_000_000).find_map(|_| {
+            xdp.events().unwrap();
+            xdp.rotate().unwrap();
+            xdp.received().unwrap()
+        });
+        assert_eq!(before.map(|before| before.most), Some(0));
+        send_datagrams();
+        let (counted, _) = collect(&mut xdp, 1000);
+        assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
+    });
 }

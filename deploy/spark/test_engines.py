@@ -28,7 +28,12 @@ def module(name):
 def needs(*names):
     missing = [name for name in names if module(name) is None]
     if missing:
-        print(f"skipped: needs {', '.join(missing)} of pip", file=sys.stderr)
+        skipped = f"needs {', '.join(missing)} of pip"
+        print(f"skipped: {skipped}", file=sys.stderr)
+        # As the tests in Rust do.
+        if "FLOWGAUGE_SKIPS" in os.environ:
+            with open(os.environ["FLOWGAUGE_SKIPS"], "a", encoding="utf-8") as skips:
+                skips.write(f"deploy/spark/test_engines.py: {skipped}\n")
     return unittest.skipIf(missing, f"needs {missing}")
 
 
@@ -75,12 +80,36 @@ def results(output):
     return sorted(rows, key=lambda row: (row["period"], row["site"], row["direction"]))
 
 
-def clickhouse(script, lake):
-    """The answers of a script, statement by statement."""
-    chdb = module("chdb")
-    text = (HERE.parent / "clickhouse" / script).read_text()
-    text = text.replace("{lake:String}", f"'{lake}/*/*/*.parquet'").replace("{sketch:String}", f"'^{SKETCH}$'")
-    return [chdb.query(statement).bytes().decode() for statement in text.split(";\n") if statement.strip()]
+def clickhouse(script, lake, only=None, **parameters):
+    """The answers of a script's statements, by the number that each begins with, or by its place; of numbered ones only some, if they are given."""
+    session = module("chdb.session").Session()
+    parameters = {"lake": f"{lake}/*/*/*.parquet", "sketch": f"^{SKETCH}$", **parameters}
+    answers = {}
+    try:
+        for text in ((HERE.parent / "clickhouse" / name).read_text(encoding="utf-8") for name in ("estimate.sql", script)):
+            for name, value in parameters.items():
+                text = text.replace(f"{{{name}:String}}", f"'{value}'")
+            for number, statement in statements(text):
+                if only and number and number not in only:
+                    continue
+                answers[number or len(answers)] = session.query(statement, "TabSeparatedWithNames").bytes().decode()
+    finally:
+        session.close()
+    return answers
+
+
+def statements(text):
+    """Statements of a script, each with the number in its first comment."""
+    for statement in text.split(";\n"):
+        lines = [line for line in statement.splitlines() if line.strip()]
+        if any(not line.startswith("--") for line in lines):
+            yield next((line[3:].split(":")[0] for line in lines if line.startswith("--") and line[3:4].isdigit()), None), statement
+
+
+def table(text):
+    """Rows of an answer of ClickHouse, each as a dictionary of texts."""
+    names, *rows = (line.split("\t") for line in text.splitlines())
+    return [dict(zip(names, row)) for row in rows]
 
 
 class Engines(unittest.TestCase):
@@ -111,8 +140,8 @@ class Engines(unittest.TestCase):
         text = f"select maxForEach(reinterpret(substring(assumeNotNull({SKETCH}), 41), 'Array(UInt8)')) from file('{self.lake}/*/*/*.parquet')"
         found = json.loads(chdb.query(text, "TabSeparated").bytes().decode())
         self.assertEqual(bytes(found), registers(self.lake))
-        *_, answer = clickhouse("distinct.sql", self.lake)
-        rows = [dict(zip(answer.splitlines()[0].split("\t"), line.split("\t"))) for line in answer.splitlines()[1:]]
+        *_, answer = clickhouse("distinct.sql", self.lake).values()
+        rows = table(answer)
         of_hosts = {record["interface"]: record for record in united(self.lake, "--by", "host")}
         [of_all] = united(self.lake)
         self.assertEqual(len(rows), 3)
@@ -120,7 +149,8 @@ class Engines(unittest.TestCase):
             record = of_hosts.get(row["host"], of_all)
             self.assertEqual(int(row["packets"]), record["packets"])
             self.assertAlmostEqual(float(row["estimate"]) / record["cardinality"]["estimate"], 1, places=9)
-        self.assertIn("tabulated_790900f3_1", clickhouse("schema.sql", self.lake)[0])
+        *_, schema = clickhouse("schema.sql", self.lake).values()
+        self.assertIn("tabulated_790900f3_1", schema)
 
     @needs("pyarrow", "pyspark")
     def test_spark_has_the_same_registers(self):
@@ -197,47 +227,98 @@ class Engines(unittest.TestCase):
             merged = subprocess.run([FLOWGAUGE, "merge", lake], capture_output=True, text=True, check=False)
             self.assertEqual((merged.returncode, merged.stdout), (1, ""), name)
             if module("chdb") is not None:
-                with self.assertRaisesRegex(Exception, "differ in schema|no such|[Ss]ize|UNKNOWN|does not|[Cc]olumn"):
-                    clickhouse("distinct.sql", lake)
+                for script in ("distinct.sql", "questions.sql"):
+                        with self.assertRaisesRegex(Exception, "differ in schema|no such|[Ss]ize|UNKNOWN|does not|[Cc]olumn", msg=f"{name}: {script}"):
+                            clickhouse(script, lake, site="a", since="1970-01-01 00:00:30")
 
-    @needs("duckdb")
-    def test_duckdb_answers_the_plain_questions(self):
+    def plain(self):
+        """A lake of everything that is measured, of two hosts."""
         lake = f"{self.scratch.name}/plain"
-        measure = ("--measure", "cardinality,entropy,heavy,sizes,delay,reorder")
-        replay(self.scratch.name, lake, "talks", "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2", *measure, window="100ms")
-        replay(self.scratch.name, lake, "late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k", *measure, window="1s")
-        connection = module("duckdb").connect()
-        connection.execute(f"SET VARIABLE lake = '{lake}/*/*/*.parquet'")
-        answers = {}
-        for statement in (HERE.parent / "duckdb" / "questions.sql").read_text(encoding="utf-8").split(";\n"):
-            number = next((line[3:].split(":")[0] for line in statement.splitlines() if line[3:4].isdigit()), None)
-            answer = connection.execute(statement) if statement.strip() else None
-            if number:
-                answers[number] = answer.fetchall()
-        self.assertEqual(sorted(answers), ["10", "5", "6", "7", "8", "9a", "9b", "9c"])
+        if not os.path.exists(lake):
+            measure = ("--measure", "cardinality,entropy,heavy,sizes,delay,reorder")
+            replay(self.scratch.name, lake, "talks", "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2", *measure, window="100ms")
+            replay(self.scratch.name, lake, "late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k", *measure, window="1s")
+        return lake
+
+    def assert_answers(self, lake, answers):
+        """Rows of answers to the plain questions, each a list of values, are what flowgauge says."""
         by_host = {record["interface"]: record for record in united(lake, "--by", "host")}
         [of_all] = united(lake)
         # Heavy hitters of all hosts: no table was full, so that counts are exact.
         flow, packets, at_least, _ = answers["5"][0]
         heaviest = of_all["heavy"]["flows"][0]
-        self.assertEqual((flow, packets, at_least), (heaviest["flow"], heaviest["count"], heaviest["low"]))
+        self.assertEqual((flow, int(packets), int(at_least)), (heaviest["flow"], heaviest["count"], heaviest["low"]))
         # Percentiles are ends of buckets, which are 3 % wide.
         delays = {(host, kind): row for host, kind, *row in answers["6"]}
         for delay in by_host["talks"]["delay"]:
             p50, p95, _ = delays[("talks", delay["kind"])]
             for told, name in ((p50, "p50"), (p95, "p95")):
                 corrected = delay["corrected"][name]
-                self.assertTrue(corrected["low"] * 0.96 <= told * 1e6 <= corrected["high"] * 1.04, (delay["kind"], name, told, corrected))
+                self.assertTrue(corrected["low"] * 0.96 <= float(told) * 1e6 <= corrected["high"] * 1.04, (delay["kind"], name, told, corrected))
         # The prefixes of flowgauge with enough segments, by their rates.
         told = {row[0]: row for row in answers["7"]}
         for prefix in of_all["reorder"]["prefixes"]:
             if prefix["packets"] >= 300:
-                self.assertAlmostEqual(told[prefix["prefix"]][3], prefix["rate"]["value"], places=2)
+                self.assertAlmostEqual(float(told[prefix["prefix"]][3]), prefix["rate"]["value"], places=2)
         self.assertTrue(answers["8"])
         self.assertEqual((answers["9a"], answers["9b"]), ([], []))
         self.assertEqual({row[0] for row in answers["9c"]}, {"talks", "late"})
-        self.assertEqual(sum(row[2] for row in answers["10"]), of_all["sizes"]["packets"])
-        self.assertEqual(sum(row[3] for row in answers["10"]), of_all["sizes"]["bytes"])
+        self.assertEqual(sum(int(row[2]) for row in answers["10"]), of_all["sizes"]["packets"])
+        self.assertEqual(sum(int(row[3]) for row in answers["10"]), of_all["sizes"]["bytes"])
+
+    def assert_distinct(self, lake, whole, by_hour, only, new, apart):
+        """Answers to the questions of distinct flows are what flowgauge says."""
+        [of_all] = united(lake)
+        hosts = {record["interface"]: record["cardinality"]["estimate"] for record in united(lake, "--by", "host")}
+        self.assertLess(abs(whole / of_all["cardinality"]["estimate"] - 1), apart)
+        # All windows of a host are in one hour.
+        self.assertEqual(set(by_hour), set(hosts))
+        for host, estimate in by_hour.items():
+            self.assertLess(abs(estimate / hosts[host] - 1), apart)
+        flowgauges = json.loads(flowgauge("diff", f"{lake},host=a", f"{lake},host=b", "--format", "json"))
+        for answer, part in ((only, flowgauges["only_a"]["value"]), (new, None)):
+            self.assertTrue(answer["low"] <= answer["estimate"] <= answer["high"], answer)
+            if part is not None:
+                self.assertTrue(answer["low"] <= part <= answer["high"], (answer, part))
+        self.assertGreater(new["low"], 0)
+
+    @needs("duckdb")
+    def test_duckdb_answers_the_plain_questions(self):
+        lake = self.plain()
+        connection = module("duckdb").connect()
+        connection.execute(f"SET VARIABLE lake = '{lake}/*/*/*.parquet'")
+        answers = {}
+        for number, statement in statements((HERE.parent / "duckdb" / "questions.sql").read_text(encoding="utf-8")):
+            answers[number] = connection.execute(statement).fetchall()
+        self.assertEqual(sorted(number for number in answers if number), ["10", "5", "6", "7", "8", "9a", "9b", "9c"])
+        self.assert_answers(lake, answers)
+
+    @needs("pyarrow", "chdb")
+    def test_clickhouse_answers_ten_questions(self):
+        parameters = {"site": "talks", "since": "1970-01-01 00:00:03"}
+        answers = {number: [list(row.values()) for row in table(text)] for number, text in clickhouse("questions.sql", self.plain(), **parameters).items() if text}
+        self.assert_answers(self.plain(), answers)
+        answers = clickhouse("questions.sql", self.lake, only=("1", "2", "3", "4"), site="a", since="1970-01-01 00:00:30")
+        number = lambda row: {name: float(value) for name, value in row.items() if name not in ("host", "hour")}
+        [whole], [only], [new] = (list(map(number, table(answers[it]))) for it in ("1", "3", "4"))
+        by_hour = {row["host"]: float(row["estimate"]) for row in table(answers["2"])}
+        self.assert_distinct(self.lake, whole["estimate"], by_hour, only, new, 1e-9)
+
+    @needs("pyarrow", "pyspark")
+    def test_spark_answers_ten_questions(self):
+        def ask(lake, *arguments):
+            run = subprocess.run([sys.executable, HERE / "questions.py", lake, *arguments], capture_output=True, text=True, check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            found = {}
+            for row in map(json.loads, run.stdout.splitlines()):
+                found.setdefault(row.pop("question"), []).append(row)
+            return found
+
+        plain = {number: [list(row.values()) for row in rows] for number, rows in ask(self.plain()).items()}
+        self.assert_answers(self.plain(), {"9a": [], "9b": [], **plain})
+        answers = ask(self.lake, "--only", "1,2,3,4", "--site", "a", "--since", "1970-01-01T00:00:30Z")
+        by_hour = {row["host"]: row["estimate"] for row in answers["2"]}
+        self.assert_distinct(self.lake, answers["1"][0]["estimate"], by_hour, answers["3"][0], answers["4"][0], 0.008)
 
 
 if __name__ == "__main__":

@@ -213,12 +213,12 @@ fn count<const EVERYTHING: bool>(
     core: NonNull<Core>,
     link: Link,
     frame: &Window,
+    needs: Needs,
     arrival: &Arrival<impl Packets>,
 ) {
     let mut place = Place::of(core);
     // SAFETY: nobody writes it while the program runs.
     let tabulation = unsafe { &*(&raw const TABULATION) };
-    let needs = needs::<EVERYTHING>();
     let slot_ns = if needs.has(Needs::TIME) { config!(slot_ns) } else { 1 };
     // Programs open no tunnels.
     let headers = parse::Settings::DEFAULT;
@@ -232,7 +232,7 @@ fn count<const EVERYTHING: bool>(
         }
     } else {
         let mut packet = Observation::of(arrival);
-        if place.observe::<KEYED, _, _>(&context, link, frame, &mut packet) {
+        if place.observe_flow::<KEYED, _, _>(&context, link, frame, &mut packet) {
             place.measure(&context, &packet);
         }
     }
@@ -270,7 +270,7 @@ fn missed(core: NonNull<Core>, sample: &Sample) {
     delay.miss(sample.row as usize);
 }
 
-/// Packets that come as the clock says: it is looked at when somebody asks, and the timestamp is when it was zero.
+/// Packets that come as the clock says: it is looked at when somebody asks, and their timestamp says nothing.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Live<P>(P);
@@ -282,9 +282,9 @@ impl<P: Packets> Packets for Live<P> {
     }
 
     #[inline(always)]
-    fn time(self, boot_ns: u64) -> u64 {
+    fn time(self, _: u64) -> u64 {
         // SAFETY: a helper without conditions.
-        boot_ns + unsafe { bpf_ktime_get_ns() }
+        config!(boot_ns) + unsafe { bpf_ktime_get_ns() }
     }
 
     #[inline(always)]
@@ -296,9 +296,8 @@ impl<P: Packets> Packets for Live<P> {
 /// How a packet comes, as far as the loader says, and anybody asks.
 #[inline(always)]
 fn arrival<P>(needs: Needs, wire_length: u32, packets: P) -> Arrival<Live<P>> {
-    let timestamp = if needs.has(Needs::TIME) { config!(boot_ns) } else { 0 };
     let (interface, leaves) = if needs.has(Needs::PLACE) { (config!(interface) as u16, config!(leaves) != 0) } else { (0, false) };
-    Arrival { wire_length, packets: Live(packets), timestamp, interface, leaves }
+    Arrival { wire_length, packets: Live(packets), timestamp: 0, interface, leaves }
 }
 
 /// The program's own room in an element.
@@ -388,7 +387,8 @@ fn arrived_whole<const EVERYTHING: bool>(link: Link, ctx: &XdpContext) -> u32 {
 fn arrived<const EVERYTHING: bool>(link: Link, ctx: &XdpContext, wire_length: u32) -> u32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
     if let Some(core) = core() {
-        count::<EVERYTHING>(core, link, &frame, &arrival(needs::<EVERYTHING>(), wire_length, One));
+        let needs = needs::<EVERYTHING>();
+        count::<EVERYTHING>(core, link, &frame, needs, &arrival(needs, wire_length, One));
     }
     config!(verdict)
 }
@@ -434,7 +434,7 @@ fn passes<const EVERYTHING: bool>(link: Link, ctx: *mut c_void) -> i32 {
         let (wire_length, packets) = on_the_wire(link, ctx.skb.skb, length);
         let room = room_for_arrival(core);
         *room = arrival(needs::<EVERYTHING>(), wire_length, packets);
-        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), forgotten(room));
+        count::<EVERYTHING>(core, link, &linear(ctx.skb.skb), needs::<EVERYTHING>(), forgotten(room));
     }
     tcx_action_base::TCX_NEXT
 }

@@ -284,7 +284,7 @@ impl Counting {
             shared: &(),
             shared_lasting: Delay::shared_lasting(&self.lasting),
         };
-        Delay::measure(self.settings, parts, pass, packets);
+        Delay::measure(&self.settings, parts, pass, packets);
     }
 
     fn seen(&mut self, recipe: Recipe, truth: &[f64]) -> Seen {

@@ -236,7 +236,7 @@ impl Counting {
         let [bank, _] = &self.shared.banks;
         let shared_lasting = Reorder::shared_lasting(&self.shared.lasting);
         let parts = Parts { own: &mut (), lasting: &mut (), shared: Reorder::shared(bank), shared_lasting };
-        Reorder::measure(self.setup.settings(), parts, pass, packets);
+        Reorder::measure(&self.setup.settings(), parts, pass, packets);
     }
 
     fn seen(&self, truth: &HashMap<u64, True>) -> Seen {

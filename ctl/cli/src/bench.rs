@@ -191,7 +191,7 @@ impl Bench {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         match self.what {
             What::LineRate(line_rate) => line_rate.execute(),
-            What::Packet(Packet { common }) => common.conclude(&packet::measure(common.quick)),
+            What::Packet(Packet { common }) => common.conclude(&packet::measure(common.quick)?),
             What::Peers(Peers { common }) => {
                 let flowgauge =
                     env::current_exe().map_err(|error| Failure::Failed(format!("cannot find my own program: {error}")))?;

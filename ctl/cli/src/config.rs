@@ -1,61 +1,286 @@
-//! The configuration file: TOML with the long option names as keys. It goes through the parser of the command line.
+//! Where options come from: a configuration file, the environment and the command line. All go through the parser of the command line.
+//!
+//! The file is TOML with the long option names as keys. Tables `[[source]]` in it are sources of packets of their own, each with what it changes of the
+//! rest. A variable of the environment for each option goes before the file, and the command line before both.
 
 use crate::error::Failure;
 use crate::nearest::nearest;
 use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use std::collections::BTreeSet;
+use std::env;
 use std::error::Error as _;
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// Fills in what the command line does not give from a configuration file, if it names one, with the long options of `Known` as keys. The
-/// names of all options that were given.
-pub(crate) fn fill<Known: Args>(
-    options: &mut impl FromArgMatches,
-    file: Option<&Path>,
-    given: &ArgMatches,
-) -> Result<Vec<String>, Failure> {
-    let mut all = file.map_or_else(|| Ok(Vec::new()), read::<Known>)?;
-    all.push(given.clone());
-    if file.is_some() {
-        // Later ones replace those before.
-        let filled = all.iter().try_for_each(|matches| options.update_from_arg_matches(matches));
-        filled.map_err(|error| Failure::Usage(error.to_string()))?;
-    }
-    let is_given = |matches: &ArgMatches, id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let names = |matches| ArgMatches::ids(matches).map(|id| id.to_string()).filter(move |id| is_given(matches, id));
-    Ok(all.iter().flat_map(names).collect())
+/// What the names of variables begin with.
+const VARIABLE: &str = "FLOWGAUGE_";
+/// The heading of options that concern the whole process, and not one source.
+const WHOLE: &str = "Output";
+/// Options that say where packets come from.
+pub(crate) const ORIGINS: [&str; 3] = ["interface", "port", "address"];
+/// The key of a source that is no option.
+const NAME: &str = "name";
+const SOURCE: &str = "source";
+
+/// Where an option was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Line { file: PathBuf, line: usize },
+    Variable(String),
+    Flag(String),
 }
 
-/// What a configuration file gives, key by key.
-fn read<Known: Args>(path: &Path) -> Result<Vec<ArgMatches>, Failure> {
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Line { file, line } => write!(formatter, "{}:{line}", file.display()),
+            Origin::Variable(name) => write!(formatter, "{name} in the environment"),
+            Origin::Flag(name) => write!(formatter, "--{name} on the command line"),
+        }
+    }
+}
+
+/// An option that was given.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    /// Its long name.
+    pub(crate) key: String,
+    /// Its values as they would be written on the command line.
+    pub(crate) texts: Vec<String>,
+    pub(crate) origin: Origin,
+    matches: ArgMatches,
+}
+
+/// A source of packets in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceTable {
+    pub(crate) name: String,
+    /// Where it stands.
+    pub(crate) origin: Origin,
+    given: Vec<Given>,
+}
+
+/// All that was given, by where.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Configuration {
+    pub(crate) file: Option<PathBuf>,
+    common: Vec<Given>,
+    pub(crate) sources: Vec<SourceTable>,
+    environment: Vec<Given>,
+    command_line: Vec<Given>,
+}
+
+/// A problem, and where in the text it is.
+type Problem = (usize, String);
+
+impl Configuration {
+    /// What the command line gives, the environment, and the file that one of them names, with the long options of `Known`.
+    pub(crate) fn read<Known: Args>(given: &ArgMatches) -> Result<Self, Failure> {
+        let command = command::<Known>();
+        let environment = environment(&command, |name| env::var(name).ok())?;
+        let command_line = command_line(&command, given);
+        let is_config = |given: &&Given| given.key == "config";
+        let file =
+            command_line.iter().chain(&environment).find(is_config).and_then(|config| config.texts.first()).map(PathBuf::from);
+        let (common, sources) = file.as_deref().map_or_else(|| Ok(Default::default()), |file| read(&command, file))?;
+        let configuration = Configuration { file, common, sources, environment, command_line };
+        configuration.check()?;
+        Ok(configuration)
+    }
+
+    /// The same of a file alone.
+    pub(crate) fn of_file<Known: Args>(file: &Path) -> Result<Self, Failure> {
+        let (common, sources) = read(&command::<Known>(), file)?;
+        let configuration = Configuration { file: Some(file.to_owned()), common, sources, ..Configuration::default() };
+        configuration.check()?;
+        Ok(configuration)
+    }
+
+    /// Where sources are, nothing else says where packets come from.
+    fn check(&self) -> Result<(), Failure> {
+        let says = |given: &&Given| ORIGINS.contains(&given.key.as_str());
+        match self.common().find(says) {
+            Some(given) if !self.sources.is_empty() => Err(Failure::Usage(format!(
+                "{}: {} says where packets come from, and so do the sources of the configuration; it belongs into one of them",
+                given.origin, given.key
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What holds for all sources, the most important last.
+    fn common(&self) -> impl Iterator<Item = &Given> {
+        self.common.iter().chain(&self.environment).chain(&self.command_line)
+    }
+
+    /// What holds for a source, the most important last.
+    fn of<'a>(&'a self, source: Option<&'a SourceTable>) -> impl Iterator<Item = &'a Given> {
+        let own = source.into_iter().flat_map(|source| &source.given);
+        self.common.iter().chain(own).chain(&self.environment).chain(&self.command_line)
+    }
+
+    /// What counts of that: each option once.
+    pub(crate) fn effective<'a>(&'a self, source: Option<&'a SourceTable>) -> Vec<&'a Given> {
+        let all: Vec<&Given> = self.of(source).collect();
+        let mut seen = BTreeSet::new();
+        let mut last: Vec<&Given> = all.into_iter().rev().filter(|given| seen.insert(&given.key)).collect();
+        last.reverse();
+        last
+    }
+
+    /// Fills in what was given.
+    pub(crate) fn fill(&self, options: &mut impl FromArgMatches, source: Option<&SourceTable>) -> Result<Vec<String>, Failure> {
+        fill(options, self.effective(source))
+    }
+}
+
+/// Fills in options; gives the names of their fields.
+pub(crate) fn fill<'a>(
+    options: &mut impl FromArgMatches,
+    given: impl IntoIterator<Item = &'a Given>,
+) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    for Given { matches, .. } in given {
+        // Later ones replace those before.
+        options.update_from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
+        let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        names.extend(matches.ids().map(clap::Id::as_str).filter(is_given).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+fn command<Known: Args>() -> Command {
+    Known::augment_args(Command::new("configuration").no_binary_name(true))
+}
+
+/// One option, through the parser of the command line.
+fn parsed(command: &Command, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
+    let arguments = texts.iter().map(|text| format!("--{key}={text}"));
+    command.clone().try_get_matches_from(arguments).map_err(|error| told(&error))
+}
+
+/// The variable of an option.
+pub(crate) fn variable(key: &str) -> String {
+    VARIABLE.to_owned() + &key.to_ascii_uppercase().replace('-', "_")
+}
+
+/// What the environment gives. Empty variables are as good as none.
+fn environment(command: &Command, value: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, Failure> {
+    let mut given = Vec::new();
+    for option in command.get_arguments() {
+        let Some(key) = option.get_long() else { continue };
+        let name = variable(key);
+        let Some(text) = value(&name).filter(|text| !text.is_empty()) else { continue };
+        let texts = if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
+        let matches = parsed(command, key, &texts).map_err(|problem| Failure::Usage(format!("{name}: {problem}")))?;
+        given.push(Given { key: key.to_owned(), texts, origin: Origin::Variable(name), matches });
+    }
+    Ok(given)
+}
+
+/// What the command line gives, which its parser has checked.
+fn command_line(command: &Command, given: &ArgMatches) -> Vec<Given> {
+    let option = |option: &Arg| {
+        let (id, key) = (option.get_id().as_str(), option.get_long()?);
+        if !matches!(given.try_contains_id(id), Ok(true)) || given.value_source(id) != Some(ValueSource::CommandLine) {
+            return None;
+        }
+        let texts: Vec<String> = given.get_raw(id)?.map(|text| text.to_string_lossy().into_owned()).collect();
+        let matches = parsed(command, key, &texts).ok()?;
+        Some(Given { key: key.to_owned(), texts, origin: Origin::Flag(key.to_owned()), matches })
+    };
+    command.get_arguments().filter_map(option).collect()
+}
+
+/// What a configuration file gives, key by key, and its sources.
+fn read(command: &Command, path: &Path) -> Result<(Vec<Given>, Vec<SourceTable>), Failure> {
     let name = path.display();
     let text =
         std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
-    parse::<Known>(&text).map_err(|(position, problem)| {
-        let line = text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1;
-        Failure::Usage(format!("configuration {name}, line {line}: {problem}"))
-    })
+    parse(command, path, &text)
+        .map_err(|(position, problem)| Failure::Usage(format!("configuration {name}, line {}: {problem}", line(&text, position))))
+}
+
+fn line(text: &str, position: usize) -> usize {
+    text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
 }
 
 /// What each key of a text gives, or where the first problem is, and which.
-fn parse<Known: Args>(text: &str) -> Result<Vec<ArgMatches>, (usize, String)> {
+fn parse(command: &Command, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
     let syntax = |error: toml::de::Error| (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "));
     let table = DeTable::parse(text).map_err(syntax)?.into_inner();
-    let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    let command = Known::augment_args(Command::new("configuration").no_binary_name(true));
-    let given = entries.into_iter().map(|(key, value)| {
-        let options = || command.get_arguments().filter(|option| option.get_id() != "config");
-        let option = options().find(|option| option.get_long() == Some(key.get_ref().as_ref()));
-        let option = option.ok_or_else(|| (key.span().start, unknown(key.get_ref(), options().filter_map(Arg::get_long))))?;
-        let at_value = |problem| (value.span().start, problem);
-        let texts = texts(option, value.get_ref()).ok_or_else(|| at_value(wanted(option).to_owned()))?;
-        let arguments = texts.iter().map(|text| format!("--{}={text}", key.get_ref()));
-        command.clone().try_get_matches_from(arguments).map_err(|error| at_value(told(&error)))
-    });
-    given.collect()
+    let options: Vec<&Arg> = command.get_arguments().filter(|option| option.get_id() != "config").collect();
+    let reader = Reader { command, path, text };
+    let sources = table.get(SOURCE);
+    let common = reader.table(&table, &options, &[SOURCE])?;
+    let mut named: Vec<SourceTable> = Vec::new();
+    let Some(sources) = sources else { return Ok((common, named)) };
+    let at = sources.span().start;
+    let tables = sources.get_ref().as_array().filter(|sources| !sources.is_empty());
+    for source in tables.ok_or_else(|| (at, "sources are tables, as in [[source]]".to_owned()))?.iter() {
+        let at = source.span().start;
+        let table = source.get_ref().as_table().ok_or_else(|| (at, "a source is a table, as in [[source]]".to_owned()))?;
+        let own: Vec<&Arg> = options.iter().copied().filter(|option| option.get_help_heading() != Some(WHOLE)).collect();
+        for (key, _) in table {
+            let is_whole = |option: &&Arg| option.get_long() == Some(key.get_ref()) && option.get_help_heading() == Some(WHOLE);
+            if options.iter().any(is_whole) {
+                let problem = format!("'{}' is for all sources together; it belongs above the first [[source]]", key.get_ref());
+                return Err((key.span().start, problem));
+            }
+        }
+        let given = reader.table(table, &own, &[NAME])?;
+        let Some(origin) = given.iter().find(|given| ORIGINS.contains(&given.key.as_str())) else {
+            return Err((at, format!("a source says where its packets come from: {}", ORIGINS.join(", "))));
+        };
+        let name = match table.get(NAME) {
+            None => origin.texts.join(","),
+            Some(name) => {
+                let text = name.get_ref().as_str().filter(|name| is_name(name));
+                let problem = "a name is a text of up to 64 letters, digits, dots, dashes and underscores";
+                text.ok_or_else(|| (name.span().start, problem.to_owned()))?.to_owned()
+            }
+        };
+        if named.iter().any(|other| other.name == name) {
+            return Err((at, format!("there are two sources '{name}'; give one another name, as in name = \"uplink\"")));
+        }
+        let line = line(text, table.iter().map(|(key, _)| key.span().start).min().unwrap_or(at));
+        named.push(SourceTable { name, origin: Origin::Line { file: path.to_owned(), line }, given });
+    }
+    Ok((common, named))
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// Reads tables of a text.
+struct Reader<'a> {
+    command: &'a Command,
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    /// What each key of a table gives, but for `others`, which are no options.
+    fn table(&self, table: &DeTable<'_>, options: &[&Arg], others: &[&str]) -> Result<Vec<Given>, Problem> {
+        let mut entries: Vec<_> = table.iter().filter(|(key, _)| !others.contains(&key.get_ref().as_ref())).collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let given = entries.into_iter().map(|(key, value)| {
+            let name = key.get_ref().as_ref();
+            let option = options.iter().find(|option| option.get_long() == Some(name));
+            let known = options.iter().filter_map(|option| option.get_long()).chain(others.iter().copied());
+            let option = option.ok_or_else(|| (key.span().start, unknown(name, known)))?;
+            let at_value = |problem| (value.span().start, problem);
+            let texts = texts(option, value.get_ref()).ok_or_else(|| at_value(wanted(option).to_owned()))?;
+            let matches = parsed(self.command, name, &texts).map_err(at_value)?;
+            let origin = Origin::Line { file: self.path.to_owned(), line: line(self.text, key.span().start) };
+            Ok(Given { key: name.to_owned(), texts, origin, matches })
+        });
+        given.collect()
+    }
 }
 
 /// What to say of a key that is no option.
@@ -116,12 +341,17 @@ mod tests {
     use super::*;
     use crate::run::Run;
 
+    fn parse(text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
+        super::parse(&command::<Run>(), Path::new("run.toml"), text)
+    }
+
     #[test]
     fn an_unknown_key_gets_the_nearest_name() {
-        let told = |text: &str| parse::<Run>(text).unwrap_err().1;
+        let told = |text: &str| parse(text).unwrap_err().1;
         assert_eq!(told("windw = '1m'"), "there is no option 'windw'; did you mean 'window'?");
         assert_eq!(told("read_every = '1s'"), "there is no option 'read_every'; did you mean 'read-every'?");
         assert_eq!(told("xpd-mode = 'skb'"), "there is no option 'xpd-mode'; did you mean 'xdp-mode'?");
+        assert_eq!(told("[[sorce]]\nport = 'memory:unique'"), "there is no option 'sorce'; did you mean 'source'?");
         let far = told("colour-of-the-sky = 'blue'");
         assert!(far.contains("`flowgauge run --help`") && far.len() < 150, "{far}");
     }
@@ -129,7 +359,7 @@ mod tests {
     /// Of several problems the first in the file is told.
     #[test]
     fn values_are_refused_where_they_stand() {
-        let told = |text: &str| parse::<Run>(text).unwrap_err();
+        let told = |text: &str| parse(text).unwrap_err();
         assert_eq!(
             told("window = '1m'\nby = 'flows'\nwindw = 1"),
             (19, "'flows' will not do: use one of packets, bytes".to_owned())
@@ -137,5 +367,67 @@ mod tests {
         assert_eq!(told("backend = 'abacus'"), (10, "'abacus' will not do: use one of xdp, poll, tofino".to_owned()));
         assert_eq!(told("key = 5"), (6, "give a text, or a list of them".to_owned()));
         assert_eq!(told("alarm = 'on'"), (8, "give a boolean, true or false".to_owned()));
+    }
+
+    #[test]
+    fn sources_have_names_and_settings_of_their_own() {
+        let text = "window = '1m'\n\n[[source]]\nname = 'uplink'\ninterface = 'eth1,eth2'\nwindow = '10s'\n\n[[source]]\nport = 'memory:unique'\n";
+        let (common, sources) = parse(text).unwrap();
+        assert_eq!(sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(), ["uplink", "memory:unique"]);
+        let configuration = Configuration { common, sources, ..Configuration::default() };
+        let told = |source: Option<usize>| -> Vec<String> {
+            let source = source.map(|index| &configuration.sources[index]);
+            let told = |given: &Given| format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin);
+            configuration.effective(source).into_iter().map(told).collect()
+        };
+        assert_eq!(told(None), ["window = 1m (run.toml:1)"]);
+        assert_eq!(told(Some(0)), ["interface = eth1+eth2 (run.toml:5)", "window = 10s (run.toml:6)"]);
+        assert_eq!(told(Some(1)), ["window = 1m (run.toml:1)", "port = memory:unique (run.toml:9)"]);
+        assert_eq!(configuration.sources[1].origin.to_string(), "run.toml:9");
+    }
+
+    #[test]
+    fn sources_that_make_no_sense_are_refused() {
+        let told = |text: &str| parse(text).unwrap_err().1;
+        assert!(told("[[source]]\nwindow = '1s'").contains("where its packets come from"));
+        assert!(told("[[source]]\nport = 'memory:unique'\nformat = 'json'").contains("above the first [[source]]"));
+        assert!(told("[[source]]\nport = 'memory:unique'\n[[source]]\nport = 'memory:unique'").contains("two sources"));
+        assert!(told("[[source]]\nname = 'a b'\nport = 'memory:unique'").contains("letters, digits"));
+        assert!(told("source = 'eth1'").contains("[[source]]"));
+        assert_eq!(told("[[source]]\nport = 'memory:unique'\nnme = 'x'"), "there is no option 'nme'; did you mean 'name'?");
+    }
+
+    #[test]
+    fn a_variable_goes_before_the_file_and_the_command_line_before_both() {
+        let command = command::<Run>();
+        let (common, sources) = parse("window = '1m'\nkey = 'src'\nalarm = true\n").unwrap();
+        let variables = [
+            ("FLOWGAUGE_WINDOW", "2m"),
+            ("FLOWGAUGE_READ_EVERY", "1s"),
+            ("FLOWGAUGE_KEY", "src,heavy=dst"),
+            ("FLOWGAUGE_SEED", ""),
+        ];
+        let value = |name: &str| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned());
+        let environment = environment(&command, value).unwrap();
+        let given = command.clone().try_get_matches_from(["--read-every=3s", "--alarm=false"]).unwrap();
+        let command_line = command_line(&command, &given);
+        let configuration = Configuration { file: None, common, sources, environment, command_line };
+        let mut told: Vec<String> = configuration
+            .effective(None)
+            .into_iter()
+            .map(|given| format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin))
+            .collect();
+        told.sort();
+        assert_eq!(
+            told,
+            [
+                "alarm = false (--alarm on the command line)",
+                "key = src+heavy=dst (FLOWGAUGE_KEY in the environment)",
+                "read-every = 3s (--read-every on the command line)",
+                "window = 2m (FLOWGAUGE_WINDOW in the environment)",
+            ]
+        );
+        let refused = super::environment(&command, |name| (name == "FLOWGAUGE_WINDOW").then(|| "soon".to_owned())).unwrap_err();
+        assert!(refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"), "{refused}");
     }
 }

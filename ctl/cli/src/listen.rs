@@ -1,8 +1,9 @@
 //! `--listen`: what a run answers over HTTP, and whom.
 
 use crate::error::Failure;
+use crate::measure::identity;
 use crate::options::Options;
-use flowgauge_ctl::output::{Metrics, Tee};
+use flowgauge_ctl::output::Metrics;
 use flowgauge_ctl::serve::{Access, Board, Server, Site, Token, encryption};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,17 +47,18 @@ impl Options {
     }
 }
 
-/// Begins to answer, if that is asked for, until the server is dropped; what it tells are records of the sinks.
+/// Begins to answer, if that is asked for, until the server is dropped.
 pub(crate) fn start(
     options: &Options,
-    host: Arc<str>,
+    metrics: &Metrics,
+    board: &Board,
     problems: impl Fn() -> Vec<String> + Send + Sync + 'static,
-    sinks: &mut Tee<'_>,
 ) -> Result<Option<Server>, Failure> {
     let Some(address) = options.listen else { return Ok(None) };
     let access = options.access()?;
     let protocol = if access.encryption.is_some() { "https" } else { "http" };
-    let site = Site { metrics: Metrics::default(), board: Board::default(), problems: Arc::new(problems), host };
+    let host = identity(options)?.host;
+    let site = Site { metrics: metrics.clone(), board: board.clone(), problems: Arc::new(problems), host };
     let listening = |address| Server::start(address, site.clone(), access.clone());
     let server = match listening(address) {
         // Whoever chose no port takes any.
@@ -65,8 +67,6 @@ pub(crate) fn start(
     };
     let server =
         server.map_err(|error| Failure::Failed(format!("cannot listen at {address}: {error}; --listen takes another one")))?;
-    sinks.0.push(Box::new(site.metrics));
-    sinks.0.push(Box::new(site.board));
     eprintln!("{protocol}://{} shows this run; /metrics is for Prometheus", server.address());
     Ok(Some(server))
 }

@@ -1,7 +1,9 @@
 //! The `flowgauge` command.
 
+mod agent;
 mod bench;
 mod config;
+mod configuration;
 mod demo;
 mod detach;
 mod doctor;
@@ -19,6 +21,7 @@ mod replay;
 mod report;
 mod reproduce;
 mod run;
+mod service;
 mod signals;
 mod status;
 mod switch;
@@ -27,11 +30,13 @@ mod terminal;
 #[cfg(feature = "top")]
 mod top;
 mod value;
+mod webhook;
 mod writers;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use error::Failure;
 use flowgauge_ctl::output::escaped;
+use flowgauge_dataplane::poll::Instructions;
 use std::fmt;
 use std::io::stderr;
 use std::process::ExitCode;
@@ -97,6 +102,7 @@ enum Command {
     Status(status::Status),
     #[cfg(feature = "top")]
     Top(top::Top),
+    Config(configuration::Config),
     Detach(detach::Detach),
     Doctor(doctor::Doctor),
     Completions(pages::Completions),
@@ -113,6 +119,11 @@ fn main() -> ExitCode {
     let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
     terminal::init(cli.color.unwrap_or_default());
     log(cli.quiet, cli.verbose);
+    let counts =
+        matches!(cli.command, None | Some(Command::Run(_) | Command::Replay(_) | Command::Bench(_) | Command::Reproduce(_)));
+    if counts && let Err(problem) = Instructions::chosen() {
+        return Failure::Usage(problem.to_string()).report();
+    }
     let listening = match cli.command {
         None | Some(Command::Run(_) | Command::Replay(_) | Command::Report(_) | Command::Demo(_) | Command::Generate(_)) => {
             signals::listen()
@@ -137,6 +148,7 @@ fn main() -> ExitCode {
         Some(Command::Status(status)) => status.execute(),
         #[cfg(feature = "top")]
         Some(Command::Top(top)) => top.execute(),
+        Some(Command::Config(config)) => config.execute(&given),
         Some(Command::Detach(detach)) => detach.execute(),
         Some(Command::Doctor(doctor)) => doctor.execute(),
         Some(Command::Completions(completions)) => completions.execute(command),

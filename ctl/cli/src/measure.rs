@@ -1,25 +1,29 @@
 //! What `run` and `replay` have in common: a dataplane, driven to its end.
 
+use crate::agent::{Lines, Source};
 use crate::error::Failure;
 use crate::listen;
 use crate::options::Options;
 use crate::progress::Watch;
-use crate::signals::end_on_signal;
-use crate::status::Publisher;
+use crate::service;
+use crate::signals::{end_on_signal, end_with};
+use crate::status::Publication;
 use crate::terminal;
 use crate::value;
+use crate::webhook::Caller;
 use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_core::HashMode;
 use flowgauge_ctl::Clock;
-use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
+use flowgauge_ctl::clock::{Interrupt, Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::lake::{self, Identity, Lake, Store};
-use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times};
+use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Metrics, Origin, Tee, Times, escaped};
 use flowgauge_ctl::schedule::Intervals;
+use flowgauge_ctl::serve::Board;
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
-use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal};
@@ -39,11 +43,11 @@ const STALL: Duration = Duration::from_secs(1);
 /// Counts what comes out of the ports, live or in trace time, and prints it.
 pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Result<(), Failure> {
     let live = ports.gate.pace() != Pace::Trace;
-    let plan = options.plan(live && io::stdout().is_terminal());
+    let plan = options.plan(live && is_watched());
     let interface = ports.interface.clone();
     let poll = workers(ports, options, truth);
     let (gate, source) = (poll.gate(), poll.source());
-    let interrupt = end_on_signal(Some(&gate));
+    let interrupt = ended_by(options, Some(&gate));
     if gate.pace() == Pace::Trace {
         let watch = Watch::start(source, interface);
         let clock = || Trace::new(gate);
@@ -69,13 +73,26 @@ pub(crate) fn workers<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
 
 /// Counts live on a dataplane that needs no ports, and prints it.
 pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
-    let interrupt = end_on_signal(None);
-    let plan = aligned(options.plan(io::stdout().is_terminal()), options);
+    let interrupt = ended_by(options, None);
+    let plan = aligned(options.plan(is_watched()), options);
     conduct(dataplane, plan, options, || Wall::new(interrupt), None)
 }
 
+/// What ends a run: a signal, and of a source also the agent.
+fn ended_by(options: &Options, gate: Option<&Arc<Gate>>) -> Interrupt {
+    match &options.source {
+        Some(source) => end_with(source.interrupt.clone(), gate),
+        None => end_on_signal(gate),
+    }
+}
+
+/// Whether somebody looks at the results as they come.
+pub(crate) fn is_watched() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Windows of live traffic coincide with those of other machines.
-fn aligned(plan: Plan, options: &Options) -> Plan {
+pub(crate) fn aligned(plan: Plan, options: &Options) -> Plan {
     Plan { intervals: Intervals { align: options.align.unwrap_or(true), ..plan.intervals }, ..plan }
 }
 
@@ -90,23 +107,41 @@ fn conduct<C: Clock>(
         Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?))),
         None => Box::new(dataplane),
     };
+    let source = options.source.as_deref();
+    let name = source.and_then(|source| source.name.clone());
     let mut sinks = Tee::default();
     let origin = Origin { identity: Some(identity(options)?), sketches: options.sketches.unwrap_or_default() };
     // Until the run has ended.
-    let mut _server = None;
+    let (mut _server, mut publication) = (None, None);
     // A replay is over before anyone asks how it is doing.
-    if watch.is_none() {
-        let publisher = Publisher::start(&dataplane, &plan);
-        let problems = publisher.problems();
+    if let Some((source, name)) = source.zip(name.as_ref()) {
+        let shared = &source.shared;
+        sinks.0.push(Box::new(shared.publication.publisher(Some(name), &dataplane, &plan)));
+        if options.listen.is_some() {
+            sinks.0.push(Box::new(shared.metrics.of_source(name)));
+            sinks.0.push(Box::new(shared.board.clone()));
+        }
+    } else if watch.is_none() {
+        let told = Publication::default();
+        told.start();
         // First, so that it knows what the others may take long to write.
-        sinks.0.push(Box::new(publisher));
-        let host = origin.identity.as_ref().map(|identity| Arc::clone(&identity.host)).unwrap_or_default();
-        _server = listen::start(options, host, problems, &mut sinks)?;
+        sinks.0.push(Box::new(told.publisher(None, &dataplane, &plan)));
+        if options.listen.is_some() {
+            let (metrics, board) = (Metrics::default(), Board::default());
+            sinks.0.push(Box::new(metrics.clone()));
+            sinks.0.push(Box::new(board.clone()));
+            _server = listen::start(options, &metrics, &board, told.problems())?;
+        }
+        publication = Some(told);
+    }
+    if watch.is_none() {
+        let controller = source.and_then(Source::controller).unwrap_or_else(service::Controller::new);
+        sinks.0.push(Box::new(controller));
     }
     let problems = Problems::default();
     // Before standard output, whose reader may have gone.
     if let Some(directory) = &options.out {
-        sinks.0.extend(files(directory, &origin, &problems)?);
+        sinks.0.extend(files(directory, name.as_deref(), &origin, &problems)?);
     }
     if let Some(place) = &options.lake {
         if options.hash_key.is_none() && options.hash == Some(HashMode::Keyed) {
@@ -120,9 +155,20 @@ fn conduct<C: Clock>(
     if let Some(path) = options.own.delay.samples() {
         sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
     }
+    if let Some(webhook) = options.alerts.alert_webhook.clone() {
+        let caller = Caller::start(webhook, origin.identity.clone(), &problems);
+        sinks.0.push(Box::new(caller.map_err(|error| Failure::Failed(format!("cannot start a thread for the webhook: {error}")))?));
+    }
     let format = options.format.unwrap_or_default();
     if !options.silent {
-        let printed = format.sink(BufWriter::new(Patient::stdout()), look(options, &plan, watch.is_none()), origin);
+        let look = look(options, &plan, watch.is_none());
+        let printed = match source.zip(name.as_ref()) {
+            Some((source, name)) => {
+                let prefix = if format == Format::Table { format!("{} | ", escaped(name)) } else { String::new() };
+                format.sink(Lines::new(&source.shared.output, prefix), look, origin)
+            }
+            None => format.sink(BufWriter::new(Patient::stdout()), look, origin),
+        };
         sinks.0.push(match watch {
             Some(watch) => watch.around(printed),
             // Programs want a record of every window.
@@ -130,12 +176,15 @@ fn conduct<C: Clock>(
             None => printed,
         });
     }
-    if watch.is_none() && !options.silent {
+    if watch.is_none() && name.is_none() && !options.silent {
         announce(options, &plan);
     }
-    let outcome = Controller::start(dataplane, plan, clock)?.run(&mut sinks);
+    let controller = Controller::start(dataplane, plan, clock)?.of_source(name);
+    source.iter().for_each(|source| source.begin(options));
+    let changes = source.map(|source| source.changes.clone()).unwrap_or_default();
+    let outcome = controller.with(changes).run(&mut sinks);
     // What is still to be written is, and what could not be is told.
-    drop(sinks);
+    drop((sinks, publication));
     match outcome {
         Ok(summary) => conclude(&summary, problems.all()),
         // A capture is no longer looked at, as with `head`; a run that should go on has lost whom it runs for.
@@ -168,11 +217,13 @@ fn look(options: &Options, plan: &Plan, live: bool) -> Look {
 }
 
 /// New files for the records of this run; older ones stay.
-fn files(directory: &Path, origin: &Origin, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Failure> {
+fn files(directory: &Path, source: Option<&str>, origin: &Origin, problems: &Problems) -> Result<[Box<dyn Sink>; 2], Failure> {
     let name = directory.display();
     fs::create_dir_all(directory).map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let stem = format!("windows-{seconds}-{}", process::id());
+    let source = source
+        .map_or_else(String::new, |source| format!("-{}", source.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-")));
+    let stem = format!("windows-{seconds}-{}{source}", process::id());
     let [csv, json] = ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
     let (csv_file, json_file) = (Whole::new(create(&csv)?), Whole::new(create(&json)?));
     Ok([
@@ -213,7 +264,7 @@ fn buffer() -> PathBuf {
 }
 
 /// Who counts: this machine, and a number that no other run has.
-fn identity(options: &Options) -> Result<Identity, Failure> {
+pub(crate) fn identity(options: &Options) -> Result<Identity, Failure> {
     let given = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
     let host = match options.host.clone().or_else(|| given(HOST)) {
         Some(host) => value::host(&host).map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
@@ -226,6 +277,9 @@ fn identity(options: &Options) -> Result<Identity, Failure> {
             getrandom::u64().map_err(|error| Failure::Failed(format!("the system has no random numbers: {error}")))?
         ),
     };
+    // Rows of each source are a run's of their own.
+    let source = options.source.as_ref().and_then(|source| source.name.as_ref());
+    let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));
     Ok(Identity { host: host.into(), run: run.into() })
 }
 

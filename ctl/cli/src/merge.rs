@@ -1,11 +1,12 @@
 //! `flowgauge merge` and `flowgauge diff`: windows of several machines and times together.
 
 use crate::error::Failure;
+use crate::options::measurement::ALL;
 use crate::replay::matching;
 use crate::terminal;
 use crate::value;
 use clap::Args;
-use flowgauge_core::FlowKey;
+use flowgauge_core::{FlowKey, MeasurementKind};
 use flowgauge_ctl::lake::union::{By, Options, Selection, UnionError, Unions};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
@@ -79,8 +80,14 @@ impl Merge {
             reorder: reorder::Options { top: self.top },
             ..Estimation::default()
         };
-        let options = Options { by: self.by.unwrap_or_default(), estimation, key };
-        let records = Unions::read(&selection, options)?.records()?;
+        let is_asked = !estimation.queries.is_empty();
+        let unions = Unions::read(&selection, Options { by: self.by.unwrap_or_default(), estimation, key })?;
+        let answering: Vec<_> = ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
+        if is_asked && !answering.iter().any(|kind| unions.measures(*kind)) {
+            let names = answering.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
+            return Err(Failure::Failed(format!("--query is for {names}, which no row has; they are measured with --measure")));
+        }
+        let records = unions.records()?;
         let look = Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times: Times::Utc, fine: false };
         let mut sink = self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
         records.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)

@@ -1,6 +1,6 @@
 //! `flowgauge replay`: count a capture in its own time.
 
-use crate::config;
+use crate::config::Configuration;
 use crate::error::Failure;
 use crate::measure::measure;
 use crate::options::Options;
@@ -37,9 +37,8 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
-        let file = self.options.config.clone();
         // Keys are those of `run`, so that both can have the same file; what only `run` has is of no use here.
-        self.options.given = config::fill::<Run>(&mut self.options, file.as_deref(), given)?;
+        self.options.given = Configuration::read::<Run>(given)?.fill(&mut self.options, None)?;
         self.options.check()?;
         if self.options.listen.is_some() {
             let problem = "--listen is for `flowgauge run`: a replay is over before anyone looks; leave it out";
@@ -57,7 +56,7 @@ impl Replay {
 }
 
 fn open(path: &Path) -> Result<Capture, Error> {
-    if path.as_os_str() == "-" { Ok(Capture::reader(std::io::stdin(), "standard input")) } else { Capture::open(path) }
+    if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
 }
 
 /// The files that a pattern stands for, sorted by name. What exists by that very name is no pattern.

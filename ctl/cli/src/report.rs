@@ -1,6 +1,6 @@
 //! `flowgauge report`: a page about a capture, in one file.
 
-use crate::config;
+use crate::config::Configuration;
 use crate::error::Failure;
 use crate::measure::workers;
 use crate::options::Options;
@@ -61,8 +61,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
-        let file = self.options.config.clone();
-        self.options.given = config::fill::<Run>(&mut self.options, file.as_deref(), given)?;
+        self.options.given = Configuration::read::<Run>(given)?.fill(&mut self.options, None)?;
         self.options.check()?;
         self.refuse_other_outputs()?;
         let files: Vec<PathBuf> = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();

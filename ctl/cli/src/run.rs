@@ -1,6 +1,7 @@
 //! `flowgauge run`: count live.
 
-use crate::config;
+use crate::agent::{self, Source};
+use crate::config::Configuration;
 use crate::error::Failure;
 use crate::measure::{measure, measure_live};
 use crate::options::{Backend, Options};
@@ -15,6 +16,7 @@ use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::{self, Keep, Xdp};
 use flowgauge_dataplane::{MeasurementKind, Place};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Count live, in real time.
@@ -112,13 +114,45 @@ struct Kernel {
 
 impl Run {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
+        let configuration = Configuration::read::<Run>(given)?;
+        self.options.given = configuration.fill(&mut self, None)?;
+        if configuration.file.is_some() || self.interfaces().iter().any(|interface| agent::is_pattern(interface)) {
+            return agent::run(given, configuration);
+        }
+        self.start()
+    }
+
+    /// Interfaces, or patterns of their names.
+    pub(crate) fn interfaces(&self) -> &[String] {
+        &self.kernel.interface
+    }
+
+    /// Counts at this interface alone.
+    pub(crate) fn count_at(&mut self, interface: String) {
+        self.kernel.interface = vec![interface];
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Which options were given, by the names of their fields.
+    pub(crate) fn set_given(&mut self, given: Vec<String>) {
+        self.options.given = given;
+    }
+
+    /// Counts as one of the sources of a run.
+    pub(crate) fn set_source(&mut self, source: Arc<Source>) {
+        self.options.source = Some(source);
+    }
+
+    /// Counts, with all that was given.
+    pub(crate) fn start(self) -> Result<(), Failure> {
         if self.options.lateness.is_some() {
             let problem =
                 "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        let file = self.options.config.clone();
-        self.options.given = config::fill::<Run>(&mut self, file.as_deref(), given)?;
         let Run { kernel, backend, port, eal, switch, mut options } = self;
         options.check()?;
         let workers = options.workers.unwrap_or(1);

@@ -1,23 +1,30 @@
 //! `flowgauge tables`: what the controller installs.
 
 use crate::error::Failure;
+use crate::switch::Access;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{HashMode, Precision, Settings};
 use flowgauge_ctl::output::Format;
+use flowgauge_ctl::output::escaped;
+use flowgauge_dataplane::tofino::{self, ReadTimes};
 use flowgauge_dataplane::{HashKey, Tables as Installed};
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Show the match tables that the controller installs in a dataplane.
 ///
 /// 'rank' turns the lower bits of a hash into a register level by longest prefix match, for switches that cannot count leading
 /// zeros. 'tabulation' holds the words of the tabulated hash, a function of the seed; those of a keyed hash are a secret. Software backends compute both but
 /// check what they are given.
+///
+/// With --read-times it measures instead how long a switch takes to read what it counts in, and says which windows are possible.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge tables
+  flowgauge tables --read-times --address switch:50052
   flowgauge tables --registers 4096 --seed 7 --format json")]
 pub(crate) struct Tables {
     /// Registers, a power of two from 16 to 65536
@@ -36,13 +43,48 @@ pub(crate) struct Tables {
     #[arg(long, value_name = "FILE")]
     hash_key: Option<PathBuf>,
 
+    /// Measure how long it takes to read and to clear the registers of the switch at --address; no other client may count there
+    #[arg(long, help_heading = "Switch")]
+    read_times: bool,
+
+    #[command(flatten)]
+    access: Access,
+
     /// table, csv or json
     #[arg(long, value_name = "FORMAT", value_parser = value::format, default_value = "table")]
     format: Format,
 }
 
+/// Windows that people choose.
+const WINDOWS: [Duration; 10] = [
+    Duration::from_millis(10),
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// The shortest window in which a rotation takes no more than half of the time, so that it can be repeated and samples can be taken.
+fn shortest_window(times: &ReadTimes) -> Duration {
+    let least = times.rotation() * 2;
+    WINDOWS.into_iter().find(|window| *window >= least).unwrap_or(least)
+}
+
 impl Tables {
     pub(crate) fn execute(self) -> Result<(), Failure> {
+        match (self.access.options()?, self.read_times) {
+            (Some(switch), true) => return self.tell_times(&switch, &tofino::read_times(&switch)?),
+            (None, true) => {
+                return Err(Failure::Usage("--read-times measures a switch; name it with --address HOST:PORT".to_owned()));
+            }
+            (Some(_), false) => return Err(Failure::Usage("--address is for --read-times; add it".to_owned())),
+            (None, false) => {}
+        }
         let mut settings = Settings::default();
         settings.cardinality.precision = self.registers;
         settings.cardinality.hash = self.hash;
@@ -59,6 +101,16 @@ impl Tables {
             Format::Table => self.print(&tables, &mut out),
             Format::Csv => self.csv(&tables, &mut out),
             Format::Json => self.json(&tables, &mut out),
+        };
+        written.and_then(|()| out.flush()).map_err(Failure::output)
+    }
+
+    fn tell_times(&self, switch: &tofino::Options, times: &ReadTimes) -> Result<(), Failure> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = match self.format {
+            Format::Table => print_times(switch, times, &mut out),
+            Format::Csv => csv_times(times, &mut out),
+            Format::Json => json_times(switch, times, &mut out),
         };
         written.and_then(|()| out.flush()).map_err(Failure::output)
     }
@@ -123,4 +175,50 @@ impl Tables {
         });
         writeln!(out, "{all}")
     }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
+
+fn print_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
+    let width = times.tables.iter().map(|of| of.table.len()).max().unwrap_or_default();
+    writeln!(
+        out,
+        "{:<width$} {:>9} {:>11} {:>11} {:>11}",
+        escaped(&switch.address).to_string(),
+        "elements",
+        "sync",
+        "read",
+        "clear"
+    )?;
+    for of in &times.tables {
+        let [sync, read, clear] = [of.sync, of.read, of.clear].map(milliseconds);
+        writeln!(out, "{:<width$} {:>9} {sync:>11} {read:>11} {clear:>11}", escaped(&of.table).to_string(), of.elements)?;
+    }
+    let (rotation, window) = (milliseconds(times.rotation()), humantime::format_duration(shortest_window(times)));
+    writeln!(out, "\na rotation takes up to {rotation}; windows of {window} and longer are possible")
+}
+
+fn csv_times(times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "table,elements,sync_ns,read_ns,clear_ns")?;
+    times.tables.iter().try_for_each(|of| {
+        let [sync, read, clear] = [of.sync, of.read, of.clear].map(|time| time.as_nanos());
+        writeln!(out, "{},{},{sync},{read},{clear}", escaped(&of.table), of.elements)
+    })
+}
+
+fn json_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let tables = times.tables.iter().map(|of| {
+        let [sync, read, clear] = [of.sync, of.read, of.clear].map(nanoseconds);
+        json!({ "table": of.table, "elements": of.elements, "sync_ns": sync, "read_ns": read, "clear_ns": clear })
+    });
+    let all = json!({
+        "address": switch.address,
+        "tables": tables.collect::<Vec<_>>(),
+        "rotation_ns": nanoseconds(times.rotation()),
+        "shortest_window_ns": nanoseconds(shortest_window(times)),
+    });
+    writeln!(out, "{all}")
 }

@@ -220,6 +220,14 @@ fn what_cannot_be_united_gives_no_number() {
         }
         fs::remove_file(files(&[scratch.path("lake")]).unwrap().into_iter().find(|file| file.ends_with(&mine)).unwrap()).unwrap();
     }
+    // A question that no row can answer.
+    let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--query", "10.0.0.1", "--host", "nobody"]));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    let lone = Scratch::new("lake-unasked");
+    replay(&lone, "a", &[&capture], "--window 5s");
+    let outcome = run(flowgauge().arg("merge").arg(lone.path("lake")).args(["--query", "10.0.0.1"]));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+    assert!(outcome.stderr.contains("--query is for frequency or membership, which no row has"), "{}", outcome.stderr);
     // Windows that do not coincide.
     replay(&scratch, "long", &[&capture], &format!("--window 7s --measure {ALL}"));
     let outcome = run(flowgauge().arg("merge").arg(scratch.path("lake")).args(["--by", "window"]));

@@ -9,7 +9,7 @@ use common::{Running as Command, Scratch, check, flowgauge, number, of_kind, par
 use faults::{Faulty, Proxy, Reads, Tampering};
 use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntimeServer;
 use flowgauge_bfruntime::proto::{self, data_field, entity};
-use flowgauge_bfruntime::server::{MAX_MESSAGE, Running, Server, Target};
+use flowgauge_bfruntime::server::{Costs, MAX_MESSAGE, Pace, Running, Server, Target};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_p4_model::{Model, Options, Switch};
 use serde_json::Value;
@@ -483,4 +483,140 @@ fn the_status_tells_whether_the_switch_is_there() {
     assert!(run["last_warning"]["text"].as_str().is_some_and(|text| text.contains(&lab.proxy.address.to_string())), "{run}");
     command.interrupt();
     command.outcome();
+}
+
+#[test]
+fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
+    let lab = Lab::new();
+    let mut command = lab.start("--window 100ms --read-every never --deadline 1s");
+    let mut windows = vec![window(&mut command)];
+    lab.proxy.slow_down(Duration::from_millis(3));
+    while windows.len() < 4 {
+        lab.send(40);
+        windows.push(window(&mut command));
+    }
+    lab.proxy.slow_down(Duration::ZERO);
+    lab.proxy.swallow(true);
+    lab.send(100);
+    // Until the command gives the connection up and tries another one.
+    let accepted = lab.proxy.accepted();
+    while lab.proxy.accepted() == accepted {
+        thread::sleep(Duration::from_millis(5));
+    }
+    lab.send(100);
+    lab.proxy.swallow(false);
+    windows_until(&mut command, &mut windows, lab.sent());
+    command.interrupt();
+    let outcome = command.outcome();
+    assert!(outcome.stderr.contains("no answer within 1s"), "{}", outcome.stderr);
+    let records = parse(&outcome.stdout);
+    assert_eq!((number(total_of(&records), "packets"), &total_of(&records)["complete"]), (lab.sent(), &Value::Bool(true)));
+}
+
+/// The switch does not hear that a controller's connection is gone: the controller goes on, and another one is told what to do.
+#[test]
+fn a_half_open_connection_is_taken_over_by_its_own_run_and_told_to_others() {
+    let lab = Lab::new();
+    let options = "--window 50ms --read-every never";
+    let mut command = lab.start(options);
+    let mut windows = vec![window(&mut command)];
+    for _ in 0..3 {
+        lab.send(50);
+        lab.proxy.lose();
+        lab.send(50);
+        windows.push(window(&mut command));
+    }
+    windows_until(&mut command, &mut windows, lab.sent());
+    // Its machine loses power.
+    lab.proxy.lose();
+    command.child.kill().unwrap();
+    let outcome = command.outcome();
+    assert!(outcome.stderr.contains("going on as the client that it was"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("installed again"), "{}", outcome.stderr);
+
+    let free = format!("end its connection with `ss -K dst ADDRESS sport = :{}`", lab.proxy.address.port());
+    for (other, expected) in [("", "or take another number with --client"), ("--client 2", "the program is bound to client 1")] {
+        let outcome = lab.start(&format!("{options} {other}")).outcome();
+        assert_eq!(outcome.code, Some(1));
+        assert!(outcome.complaint().contains(&free) && outcome.complaint().contains(expected), "{}", outcome.stderr);
+    }
+    lab.proxy.notice();
+    // The switch needs a moment.
+    let mut command = loop {
+        let mut command = lab.start(options);
+        if !command.line().is_empty() {
+            break command;
+        }
+        let outcome = command.outcome();
+        assert!(outcome.complaint().contains(&free), "{}", outcome.stderr);
+    };
+    window(&mut command);
+    command.interrupt();
+    assert_eq!(command.outcome().code, Some(0));
+}
+
+#[test]
+fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
+    let lab = Lab::new();
+    let options = "--window 50ms --read-every never --switch-port 0:100g:rs";
+    let mut command = lab.start(options);
+    window(&mut command);
+    command.interrupt();
+    command.outcome();
+    let outcome = loop {
+        let outcome = lab.start(&options.replace("100g:rs", "40g")).outcome();
+        // The client before is gone, but the switch may not have noticed yet.
+        if !outcome.stderr.contains("subscribed already") {
+            break outcome;
+        }
+    };
+    assert_eq!(outcome.code, Some(1));
+    let differences = "port 0 is there with $SPEED BF_SPEED_100G and not BF_SPEED_40G and $FEC BF_FEC_TYP_REED_SOLOMON and not";
+    assert!(outcome.complaint().contains(differences), "{}", outcome.stderr);
+    assert!(outcome.complaint().contains("bfrt.port.port.delete(0)"), "{}", outcome.stderr);
+
+    let scratch = Scratch::new("tofino-pem");
+    for (name, content) in
+        [("ca.der", &[0x30, 0x82, 0xff, 0x01][..]), ("ca.txt", b"nonsense"), ("key.pem", b"-----BEGIN PRIVATE KEY-----\n")]
+    {
+        let file = scratch.write(name, content);
+        let outcome = lab.start(&format!("--tls-ca {file}")).outcome();
+        assert_eq!(outcome.code, Some(1));
+        let expected =
+            format!("{file} is no certificate in PEM; if it is DER, convert it with `openssl x509 -inform der -in {file}`");
+        assert!(outcome.complaint().contains(&expected), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn read_times_tell_which_windows_are_possible() {
+    let costs = Costs { sync: Duration::from_millis(3), ..Costs::SWITCH };
+    let (server, ledger) = Server::driver_like(switch() as Arc<dyn Target>, costs, Pace::Real).unwrap();
+    let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
+    let address = running.address().to_string();
+    let measure = |format: &str| loop {
+        let outcome = run(["tables", "--read-times", "--address", &address, "--format", format]);
+        // The client before is gone, but the switch may not have noticed yet.
+        if !outcome.stderr.contains("subscribed already") {
+            break outcome.quiet();
+        }
+    };
+    let times: Value = serde_json::from_str(&measure("json")).unwrap();
+    let tables = times["tables"].as_array().unwrap();
+    assert_eq!(tables.iter().map(|table| number(table, "elements")).collect::<Vec<_>>(), [8, 512]);
+    assert_eq!(tables[1]["table"], "pipe.Ingress.flowgauge.cardinality_by_src.registers");
+    for table in tables {
+        assert!(number(table, "sync_ns") >= 3_000_000, "{table}");
+        assert!(number(table, "clear_ns") >= number(table, "elements") * 2_000, "{table}");
+    }
+    // Counters are synced twice.
+    assert!(number(&times, "rotation_ns") >= 9_000_000);
+    assert!(number(&times, "shortest_window_ns") >= 2 * number(&times, "rotation_ns"));
+    assert_eq!(ledger.indices(), 0);
+    assert!(measure("table").contains("\na rotation takes up to "));
+    assert_eq!(measure("csv").lines().count(), 3);
+    for wrong in [&["tables", "--read-times"][..], &["tables", "--address", "switch:50052"]] {
+        let outcome = run(wrong);
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+    }
 }

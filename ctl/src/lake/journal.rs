@@ -7,8 +7,9 @@ use super::parquet::{self, Parquet};
 use super::row::Row;
 use ::parquet::errors::ParquetError;
 use nix::fcntl::{Flock, FlockArg};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Longer entries are none: something else is in the file.
@@ -24,13 +25,19 @@ pub(super) struct Journal {
 impl Journal {
     /// A new one.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
-        Ok(Journal { file, path, length: 0 })
+        loop {
+            let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+            let file = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+            // Whoever found it before it was locked took it for one that was left, with nothing in it, and removed it.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Journal { file, path, length: 0 });
+            }
+        }
     }
 
-    /// Adds rows, which then survive a crash; all of them or, if it fails, none.
-    pub(super) fn append(&mut self, rows: &[Row]) -> io::Result<()> {
+    /// Adds rows, which then survive the end of this process; all of them or, if it fails, none. When the file that it gives is synchronised, they survive
+    /// the end of the machine.
+    pub(super) fn append(&mut self, rows: &[Row]) -> io::Result<File> {
         let mut bytes = Vec::new();
         for row in rows {
             let entry = parquet::write(std::slice::from_ref(row), &[]).map_err(io::Error::other)?;
@@ -39,10 +46,10 @@ impl Journal {
             bytes.extend(entry);
         }
         let written = self.file.seek(SeekFrom::Start(self.length)).and_then(|_| self.file.write_all(&bytes));
-        match written.and_then(|()| self.file.sync_data()) {
-            Ok(()) => {
+        match written.and_then(|()| self.file.try_clone()) {
+            Ok(file) => {
                 self.length += bytes.len() as u64;
-                Ok(())
+                Ok(file)
             }
             Err(error) => {
                 // If this fails as well, what is left is no whole entry, and is passed over.
@@ -54,7 +61,7 @@ impl Journal {
 
     /// What it holds is in the lake.
     pub(super) fn remove(self) -> io::Result<()> {
-        std::fs::remove_file(&self.path)
+        fs::remove_file(&self.path)
     }
 }
 

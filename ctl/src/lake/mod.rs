@@ -3,6 +3,7 @@
 //! [`Lake`] writes them into a directory, or by way of one into an object store, and [`union`] reads them. What a row holds of a measurement, that measurement says.
 
 mod carrier;
+mod disk;
 pub mod identity;
 mod journal;
 pub(crate) mod parquet;

@@ -468,6 +468,12 @@ impl Unions {
         on.map(|group| group.settings.cardinality.key)
     }
 
+    /// Whether some row has a measurement.
+    #[must_use]
+    pub fn measures(&self, kind: MeasurementKind) -> bool {
+        self.groups.values().any(|group| kind.is_on(&group.settings))
+    }
+
     /// A record of each union, in the order of names or times.
     ///
     /// # Errors
@@ -526,6 +532,9 @@ impl Unions {
                 counters: group.counters,
                 packets_before_after: (packets, packets),
                 drops: group.drops,
+                ledger: None,
+                source: None,
+                alerts: Vec::new(),
                 late: group.late,
                 cpu_ns: None,
                 reports,

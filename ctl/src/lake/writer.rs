@@ -1,30 +1,29 @@
 //! Writes rows into a directory: `date=2026-11-23/hour=14/HOST-RUN-000001.parquet`.
 //!
-//! A thread of its own writes, so that no window waits for a disk. Every row goes to a journal first, which survives a crash. When an hour is over, or a
-//! file is long or old enough, its rows become a Parquet file: under a temporary name, then, when it is on disk, under its own. The journal is
-//! removed after that; if it is not, whoever starts next finds the file there and removes it, or writes the file. So no reader sees a broken file,
-//! and no row is in two.
+//! Two threads of their own write, so that no window waits for a disk. The first has every row in a journal at once, which survives the end of this
+//! process. The second waits for the disk: it has journals survive the end of the machine, and when an hour is over, or a file is long or
+//! old enough, it makes a Parquet file of the rows ([`super::disk`]).
 //!
 //! What cannot be written for lack of room waits in memory, up to a bound. Beyond it the oldest rows are lost, which is told at once, at the end, and in all
 //! rows that come after them (`lost_rows`).
 
 use super::carrier::Carrier;
-use super::identity::{Identity, SCHEMA};
-use super::journal::{self, Journal};
-use super::row::{Row, Value};
+use super::disk::{Disk, begin, partition};
+use super::identity::Identity;
+use super::journal::Journal;
+use super::row;
+use super::row::Row;
 use super::store::Store;
-use super::{parquet, row};
 use crate::controller::Sink;
 use crate::record::{Kind, Record};
 use crate::text::{counted, storage};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,9 +32,9 @@ const QUEUE: usize = 1024;
 /// Rows that go to the journal at once.
 const TOGETHER: usize = 256;
 /// How often it is tried again to write what could not be written.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// Where journals are, out of the way of engines.
-const JOURNALS: &str = ".journal";
+pub(super) const JOURNALS: &str = ".journal";
 
 /// Where and how to write.
 #[derive(Clone, Debug)]
@@ -78,7 +77,7 @@ pub type Problems = Arc<dyn Fn(String) + Send + Sync>;
 /// Writes windows into a lake. When it is dropped, all of them are on disk, or it was told why not.
 pub struct Lake {
     rows: Option<Sender<Row>>,
-    writer: Option<JoinHandle<()>>,
+    writers: Option<[JoinHandle<()>; 2]>,
     /// Who carries files into a store, until the sender is gone.
     carrier: Option<(Sender<()>, JoinHandle<()>)>,
     identity: Identity,
@@ -107,11 +106,23 @@ impl Lake {
             lost: Arc::clone(&lost),
             is_told: false,
         });
-        let writer =
-            Writer { settings, problems, lost: Arc::clone(&lost), number: 0, open: None, waiting: VecDeque::new(), is_told: false };
-        // The first journal shows whether the directory can be written in.
-        let probe = writer.journals().join(format!("{}.probe", writer.name(0)));
+        let journals = settings.directory.join(JOURNALS);
+        // What there is now is of earlier runs.
+        let left = fs::read_dir(&journals)?.flatten().map(|entry| entry.path()).collect();
+        let shared = Arc::new(Shared {
+            settings,
+            problems,
+            lost: Arc::clone(&lost),
+            is_told: AtomicBool::new(false),
+            pending: Mutex::default(),
+        });
+        let (wake, woken) = bounded(1);
+        let writer = Writer { shared: Arc::clone(&shared), number: 0, open: None, wake };
+        // Shows whether the directory can be written in.
+        let probe = journals.join(format!("{}.probe", writer.name(0)));
         File::create(&probe).and_then(|_| fs::remove_file(&probe))?;
+        let disk = Disk { shared, left };
+        let disk = std::thread::Builder::new().name("lake-disk".to_owned()).spawn(move || disk.run(&woken))?;
         let writer = std::thread::Builder::new().name("lake".to_owned()).spawn(move || writer.run(&received))?;
         let carrier = carrier.map(|carrier| -> io::Result<_> {
             let (end, ended) = bounded(0);
@@ -119,7 +130,7 @@ impl Lake {
             Ok((end, carrier))
         });
         let carrier = carrier.transpose()?;
-        Ok(Lake { rows: Some(rows), writer: Some(writer), carrier, identity, patient, lost, places: false })
+        Ok(Lake { rows: Some(rows), writers: Some([writer, disk]), carrier, identity, patient, lost, places: false })
     }
 }
 
@@ -146,7 +157,7 @@ impl Sink for Lake {
 impl Drop for Lake {
     fn drop(&mut self) {
         self.rows = None;
-        if let Some(writer) = self.writer.take() {
+        for writer in self.writers.take().into_iter().flatten() {
             let _ = writer.join();
         }
         if let Some((end, carrier)) = self.carrier.take() {
@@ -157,34 +168,70 @@ impl Drop for Lake {
 }
 
 /// Rows that become one file.
-struct Rows {
-    name: String,
+pub(super) struct Rows {
+    pub(super) name: String,
     /// Directory below the lake's.
-    partition: String,
-    rows: Vec<Row>,
+    pub(super) partition: String,
+    pub(super) rows: Vec<Row>,
     bytes: usize,
     /// When the first row begins, in microseconds.
     begin: i64,
     /// Nothing if it could not be made: then a crash loses the rows.
-    journal: Option<Journal>,
+    pub(super) journal: Option<Journal>,
     /// How many rows are in the journal.
-    kept: usize,
+    pub(super) kept: usize,
+}
+
+/// What both threads know.
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) problems: Problems,
+    lost: Arc<AtomicU64>,
+    /// Whether it was told that something cannot be written, since when nothing was.
+    pub(super) is_told: AtomicBool,
+    pending: Mutex<Pending>,
+}
+
+/// What waits for the disk.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// Complete files, the oldest first.
+    pub(super) waiting: VecDeque<Rows>,
+    /// A journal with rows that a crash of the machine would lose.
+    pub(super) unsynced: Option<File>,
+}
+
+impl Shared {
+    pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn directory(&self) -> impl std::fmt::Display + '_ {
+        self.settings.directory.display()
+    }
+
+    pub(super) fn journals(&self) -> PathBuf {
+        self.settings.directory.join(JOURNALS)
+    }
+
+    /// Says once that something cannot be written.
+    pub(super) fn tell(&self, name: &str, error: &io::Error) {
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            let room = storage(self.settings.room as u64);
+            (self.problems)(format!("{}: cannot write {name}: {error}; up to {room} of rows wait in memory", self.directory()));
+        }
+    }
 }
 
 struct Writer {
-    settings: Settings,
-    problems: Problems,
-    lost: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     number: u64,
     open: Option<Rows>,
-    waiting: VecDeque<Rows>,
-    /// Whether it was told that something cannot be written, since when nothing was.
-    is_told: bool,
+    wake: Sender<()>,
 }
 
 impl Writer {
     fn run(mut self, rows: &Receiver<Row>) {
-        self.finish_what_others_left();
         let mut seen = 0;
         loop {
             let first = match rows.recv_timeout(AGAIN) {
@@ -196,41 +243,21 @@ impl Writer {
                 self.add(row);
             }
             self.keep();
-            self.write_waiting();
-            let lost = self.lost.load(Ordering::Relaxed);
+            self.make_room();
+            let lost = self.shared.lost.load(Ordering::Relaxed);
             if lost > std::mem::replace(&mut seen, lost) {
-                (self.problems)(format!(
-                    "{}: {} lost so far, which the rows after them tell",
-                    self.directory(),
+                let directory = self.shared.directory();
+                (self.shared.problems)(format!(
+                    "{directory}: {} lost so far, which the rows after them tell",
                     counted(lost, "row")
                 ));
             }
         }
         self.close();
-        self.write_waiting();
-        for rows in std::mem::take(&mut self.waiting) {
-            let unkept = rows.rows.len() - rows.kept;
-            let kept = if rows.kept > 0 {
-                format!("{} wait in {JOURNALS} for the next run", counted(rows.kept as u64, "row"))
-            } else {
-                String::new()
-            };
-            let lost = if unkept > 0 { format!("{} are lost", counted(unkept as u64, "row")) } else { String::new() };
-            let both = if kept.is_empty() || lost.is_empty() { "" } else { ", " };
-            (self.problems)(format!("{}: {} could not be written: {kept}{both}{lost}", self.directory(), rows.name));
-        }
-    }
-
-    fn directory(&self) -> impl std::fmt::Display + '_ {
-        self.settings.directory.display()
-    }
-
-    fn journals(&self) -> PathBuf {
-        self.settings.directory.join(JOURNALS)
     }
 
     fn name(&self, number: u64) -> String {
-        let Identity { host, run } = &self.settings.identity;
+        let Identity { host, run } = &self.shared.settings.identity;
         let safe = |text: &str| -> String {
             text.chars().map(|it| if it.is_ascii_alphanumeric() || it == '.' { it } else { '_' }).collect()
         };
@@ -240,12 +267,12 @@ impl Writer {
     fn add(&mut self, row: Row) {
         let (begin, size) = (begin(&row), row.size());
         let partition = partition(begin);
-        let longest = i64::try_from(self.settings.longest.as_micros()).unwrap_or(i64::MAX);
+        let longest = i64::try_from(self.shared.settings.longest.as_micros()).unwrap_or(i64::MAX);
         // Rows of one file have the same columns.
         let fits = |open: &Rows| {
             open.partition == partition
                 && begin.saturating_sub(open.begin) < longest
-                && open.bytes + size <= self.settings.largest
+                && open.bytes + size <= self.shared.settings.largest
                 && open
                     .rows
                     .first()
@@ -261,24 +288,17 @@ impl Writer {
     }
 
     fn begin(&mut self, begin: i64, partition: String) -> Rows {
-        let directory = self.settings.directory.join(&partition);
-        // A run that was given the name of an earlier one overwrites none of its files.
-        while directory.join(format!("{}.parquet", self.name(self.number))).exists() {
+        let (directory, journals) = (self.shared.settings.directory.join(&partition), self.shared.journals());
+        let journal = |name: &str| journals.join(format!("{name}.journal"));
+        // A run that was given the name of an earlier one overwrites none of its files. A journal becomes a file before it goes, so it is looked for first.
+        let is_taken = |name: &str| journal(name).exists() || directory.join(format!("{name}.parquet")).exists();
+        while is_taken(&self.name(self.number)) {
             self.number += 1;
         }
         let name = self.name(self.number);
         self.number += 1;
-        let journal = Journal::create(self.journals().join(format!("{name}.journal")));
-        let journal = journal.map_err(|error| self.tell(&name, &error)).ok();
+        let journal = Journal::create(journal(&name)).map_err(|error| self.shared.tell(&name, &error)).ok();
         Rows { name, partition, rows: Vec::new(), bytes: 0, begin, journal, kept: 0 }
-    }
-
-    /// Says once that something cannot be written.
-    fn tell(&mut self, name: &str, error: &io::Error) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            let room = storage(self.settings.room as u64);
-            (self.problems)(format!("{}: cannot write {name}: {error}; up to {room} of rows wait in memory", self.directory()));
-        }
     }
 
     /// Has new rows survive a crash.
@@ -287,109 +307,40 @@ impl Writer {
         let new = open.rows.get(open.kept..).unwrap_or_default();
         let Some(journal) = open.journal.as_mut().filter(|_| !new.is_empty()) else { return };
         match journal.append(new) {
-            Ok(()) => open.kept = open.rows.len(),
-            Err(error) => {
-                let name = open.name.clone();
-                self.tell(&name, &error);
+            Ok(file) => {
+                open.kept = open.rows.len();
+                self.shared.pending().unsynced = Some(file);
+                self.wake_disk();
             }
+            Err(error) => self.shared.tell(&open.name, &error),
         }
     }
 
     /// The open file is complete.
     fn close(&mut self) {
         self.keep();
-        self.waiting.extend(self.open.take());
+        let Some(complete) = self.open.take() else { return };
+        self.shared.pending().waiting.push_back(complete);
+        self.wake_disk();
     }
 
-    /// Writes what is complete, and gives up what there is no room for.
-    fn write_waiting(&mut self) {
-        while let Some(rows) = self.waiting.pop_front() {
-            match place(&self.settings, &rows.name, &rows.partition, &rows.rows) {
-                Ok(()) => {
-                    self.is_told = false;
-                    if let Some(Err(error)) = rows.journal.map(Journal::remove) {
-                        tracing::debug!("{}: the journal of {} stays: {error}", self.directory(), rows.name);
-                    }
-                }
-                Err(error) => {
-                    self.tell(&rows.name, &error);
-                    self.waiting.push_front(rows);
-                    break;
-                }
-            }
-        }
-        let held = |it: &Self| it.waiting.iter().chain(&it.open).map(|rows| rows.bytes).sum::<usize>();
-        while held(self) > self.settings.room {
-            let Some(oldest) = self.waiting.pop_front().or_else(|| self.open.take()) else { break };
+    /// If it is awake, it looks once more by itself.
+    fn wake_disk(&self) {
+        let _ = self.wake.try_send(());
+    }
+
+    /// Gives up what there is no room for.
+    fn make_room(&mut self) {
+        let mut pending = self.shared.pending();
+        let held =
+            |pending: &Pending, open: &Option<Rows>| pending.waiting.iter().chain(open).map(|rows| rows.bytes).sum::<usize>();
+        while held(&pending, &self.open) > self.shared.settings.room {
+            let Some(oldest) = pending.waiting.pop_front().or_else(|| self.open.take()) else { break };
             // What is in a journal is found by the next run.
-            self.lost.fetch_add((oldest.rows.len() - oldest.kept) as u64, Ordering::Relaxed);
+            self.shared.lost.fetch_add((oldest.rows.len() - oldest.kept) as u64, Ordering::Relaxed);
             if oldest.kept == 0 {
                 let _ = oldest.journal.map(Journal::remove);
             }
         }
-    }
-
-    fn finish_what_others_left(&mut self) {
-        let journals = self.journals();
-        let found = fs::read_dir(&journals).into_iter().flatten().flatten().map(|entry| entry.path());
-        for path in found.filter(|path| path.extension().is_some_and(|it| it == "journal")) {
-            if let Err(error) = self.finish(&path) {
-                (self.problems)(format!("cannot finish what an earlier run left in {}: {error}", path.display()));
-            }
-        }
-    }
-
-    fn finish(&self, path: &Path) -> io::Result<()> {
-        let Some(left) = journal::left(path)? else { return Ok(()) };
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if let Some(first) = left.rows.first() {
-            let partition = partition(begin(first));
-            let is_there = self.settings.directory.join(&partition).join(format!("{name}.parquet")).exists();
-            if !is_there {
-                place(&self.settings, &name, &partition, &left.rows)?;
-                tracing::info!(
-                    "{}: {} of an earlier run are in {partition}/{name}.parquet now",
-                    self.directory(),
-                    counted(left.rows.len() as u64, "row")
-                );
-            }
-        }
-        if left.rest > 0 {
-            tracing::warn!("{}: the row that {name} was writing when it ended is lost", self.directory());
-        }
-        fs::remove_file(path)
-    }
-}
-
-/// Start of a row's window, in microseconds.
-fn begin(row: &Row) -> i64 {
-    if let Some(Value::Time(time)) = row.get("time") { *time } else { 0 }
-}
-
-/// The directory of a time: `date=2026-11-23/hour=14`, UTC.
-fn partition(microseconds: i64) -> String {
-    let time = Timestamp::from_microsecond(microseconds).unwrap_or_default();
-    time.strftime("date=%Y-%m-%d/hour=%H").to_string()
-}
-
-/// Writes a file that is seen when it is whole, and on disk.
-fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::Result<()> {
-    let about = [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())];
-    let bytes = parquet::write(rows, &about).map_err(io::Error::other)?;
-    let directory = settings.directory.join(partition);
-    let temporary = settings.directory.join(JOURNALS).join(format!("{name}.tmp"));
-    let written = File::create(&temporary).and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
-    let rename = || fs::create_dir_all(&directory).and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))));
-    // Whoever carries files into a store removes directories that are empty.
-    let placed =
-        written.and_then(|()| rename().or_else(|error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) }));
-    if placed.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    placed?;
-    match File::open(&directory) {
-        // It was carried away already.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        opened => opened?.sync_all(),
     }
 }

@@ -20,6 +20,7 @@ pub use headline::Headline;
 pub use number::Number;
 pub use sketched::{Rows, Sketched};
 
+use crate::alert::Rule;
 use crate::figure::Figures;
 use crate::kind::Kind;
 use crate::lake::row::{Misfit, Row};
@@ -44,6 +45,8 @@ macro_rules! measurements {
         pub struct Estimation {
             /// Flows that are asked for; those that are no keys of a measurement's kind are left out there.
             pub queries: Vec<FlowKey>,
+            /// Which figures are alarming.
+            pub alerts: Vec<Rule>,
             $(#[doc = $about] pub $module: $module::Options,)*
         }
 

@@ -37,7 +37,12 @@ impl<S: Sink> Idle<S> {
 }
 
 fn is_empty(record: &Record) -> bool {
-    record.counters.packets() == 0 && record.drops.total() == 0 && record.late == 0 && record.last_window.is_none()
+    record.counters.packets() == 0
+        && record.drops.total() == 0
+        && record.ledger.is_none_or(|ledger| ledger.unaccounted == 0)
+        && record.late == 0
+        && record.alerts.iter().all(|alert| !alert.firing)
+        && record.last_window.is_none()
 }
 
 impl<S: Sink> Sink for Idle<S> {

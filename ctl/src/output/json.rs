@@ -75,6 +75,7 @@ impl Serialize for Line<'_> {
         optional(&mut line, "stalled", (is_window && record.last_window.is_some()).then_some(true))?;
         optional(&mut line, "clock_step_ns", record.clock_step_ns)?;
         line.serialize_entry("complete", &record.complete)?;
+        optional(&mut line, "source", record.source.as_deref())?;
         line.serialize_entry("backend", record.backend)?;
         line.serialize_entry("interface", &record.interface)?;
         line.serialize_entry("direction", record.direction)?;
@@ -92,8 +93,10 @@ impl Serialize for Line<'_> {
         line.serialize_entry("rejected", &Rejected { non_ip, truncated, bad_header })?;
         let drops: BTreeMap<_, _> = record.drops.iter().map(|(cause, packets)| (cause.name(), packets)).collect();
         line.serialize_entry("drops", &drops)?;
+        optional(&mut line, "ledger", record.ledger)?;
         line.serialize_entry("late", &record.late)?;
         optional(&mut line, "cpu_ns", record.cpu_ns)?;
+        optional(&mut line, "alerts", Some(&record.alerts).filter(|alerts| !alerts.is_empty()))?;
         optional(&mut line, "united", record.united.as_ref())?;
         if let Some(Identity { host, run }) = &origin.identity {
             line.serialize_entry("host", host.as_ref())?;

@@ -11,7 +11,7 @@ use flowgauge_dataplane::{Dataplane, LossCause};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,17 +42,27 @@ enum Value {
 #[derive(Default)]
 struct State {
     families: BTreeMap<String, Family>,
-    /// Whether packets are counted at several places, each of which has records of its own.
-    places: bool,
+    /// Sources that count packets at several places, each of which has records of its own.
+    places: BTreeSet<Option<Arc<str>>>,
 }
 
 /// What is told of a run to whoever scrapes it; clones are of the same run.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Mutex<State>>);
+pub struct Metrics {
+    state: Arc<Mutex<State>>,
+    /// The name of the source, where a run has several.
+    source: Option<Arc<str>>,
+}
 
 impl Metrics {
+    /// Of one of several sources; all are told together.
+    #[must_use]
+    pub fn of_source(&self, source: &Arc<str>) -> Self {
+        Metrics { state: Arc::clone(&self.state), source: Some(Arc::clone(source)) }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts what is not answered.
@@ -93,8 +103,8 @@ impl State {
     }
 
     /// What counts since the run began.
-    fn reach(&mut self, name: &str, help: &str, value: u64) {
-        self.family(name.to_owned(), help, MetricType::COUNTER).insert(Vec::new(), Value::One(value as f64));
+    fn reach(&mut self, name: &str, help: &str, labels: Labels, value: u64) {
+        self.family(name.to_owned(), help, MetricType::COUNTER).insert(labels, Value::One(value as f64));
     }
 
     fn draw(&mut self, figure: Figure, place: &Labels) {
@@ -144,11 +154,13 @@ impl Sink for Metrics {
             return Ok(());
         }
         let mut state = self.state();
-        state.places |= record.part;
-        let mut place = vec![("source", record.interface.clone()), ("direction", record.direction.to_owned())];
+        if record.part {
+            state.places.insert(record.source.clone());
+        }
+        let mut place = vec![("source", record.origin().into_owned()), ("direction", record.direction.to_owned())];
         // All together would count the packets of each place twice.
-        let is_sum = state.places && !record.part;
-        if is_sum {
+        let is_sum = !record.part && state.places.contains(&record.source);
+        if is_sum && record.source.is_none() {
             place[0].1 = "all".to_owned();
         }
         for figure in record.figures().0 {
@@ -172,17 +184,23 @@ impl Sink for Metrics {
     }
 
     fn heartbeat(&mut self, _: &dyn Dataplane, summary: &Summary) {
+        let labels = || self.source.iter().map(|source| ("source", source.to_string())).collect();
         let mut state = self.state();
-        state.reach("windows_total", "windows that were closed", summary.windows);
-        state.reach("reads_total", "reads of windows that are open", summary.samples);
-        state.reach("late_reads_total", "reads that were late", summary.late_reads);
-        state.reach("missed_reads_total", "reads that were given up", summary.missed_reads);
-        state.reach("late_windows_total", "windows that were closed late", summary.late_windows);
-        state.reach("stalled_windows_total", "windows that are in the record of one before them", summary.stalled_windows);
-        state.reach("late_rotations_total", "rotations that failed at their time", summary.late_rotations);
-        state.reach("retries_total", "calls that were repeated", summary.retries);
-        state.reach("clock_steps_total", "how often the clock was set", summary.clock_steps);
-        state.reach("alarms_total", "windows that raised the alarm", summary.alarms);
+        state.reach("windows_total", "windows that were closed", labels(), summary.windows);
+        state.reach("reads_total", "reads of windows that are open", labels(), summary.samples);
+        state.reach("late_reads_total", "reads that were late", labels(), summary.late_reads);
+        state.reach("missed_reads_total", "reads that were given up", labels(), summary.missed_reads);
+        state.reach("late_windows_total", "windows that were closed late", labels(), summary.late_windows);
+        state.reach(
+            "stalled_windows_total",
+            "windows that are in the record of one before them",
+            labels(),
+            summary.stalled_windows,
+        );
+        state.reach("late_rotations_total", "rotations that failed at their time", labels(), summary.late_rotations);
+        state.reach("retries_total", "calls that were repeated", labels(), summary.retries);
+        state.reach("clock_steps_total", "how often the clock was set", labels(), summary.clock_steps);
+        state.reach("alarms_total", "windows that raised the alarm", labels(), summary.alarms);
     }
 }
 

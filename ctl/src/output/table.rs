@@ -210,6 +210,12 @@ impl<W: Write> Table<W> {
             }
             below.styled(AnsiColor::Red.on_default(), &phrases);
         }
+        if let Some(told) = record.ledger.and_then(|ledger| ledger.told()) {
+            below.styled(AnsiColor::Red.on_default(), &[told]);
+        }
+        for alert in record.alerts.iter().filter(|alert| alert.firing) {
+            below.styled(AnsiColor::Red.on_default(), &[format!("ALERT {alert}")]);
+        }
         if let (Kind::Window, Some(last)) = (record.kind, record.last_window) {
             let last = format!("ended {} late, with the windows up to {} in it", lasted(record.late_ns), grouped(last));
             below.line(&[last]);

@@ -34,7 +34,7 @@ pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
     let Figures(figures) = record.figures();
     serde_json::to_string(&Event {
         id,
-        source: &record.interface,
+        source: &record.origin(),
         direction: record.direction,
         part: record.part,
         backend: record.backend,

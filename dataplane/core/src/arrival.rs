@@ -5,8 +5,8 @@ pub trait Packets: Copy {
     /// The number, at least 1.
     fn number(self) -> u32;
 
-    /// When they came, in nanoseconds since the Unix epoch. `timestamp`: what the arrival says, or where a look at a clock is put off until somebody
-    /// asks, what that is counted from.
+    /// When they came, in nanoseconds since the Unix epoch. `timestamp`: what the arrival says, which is ignored where a look at a clock is put off
+    /// until somebody asks.
     #[inline(always)]
     fn time(self, timestamp: u64) -> u64 {
         timestamp

@@ -130,11 +130,12 @@ impl Measurement for Entropy {
 
     #[inline(always)]
     fn measure<P: Packets>(
-        [first, second]: Self::Settings,
+        settings: &Self::Settings,
         parts: Parts<'_, Self>,
         pass: &Pass<'_>,
         packets: &(impl Observed<P> + ?Sized),
     ) {
+        let [first, second] = *settings;
         let ([first_sum, second_sum], [first_sketch, second_sketch]) = (parts.own, parts.shared);
         if let Some(kind) = first.mode.sketch() {
             for packet in packets.each() {

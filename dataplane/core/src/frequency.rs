@@ -50,8 +50,8 @@ impl Measurement for Frequency {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
-        let Settings { mode, key, shape } = settings;
+    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        let Settings { mode, key, shape } = *settings;
         let Some(kind) = mode.sketch() else { return };
         if pass.own == Sharing::AloneWithFew {
             for packet in packets.each() {

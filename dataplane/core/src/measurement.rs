@@ -72,7 +72,7 @@ pub trait Measurement: Sized {
 
     /// Counts packets.
     fn measure<P: Packets>(
-        settings: Self::Settings,
+        settings: &Self::Settings,
         parts: Parts<'_, Self>,
         pass: &Pass<'_>,
         packets: &(impl Observed<P> + ?Sized),
@@ -546,7 +546,7 @@ macro_rules! list {
             $(if needs.has(Needs::measurement(<crate::$name::$Kind as Listed>::INDEX))
                 && let Some(parts) = memory.parts::<crate::$name::$Kind>(&settings.$name)
             {
-                <crate::$name::$Kind as Measurement>::measure(settings.$name, parts, pass, packets);
+                <crate::$name::$Kind as Measurement>::measure(&settings.$name, parts, pass, packets);
             })+
         }
 

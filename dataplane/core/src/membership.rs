@@ -145,7 +145,8 @@ impl Measurement for Membership {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        let settings = *settings;
         for packet in packets.each() {
             parts.own.update(settings.shape, packet.by(settings.key), pass.tabulation);
         }

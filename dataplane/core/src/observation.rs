@@ -1,6 +1,7 @@
 //! What measurements have to know of packets.
 
 use crate::arrival::{Arrival, One, Packets};
+use crate::cardinality::Cardinality;
 use crate::delay::prefixes::{self, Owner, Ranges};
 use crate::frame::Frame;
 use crate::heavy::Heavy;
@@ -9,7 +10,7 @@ use crate::measurement::{Listed, Settings};
 use crate::needs::Needs;
 use crate::parse::Packet;
 use crate::reorder::Reorder;
-use crate::segment::Segment;
+use crate::segment::{Segment, Speaks};
 use crate::state::Context;
 use core::borrow::Borrow;
 
@@ -119,15 +120,22 @@ impl<P: Packets> Observation<P> {
         packet: &Packet<'_>,
     ) {
         self.header_length = packet.total_length();
-        let (transport, segment) = context.transport(frame, packet);
-        if context.needs.has(Needs::SEGMENT) {
-            self.segment = segment;
-            self.ends = context.ends::<KEYED>(packet, transport.ports, &segment);
+        let transport = context.transport(frame, packet, &mut self.segment);
+        if context.needs.has(Needs::ENDS) && self.segment.speaks != Speaks::Nothing {
+            self.ends = context.ends::<KEYED>(packet, transport.ports);
         }
-        self.src = context.signature::<KEYED>(KeyKind::Src, packet, transport);
-        self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
-        self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
-        self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
+        if context.needs.has(Needs::key(KeyKind::Src)) {
+            self.src = context.signature::<KEYED>(KeyKind::Src, packet, transport);
+        }
+        if context.needs.has(Needs::key(KeyKind::Dst)) {
+            self.dst = context.signature::<KEYED>(KeyKind::Dst, packet, transport);
+        }
+        if context.needs.has(Needs::key(KeyKind::SrcDst)) {
+            self.src_dst = context.signature::<KEYED>(KeyKind::SrcDst, packet, transport);
+        }
+        if context.needs.has(Needs::key(KeyKind::FiveTuple)) {
+            self.five_tuple = context.signature::<KEYED>(KeyKind::FiveTuple, packet, transport);
+        }
         if context.needs.has(Needs::ADDRESSES) {
             self.addresses = prefixes::addresses(packet);
         }
@@ -136,6 +144,22 @@ impl<P: Packets> Observation<P> {
         }
         if context.needs.has(Needs::measurement(Reorder::INDEX)) {
             self.prefix = context.settings.borrow().reorder.prefix(packet);
+        }
+    }
+
+    /// Notes what distinct flows have to know of a packet, where nothing else is measured: the signature of their key, which nobody asks for by
+    /// another one.
+    #[inline(always)]
+    pub fn note_flow<const KEYED: bool, F: Frame + ?Sized>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings>>,
+        frame: &F,
+        packet: &Packet<'_>,
+    ) {
+        if context.needs.has(Needs::measurement(Cardinality::INDEX)) {
+            let key = context.settings.borrow().cardinality.key;
+            let signature = context.signature::<KEYED>(key, packet, key.transport(frame, packet));
+            (self.src, self.dst, self.src_dst, self.five_tuple) = (signature, signature, signature, signature);
         }
     }
 

@@ -14,7 +14,7 @@ const TCP_LENGTH: usize = 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Speaks {
-    /// Nobody who is listened to; all else is zero.
+    /// Nobody who is listened to; all else says nothing.
     #[default]
     Nothing = 0,
     /// TCP.
@@ -82,86 +82,82 @@ impl Segment {
         self.sequence.wrapping_add(self.payload).wrapping_add(syn).wrapping_add(fin)
     }
 
-    /// Reads what begins at an offset in a frame. `timestamps`: whether TCP's are asked for.
+    /// Reads what begins at an offset in a frame. `timestamps`: whether TCP's are asked for. In place: a segment that is returned has all of its fields
+    /// in registers, on each way out.
     #[inline(always)]
-    pub(crate) fn of<F: Frame + ?Sized>(
+    pub(crate) fn read<F: Frame + ?Sized>(
+        &mut self,
         frame: &F,
         packet: &Packet<'_>,
         transport: Transport,
         offset: Option<usize>,
         timestamps: bool,
-    ) -> Self {
-        let Some(offset) = offset else { return Segment::NONE };
+    ) {
+        self.speaks = Speaks::Nothing;
+        let Some(offset) = offset else { return };
         let [source_high, source_low, destination_high, destination_low] = transport.ports;
         let (source, destination) =
             (u16::from_be_bytes([source_high, source_low]), u16::from_be_bytes([destination_high, destination_low]));
         match transport.protocol {
-            TCP => Self::tcp(frame, packet, offset, timestamps),
-            UDP if source == DNS_PORT || destination == DNS_PORT => Self::dns(frame, offset, source == DNS_PORT),
-            UDP if source == QUIC_PORT || destination == QUIC_PORT => Self::quic(frame, offset),
-            ICMP => Self::echo(frame, offset, 8, 0),
-            ICMPV6 => Self::echo(frame, offset, 128, 129),
-            _ => Segment::NONE,
+            TCP => self.tcp(frame, packet, offset, timestamps),
+            UDP if source == DNS_PORT || destination == DNS_PORT => self.dns(frame, offset, source == DNS_PORT),
+            UDP if source == QUIC_PORT || destination == QUIC_PORT => self.quic(frame, offset),
+            ICMP => self.echo(frame, offset, 8, 0),
+            ICMPV6 => self.echo(frame, offset, 128, 129),
+            _ => {}
         }
     }
 
     #[inline(always)]
-    fn tcp<F: Frame + ?Sized>(frame: &F, packet: &Packet<'_>, offset: usize, timestamps: bool) -> Self {
+    fn tcp<F: Frame + ?Sized>(&mut self, frame: &F, packet: &Packet<'_>, offset: usize, timestamps: bool) {
         let header: Option<&[u8; TCP_LENGTH]> = frame.bytes(offset);
-        let Some(&[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..]) = header else { return Segment::NONE };
+        let Some(&[_, _, _, _, s0, s1, s2, s3, a0, a1, a2, a3, data_offset, flags, ..]) = header else { return };
         // No host takes a segment with a shorter header (RFC 9293 §3.1).
         if data_offset < (TCP_LENGTH as u8 / 4) << 4 {
-            return Segment::NONE;
+            return;
         }
         let header_length = usize::from(data_offset >> 4).wrapping_mul(4);
         let before = offset.wrapping_sub(packet.offset()).wrapping_add(header_length) as u32;
-        let (sent, echoed) = if timestamps { timestamps_of(frame, offset, header_length) } else { (0, 0) };
-        Segment {
-            speaks: Speaks::Tcp,
-            flags: flags & 0x3f,
-            payload: packet.total_length().saturating_sub(before),
-            sequence: u32::from_be_bytes([s0, s1, s2, s3]),
-            acknowledgement: u32::from_be_bytes([a0, a1, a2, a3]),
-            sent,
-            echoed,
-            ..Segment::NONE
+        self.speaks = Speaks::Tcp;
+        self.flags = flags & 0x3f;
+        self.payload = packet.total_length().saturating_sub(before);
+        self.sequence = u32::from_be_bytes([s0, s1, s2, s3]);
+        self.acknowledgement = u32::from_be_bytes([a0, a1, a2, a3]);
+        if timestamps {
+            (self.sent, self.echoed) = timestamps_of(frame, offset, header_length);
         }
     }
 
     #[inline(always)]
-    fn dns<F: Frame + ?Sized>(frame: &F, offset: usize, from_server: bool) -> Self {
-        let Some(&[high, low, flags, _]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return Segment::NONE };
+    fn dns<F: Frame + ?Sized>(&mut self, frame: &F, offset: usize, from_server: bool) {
+        let Some(&[high, low, flags, _]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return };
         let is_answer = flags >> 7;
         // Both sides may use the port (a server that asks another one); else the bit has to fit.
         if is_answer == 1 && !from_server {
-            return Segment::NONE;
+            return;
         }
-        let sequence = u32::from(u16::from_be_bytes([high, low]));
-        Segment { speaks: Speaks::Dns, flags: is_answer, sequence, ..Segment::NONE }
+        (self.speaks, self.flags) = (Speaks::Dns, is_answer);
+        self.sequence = u32::from(u16::from_be_bytes([high, low]));
     }
 
     #[inline(always)]
-    fn quic<F: Frame + ?Sized>(frame: &F, offset: usize) -> Self {
-        let Some(&[first]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return Segment::NONE };
+    fn quic<F: Frame + ?Sized>(&mut self, frame: &F, offset: usize) {
+        let Some(&[first]) = frame.bytes(offset.wrapping_add(UDP_LENGTH)) else { return };
         // Header form 0, fixed bit 1, spin bit (RFC 9000 §17.3.1).
         if first & 0xc0 != 0x40 {
-            return Segment::NONE;
+            return;
         }
-        Segment { speaks: Speaks::Quic, flags: first >> 5 & 1, ..Segment::NONE }
+        (self.speaks, self.flags) = (Speaks::Quic, first >> 5 & 1);
     }
 
     #[inline(always)]
-    fn echo<F: Frame + ?Sized>(frame: &F, offset: usize, request: u8, reply: u8) -> Self {
-        let Some(&[kind, code, _, _, i0, i1, s0, s1]) = frame.bytes(offset) else { return Segment::NONE };
+    fn echo<F: Frame + ?Sized>(&mut self, frame: &F, offset: usize, request: u8, reply: u8) {
+        let Some(&[kind, code, _, _, i0, i1, s0, s1]) = frame.bytes(offset) else { return };
         if code != 0 || kind != request && kind != reply {
-            return Segment::NONE;
+            return;
         }
-        Segment {
-            speaks: Speaks::Echo,
-            flags: u8::from(kind == reply),
-            sequence: u32::from_be_bytes([i0, i1, s0, s1]),
-            ..Segment::NONE
-        }
+        (self.speaks, self.flags) = (Speaks::Echo, u8::from(kind == reply));
+        self.sequence = u32::from_be_bytes([i0, i1, s0, s1]);
     }
 }
 

@@ -193,7 +193,7 @@ impl Measurement for Sizes {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(_: Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(_: &Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
         for packet in packets.each() {
             let (full, last) = packet.lengths();
             parts.own.update(last, 1);

@@ -13,7 +13,7 @@ use crate::measurement::{
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
 use crate::parse::{self, Packet, Transport};
-use crate::segment::{Segment, Speaks};
+use crate::segment::Segment;
 use crate::sketch::Sharing;
 use crate::unopened::Unopened;
 use core::borrow::Borrow;
@@ -99,36 +99,31 @@ impl<'a> Context<'a> {
 }
 
 impl<S> Context<'_, S> {
-    /// A key's signature, or zero if nothing is by it.
+    /// A key's signature.
     #[inline(always)]
     pub(crate) fn signature<const KEYED: bool>(&self, key: KeyKind, packet: &Packet<'_>, transport: Transport) -> u32 {
-        if self.needs.has(Needs::key(key)) { key.signature_of::<KEYED>(self.tabulation, packet, transport) } else { 0 }
+        key.signature_of::<KEYED>(self.tabulation, packet, transport)
     }
 
-    /// What all keys that are in use, and all measurements of conversations, have to know of the transport header.
+    /// What all keys that are in use, and all measurements of conversations, have to know of the transport header. The segment stays as it was if nobody
+    /// asks for it.
     #[inline(always)]
-    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>) -> (Transport, Segment) {
+    pub(crate) fn transport<F: Frame + ?Sized>(&self, frame: &F, packet: &Packet<'_>, segment: &mut Segment) -> Transport {
         if !self.needs.has(Needs::SEGMENT.and(Needs::key(KeyKind::FiveTuple))) {
-            return (Transport::NONE, Segment::NONE);
+            return Transport::NONE;
         }
         let (protocol, offset) = parse::locate(frame, packet);
         let transport = parse::ports(frame, protocol, offset);
-        if !self.needs.has(Needs::SEGMENT) {
-            return (transport, Segment::NONE);
+        if self.needs.has(Needs::SEGMENT) {
+            segment.read(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS));
         }
-        (transport, Segment::of(frame, packet, transport, offset, self.needs.has(Needs::TIMESTAMPS)))
+        transport
     }
 
-    /// Hashes of both ends of a conversation, source and destination; zero if nobody asks.
+    /// Hashes of both ends of a conversation, source and destination.
     #[inline(always)]
-    pub(crate) fn ends<const KEYED: bool>(&self, packet: &Packet<'_>, ports: [u8; 4], segment: &Segment) -> (u32, u32) {
-        if !self.needs.has(Needs::ENDS) || segment.speaks == Speaks::Nothing {
-            (0, 0)
-        } else if KEYED {
-            key::ends(packet, ports, self.tabulation.multilinear())
-        } else {
-            key::ends(packet, ports, Crc32::new())
-        }
+    pub(crate) fn ends<const KEYED: bool>(&self, packet: &Packet<'_>, ports: [u8; 4]) -> (u32, u32) {
+        if KEYED { key::ends(packet, ports, self.tabulation.multilinear()) } else { key::ends(packet, ports, Crc32::new()) }
     }
 }
 
@@ -255,6 +250,31 @@ pub trait Record: Memory {
         frame: &F,
         observation: &mut Observation<P>,
     ) -> bool {
+        self.find::<false, KEYED, F, P>(context, link, frame, observation)
+    }
+
+    /// As [`observe`](Self::observe), where distinct flows alone are measured.
+    #[inline(always)]
+    fn observe_flow<const KEYED: bool, F: Frame + ?Sized, P: Packets>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
+        link: Link,
+        frame: &F,
+        observation: &mut Observation<P>,
+    ) -> bool {
+        self.find::<true, KEYED, F, P>(context, link, frame, observation)
+    }
+
+    /// Counts a frame, and notes what is asked of the packet in it.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn find<const FLOW: bool, const KEYED: bool, F: Frame + ?Sized, P: Packets>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
+        link: Link,
+        frame: &F,
+        observation: &mut Observation<P>,
+    ) -> bool {
         let number = observation.number();
         let packets = u64::from(number);
         let counters = self.counters();
@@ -274,15 +294,24 @@ pub trait Record: Memory {
             Packet::V4(_) => {
                 let counters = self.counters();
                 counters.ipv4 = counters.ipv4.wrapping_add(packets);
-                observation.note::<KEYED, _>(context, frame, &packet);
+                if FLOW {
+                    observation.note_flow::<KEYED, _>(context, frame, &packet);
+                } else {
+                    observation.note::<KEYED, _>(context, frame, &packet);
+                }
             }
             Packet::V6(_) => {
                 let counters = self.counters();
                 counters.ipv6 = counters.ipv6.wrapping_add(packets);
-                observation.note::<KEYED, _>(context, frame, &packet);
+                if FLOW {
+                    observation.note_flow::<KEYED, _>(context, frame, &packet);
+                } else {
+                    observation.note::<KEYED, _>(context, frame, &packet);
+                }
             }
         }
-        if context.needs.has(Needs::ADDRESSES)
+        if !FLOW
+            && context.needs.has(Needs::ADDRESSES)
             && let Some(parts) = self.parts::<Delay>(&context.settings.borrow().delay)
         {
             observation.find_owners(&parts.shared_lasting.ranges);

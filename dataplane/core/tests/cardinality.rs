@@ -1,8 +1,10 @@
 //! Registers: split, rank table, merge laws, staggering.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use flowgauge_core::Precision;
-use flowgauge_core::cardinality::{Cardinality, Staggered, rank_table};
+use flowgauge_core::cardinality::{self, Cardinality, Mode, Staggered, rank_table};
+use flowgauge_core::{
+    Arrival, Context, HashMode, KeyKind, Link, Observation, Precision, Record, Settings, Shared, Sharing, State, Tabulation, Zeroed,
+};
 use proptest::prelude::*;
 
 fn precision() -> impl Strategy<Value = Precision> {
@@ -36,6 +38,45 @@ fn thesis_rank_table_has_21_disjoint_entries() {
     assert_eq!(table.len(), 21);
     assert_eq!((table[0].value, table[0].prefix_length, table[0].level), (1 << 20, 1, 1));
     assert_eq!((table[20].value, table[20].prefix_length, table[20].level), (1, 21, 21));
+}
+
+/// IPv4 and IPv6, TCP.
+fn frame(number: u8) -> Vec<u8> {
+    let mut frame = vec![0; 74];
+    if number.is_multiple_of(2) {
+        frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+        (frame[17], frame[23]) = (40, 6);
+        frame[26..38].copy_from_slice(&[10, 0, 0, number, 192, 0, 2, number / 4, 1, number, 0, 80]);
+    } else {
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[20] = 6;
+        (frame[37], frame[53]) = (number, number / 4);
+        frame[54..58].copy_from_slice(&[1, number, 0, 80]);
+    }
+    frame
+}
+
+#[test]
+fn flows_that_are_all_that_is_measured_give_the_same_bits() {
+    let tabulation = Box::new(Tabulation::from_seed(3));
+    for mode in [Mode::Off, Mode::Windowed, Mode::Staggered] {
+        for (key, hash) in KeyKind::ALL.into_iter().flat_map(|key| HashMode::PUBLIC.map(|hash| (key, hash))) {
+            let settings = Settings::only(cardinality::Settings { mode, key, hash, ..Default::default() });
+            let context = Context::new(settings, &tabulation, Sharing::Alone);
+            let shared = Shared::boxed();
+            let (mut whole, mut flows) = (State::boxed(), State::boxed());
+            for number in 0..=u8::MAX {
+                let (frame, arrival) = (frame(number), Arrival::new(74, u64::from(number)));
+                whole.active(&shared, 0).record(&context, Link::Ethernet, frame.as_slice(), arrival);
+                let (mut active, mut packet) = (flows.active(&shared, 0), Observation::of(&arrival));
+                if active.observe_flow::<false, _, _>(&context, Link::Ethernet, frame.as_slice(), &mut packet) {
+                    active.measure(&context, &packet);
+                }
+            }
+            assert!(whole == flows, "{settings:?}");
+            assert_eq!(whole.banks[0].counters.packets(), 256);
+        }
+    }
 }
 
 proptest! {

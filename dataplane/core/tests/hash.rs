@@ -1,6 +1,6 @@
 //! Known answers and laws of the flow hashes.
 
-use flowgauge_core::hash::{POLYNOMIAL, crc32};
+use flowgauge_core::hash::{Crc32, POLYNOMIAL, crc32};
 use flowgauge_core::{HashIdentity, HashMode, Tabulation};
 use proptest::prelude::*;
 
@@ -75,6 +75,16 @@ proptest! {
     #[test]
     fn crc32_agrees_with_its_definition(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         prop_assert_eq!(crc32(&bytes), crc32_by_definition(&bytes));
+    }
+
+    #[test]
+    fn crc32_of_words_is_that_of_their_bytes(words: [[u8; 4]; 12], bytes in 0_usize..=48) {
+        prop_assert_eq!(Crc32::new().of_words(&words, bytes), crc32(&words.as_flattened()[..bytes]));
+    }
+
+    #[test]
+    fn crc32_of_a_number_is_that_of_its_bytes_in_network_order(number: u32) {
+        prop_assert_eq!(Crc32::of_number(number), crc32(&number.to_be_bytes()));
     }
 
     #[test]

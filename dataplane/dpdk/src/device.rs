@@ -56,6 +56,8 @@ pub struct Stats {
 pub struct Control {
     raw: RawDevice,
     name: String,
+    /// Receive queues that are polled.
+    receiving: u16,
 }
 
 // SAFETY: the pointers in `raw` lead to a device and a pool that are DPDK's, not a thread's. They are read only here, by calls that
@@ -95,6 +97,7 @@ impl Device {
             let operation = unsafe { CStr::from_ptr(step) }.to_string_lossy().into_owned();
             return Err(Error::Device { device: devargs.to_owned(), operation, why: reason(&said, code) });
         }
+        control.receiving = queues.receive;
         let control = Arc::new(control);
         Ok(Device {
             receive: (0..queues.receive).map(|queue| ReceiveQueue::new(Arc::clone(&control), queue)).collect(),
@@ -139,7 +142,7 @@ fn find(devargs: &str) -> Result<Control, Error> {
     if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(raw.port) {
         return Err(Error::InUse { device });
     }
-    Ok(Control { raw, name: device })
+    Ok(Control { raw, name: device, receiving: 0 })
 }
 
 impl Control {
@@ -178,6 +181,14 @@ impl Control {
         self.ask("read its counters", || unsafe { ffi::fg_stats(self.raw.port, &raw mut raw) })?;
         let RawStats { received, missed, errors, no_buffer, sent, send_errors } = raw;
         Ok(Stats { received, missed, errors, no_buffer, sent, send_errors })
+    }
+
+    /// Packets that wait in all receive queues, as far as its driver tells.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let _locked = eal::control();
+        // SAFETY: the port is open while `self` is there, with as many queues; the lock is held. Drivers only read what a worker writes.
+        (0..self.receiving).map(|queue| u64::from(unsafe { ffi::fg_waiting(self.raw.port, queue) })).sum()
     }
 
     /// Whether its link is up. Asks without waiting.

@@ -75,6 +75,7 @@ unsafe extern "C" {
     pub(crate) fn fg_start(device: *mut RawDevice, rx: u16, tx: u16, descriptors: u16, step: *mut *const c_char) -> c_int;
     pub(crate) fn fg_close(device: *mut RawDevice);
     pub(crate) fn fg_stats(port: u16, stats: *mut RawStats) -> c_int;
+    pub(crate) fn fg_waiting(port: u16, queue: u16) -> u32;
     pub(crate) fn fg_link(port: u16) -> c_int;
     pub(crate) fn fg_set_link(port: u16, up: c_int) -> c_int;
     pub(crate) fn fg_is_removed(port: u16) -> c_int;

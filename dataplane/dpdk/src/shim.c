@@ -270,6 +270,13 @@ int fg_stats(uint16_t port, struct fg_stats *stats)
     return 0;
 }
 
+// Packets that wait in a receive queue, as far as its driver tells.
+uint32_t fg_waiting(uint16_t port, uint16_t queue)
+{
+    int waiting = rte_eth_rx_queue_count(port, queue);
+    return waiting < 0 ? 0 : (uint32_t)waiting;
+}
+
 // 1 if the link is up, 0 if it is down.
 int fg_link(uint16_t port)
 {

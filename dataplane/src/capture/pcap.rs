@@ -48,10 +48,10 @@ impl Lengths {
 }
 
 /// How the records of a file are laid out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordLayout {
     big_endian: bool,
-    header_length: usize,
+    header_length: u32,
     /// Nanoseconds of one unit of a timestamp's fraction.
     fraction_unit: u32,
     link: Link,
@@ -63,7 +63,7 @@ impl Default for RecordLayout {
     fn default() -> Self {
         Self {
             big_endian: false,
-            header_length: RECORD_HEADER,
+            header_length: RECORD_HEADER as u32,
             fraction_unit: 1000,
             link: Link::Unsupported,
             link_type: 0,
@@ -85,9 +85,31 @@ impl RecordLayout {
                 MODIFIED => (MODIFIED_RECORD_HEADER, 1000),
                 _ => return None,
             };
-            Some(Self { big_endian, header_length, fraction_unit, ..Self::default() })
+            Some(Self { big_endian, header_length: header_length as u32, fraction_unit, ..Self::default() })
         };
         of(u32::from_le_bytes(magic), false).or_else(|| of(u32::from_be_bytes(magic), true))
+    }
+
+    /// What nearly all files have: little-endian, without additions, of Ethernet.
+    #[inline(always)]
+    pub(super) fn plain(fraction_unit: u32) -> Self {
+        Self {
+            big_endian: false,
+            header_length: RECORD_HEADER as u32,
+            fraction_unit,
+            link: Link::Ethernet,
+            link_type: link_type::ETHERNET,
+            lengths: Lengths::CapturedFirst,
+        }
+    }
+
+    /// Whether this is [`plain`](Self::plain).
+    pub(super) fn is_plain(&self) -> bool {
+        *self == Self::plain(self.fraction_unit)
+    }
+
+    pub(super) fn fraction_unit(&self) -> u32 {
+        self.fraction_unit
     }
 
     pub(super) fn format(&self) -> Format {
@@ -103,6 +125,14 @@ impl RecordLayout {
     #[inline(always)]
     pub(super) fn record(&self, bytes: &[u8]) -> Option<(Record, usize)> {
         self.record_of(self.fields(bytes.first_chunk()?), bytes)
+    }
+
+    /// As [`record`](Self::record), with the frame and the bytes behind it.
+    #[inline(always)]
+    pub(super) fn split<'a>(&self, bytes: &'a [u8]) -> Option<(Record, &'a [u8], &'a [u8])> {
+        let (record, length) = self.record(bytes)?;
+        let (whole, behind) = bytes.split_at_checked(length)?;
+        Some((record, whole.get(record.start as usize..)?, behind))
     }
 
     /// The same in the versions before 2.4. Not for the hot loop, which is spared the question.
@@ -126,14 +156,14 @@ impl RecordLayout {
         if captured > MAX_CAPTURED {
             return None;
         }
-        let length = self.header_length + captured as usize;
+        let length = self.header_length as usize + captured as usize;
         if length > bytes.len() {
             return None;
         }
         // Two 32-bit fields: the largest sum is 4.3e18 + 4.3e12, below 2^63.
         let timestamp = u64::from(seconds) * SECOND + u64::from(fraction) * u64::from(self.fraction_unit);
         let record = Record {
-            start: self.header_length as u32,
+            start: self.header_length,
             captured,
             wire: original.max(captured),
             timestamp,
@@ -144,29 +174,30 @@ impl RecordLayout {
         Some((record, length))
     }
 
-    /// Bytes and number of the whole records at the beginning of `bytes` that come before one with another timestamp.
-    pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, u64) {
+    /// Bytes, number and latest timestamp of the whole records at the beginning of `bytes` that come before one with another timestamp.
+    pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, u64, u64) {
         let layout = *self;
-        let (mut unread, mut packets) = (bytes, 0);
+        let (mut unread, mut packets, mut latest) = (bytes, 0, 0);
         while let Some((record, consumed)) = layout.record(unread)
             && within.holds(record.timestamp)
         {
             unread = unread.get(consumed..).unwrap_or_default();
             packets += 1;
+            latest = record.timestamp.max(latest);
         }
-        (bytes.len() - unread.len(), packets)
+        (bytes.len() - unread.len(), packets, latest)
     }
 
     /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured length if too long.
     pub(super) fn missing(&self, bytes: &[u8]) -> Result<usize, u32> {
         let Some(header) = bytes.first_chunk() else {
-            return Ok(self.header_length);
+            return Ok(self.header_length as usize);
         };
         let [_, _, captured, _] = self.ordered(self.fields(header));
         if captured > MAX_CAPTURED {
             return Err(captured);
         }
-        Ok(self.header_length + captured as usize)
+        Ok(self.header_length as usize + captured as usize)
     }
 
     /// Seconds, fraction, captured length, original length (section 5).

@@ -535,10 +535,11 @@ fn packets_in_huge_blocks_are_read() {
     // A walk that stops before such a packet finds it there again.
     let file = block(6, long, long);
     let mut walker = Walker::new();
-    let (passed, stop) = walker.pass(&file, 0, 2 << 32);
+    let Passed { consumed: passed, stop, .. } = walker.pass(&file, 0, 2 << 32);
     assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2 << 32 }, 1));
-    assert_eq!(walker.pass(&file[passed..], 0, 2 << 32), (0, Stop::Limit { next: 2 << 32 }));
-    let (rest, _) = walker.pass(&file[passed..], 0, u64::MAX);
+    let again = walker.pass(&file[passed..], 0, 2 << 32);
+    assert_eq!(again, Passed { consumed: 0, latest: None, stop: Stop::Limit { next: 2 << 32 } });
+    let Passed { consumed: rest, .. } = walker.pass(&file[passed..], 0, u64::MAX);
     assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
 }
 
@@ -592,8 +593,8 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
             }
             // What a worker counts is what the walk before it has passed.
             let mut walker = Walker::new();
-            let (passed, stop) = walker.pass(&file, 0, 2000);
-            assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
+            let Passed { consumed: passed, latest, stop } = walker.pass(&file, 0, 2000);
+            assert_eq!((stop, latest, walker.packets()), (Stop::Limit { next: 2000 }, Some(1000), 1));
             let counted: usize = Walker::new().packets_in(&file[..passed]).map(|(_, frame)| frame.len()).sum();
             assert_eq!(counted, 3);
         }

@@ -114,6 +114,17 @@ impl Within {
     }
 }
 
+/// What [`Walker::pass`] passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Bytes to drop before the next call.
+    pub consumed: usize,
+    /// The latest timestamp of the packets in them, in nanoseconds since 1970; `None` if there are none.
+    pub latest: Option<u64>,
+    /// Why the walk stopped.
+    pub stop: Stop,
+}
+
 /// Why [`Walker::pass`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -160,31 +171,51 @@ impl Record {
 }
 
 /// Packets in bytes, see [`Walker::packets_in`].
-///
-/// What replays spend their time in: with the format settled beforehand, nothing of a record goes through memory.
 #[derive(Debug)]
 pub struct PacketsIn<'a> {
-    /// Of packets that need no walker to be read.
-    layout: Option<RecordLayout>,
+    plain: Plain<'a>,
     walker: Walker,
+    /// What is not plain.
     unread: &'a [u8],
+}
+
+/// Packets whose records are as nearly all are: of these the compiler knows the layout and the link, which is Ethernet.
+///
+/// What replays spend their time in: nothing of a record goes through memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain<'a> {
+    bytes: &'a [u8],
+    fraction_unit: u32,
+}
+
+impl<'a> PacketsIn<'a> {
+    /// Takes out those packets of the next ones that are plain; with none there may be [others](Iterator::next).
+    #[must_use]
+    pub fn take_plain(&mut self) -> Plain<'a> {
+        std::mem::take(&mut self.plain)
+    }
+}
+
+impl<'a> Iterator for Plain<'a> {
+    type Item = (Record, &'a [u8]);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (record, frame, bytes) = RecordLayout::plain(self.fraction_unit).split(self.bytes)?;
+        self.bytes = bytes;
+        Some((record, frame))
+    }
 }
 
 impl<'a> Iterator for PacketsIn<'a> {
     type Item = (Record, &'a [u8]);
 
-    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let (record, consumed) = match self.layout.and_then(|layout| layout.record(self.unread)) {
-            Some(found) => found,
-            None => {
-                let (record, consumed, unread) = self.walker.next_of(self.unread)?;
-                self.unread = unread;
-                (record, consumed)
-            }
-        };
-        let frame = record.frame(self.unread);
-        self.unread = self.unread.get(consumed..).unwrap_or_default();
+        if let Some(packet) = self.plain.next() {
+            return Some(packet);
+        }
+        let (record, frame, unread) = self.walker.next_of(self.unread)?;
+        self.unread = unread;
         Some((record, frame))
     }
 }
@@ -231,43 +262,56 @@ impl Walker {
     }
 
     /// Passes over everything in `bytes`, the unread bytes of the file, up to the first packet with a timestamp that is not from
-    /// `floor` up to `limit`, which stays unread. Gives the bytes to drop and why the walk stopped.
+    /// `floor` up to `limit`, which stays unread.
     ///
     /// This looks only at what is needed to find the next record, and is how a reader learns quickly where the packets that a
     /// worker may count end.
-    pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> (usize, Stop) {
-        let mut passed = 0;
+    pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> Passed {
+        let (mut passed, mut latest) = (0, None);
         let within = Within::new(floor, limit);
         loop {
             let unread = bytes.get(passed..).unwrap_or_default();
             if self.phase == Phase::Pcap {
-                let (consumed, packets) = self.layout.pass(unread, within);
+                let (consumed, packets, last) = self.layout.pass(unread, within);
                 self.packets += packets;
+                if packets > 0 {
+                    latest = latest.max(Some(last));
+                }
                 self.offset += consumed as u64;
                 passed += consumed;
             }
             let unread = bytes.get(passed..).unwrap_or_default();
             let mark = (self.offset, self.packets, self.section.previous_timestamp);
-            match self.next(unread) {
+            let stop = match self.next(unread) {
                 Step::Packet { record, .. } if !within.holds(record.timestamp) => {
                     (self.offset, self.packets, self.section.previous_timestamp) = mark;
                     // A packet never comes from inside a block, but its own block may be one to be skipped from there on.
                     self.section.skipping = None;
-                    return (passed, Stop::Limit { next: record.timestamp });
+                    Stop::Limit { next: record.timestamp }
                 }
-                Step::Packet { consumed, .. } | Step::Skip { consumed } => passed += consumed,
-                Step::NeedMore { at_least } => return (passed, Stop::NeedMore { at_least }),
-                Step::Damaged(damage) => return (passed, Stop::Damaged(damage)),
-            }
+                Step::Packet { record, consumed } => {
+                    latest = latest.max(Some(record.timestamp));
+                    passed += consumed;
+                    continue;
+                }
+                Step::Skip { consumed } => {
+                    passed += consumed;
+                    continue;
+                }
+                Step::NeedMore { at_least } => Stop::NeedMore { at_least },
+                Step::Damaged(damage) => Stop::Damaged(damage),
+            };
+            return Passed { consumed: passed, latest, stop };
         }
     }
 
-    /// The next packet, the bytes it takes and what it is at the beginning of.
-    #[inline(never)]
-    fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Record, usize, &'a [u8])> {
+    /// The next packet, its frame and the bytes behind it.
+    fn next_of<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Record, &'a [u8], &'a [u8])> {
         loop {
             match self.next(bytes) {
-                Step::Packet { record, consumed } => return Some((record, consumed, bytes)),
+                Step::Packet { record, consumed } => {
+                    return Some((record, record.frame(bytes), bytes.get(consumed..).unwrap_or_default()));
+                }
                 Step::Skip { consumed } => bytes = bytes.get(consumed..).unwrap_or_default(),
                 Step::NeedMore { .. } | Step::Damaged(_) => return None,
             }
@@ -278,8 +322,12 @@ impl Walker {
     #[inline]
     #[must_use]
     pub fn packets_in(self, bytes: &[u8]) -> PacketsIn<'_> {
-        let layout = (self.phase == Phase::Pcap).then_some(self.layout);
-        PacketsIn { layout, walker: self, unread: bytes }
+        let fraction_unit = self.layout.fraction_unit();
+        let (plain, unread) = match self.phase {
+            Phase::Pcap if self.layout.is_plain() => (bytes, Default::default()),
+            _ => (Default::default(), bytes),
+        };
+        PacketsIn { plain: Plain { bytes: plain, fraction_unit }, walker: self, unread }
     }
 
     /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between records.

@@ -28,6 +28,12 @@ pub enum Failure {
         /// Whether it may say yes when asked again.
         transient: bool,
     },
+    /// Another client, or a lost connection of this one, has the number or the program. Transient.
+    #[error("{problem}")]
+    Taken {
+        /// What is taken, and what to do about it.
+        problem: String,
+    },
     /// An answer that cannot be right; nothing of it was used. Transient.
     #[error("the answer is not usable: {problem}")]
     Answer {
@@ -59,14 +65,14 @@ impl Failure {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Failure::Unreachable { .. } | Failure::NoAnswer { .. } | Failure::Answer { .. } => true,
+            Failure::Unreachable { .. } | Failure::NoAnswer { .. } | Failure::Taken { .. } | Failure::Answer { .. } => true,
             Failure::Refused { transient, .. } => *transient,
             Failure::Program { .. } | Failure::Options { .. } | Failure::Runtime { .. } => false,
         }
     }
 
-    /// Whether what was asked for is another's, or there already.
-    pub(crate) fn is_taken(&self) -> bool {
+    /// Whether there is such a thing already.
+    pub(crate) fn is_there(&self) -> bool {
         matches!(self, Failure::Refused { code, .. } if *code == code_name(tonic::Code::AlreadyExists))
     }
 

@@ -69,6 +69,8 @@ pub struct DeviceCounters {
     pub dropped: u64,
     /// Those of them that the driver dropped, before anything could count them; `None` where it does not tell.
     pub dropped_by_driver: Option<u64>,
+    /// Those of them that are not among the received.
+    pub unreceived: u64,
     /// Packets of any interface that the kernel's network stack had no room for.
     pub backlog: u64,
     /// Packets sent.
@@ -94,10 +96,16 @@ impl DeviceCounters {
             missed: missed + overrun,
             dropped,
             dropped_by_driver: dropped_by_driver.map(|of_driver| of_driver.packets.min(dropped)),
+            unreceived: dropped_by_driver.map_or(0, |of_driver| of_driver.unreceived),
             backlog: backlog(),
             sent,
             send_dropped,
         })
+    }
+
+    /// All packets that came to the device, whatever became of them.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.received + self.missed + self.errors + self.unreceived
     }
 
     /// What was lost on the way in since `before`, of packets that are counted before the network stack sees them, or in it.
@@ -155,6 +163,8 @@ pub(crate) enum Counted {
 #[derive(Clone, Copy)]
 struct OfDriver {
     packets: u64,
+    /// Those that it does not count as received.
+    unreceived: u64,
     /// Whether that is the whole only if the device that it is linked with could be asked.
     needs_peer: bool,
 }
@@ -178,10 +188,12 @@ fn dropped_by_driver(interface: &str) -> Option<OfDriver> {
             // What the peer's programs send and find no room for counts as dropped here.
             let by_peer = peer
                 .and_then(|peer| Some(sum(&peer, "tx_queue_", "_xdp_xmit_errors")? + sum(&peer, "rx_queue_", "_xdp_tx_errors")?));
-            Some(OfDriver { packets: sum(&device, "rx_queue_", "_drops")? + by_peer.unwrap_or(0), needs_peer: true })
+            let unreceived = by_peer.unwrap_or(0);
+            Some(OfDriver { packets: sum(&device, "rx_queue_", "_drops")? + unreceived, unreceived, needs_peer: true })
         }
         "virtio_net" => {
-            Some(OfDriver { packets: sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?, needs_peer: false })
+            let packets = sum(&device, "rx", "_drops")? + sum(&device, "rx_queue_", "_drops")?;
+            Some(OfDriver { packets, unreceived: 0, needs_peer: false })
         }
         _ => None,
     }
@@ -204,6 +216,7 @@ mod tests {
         missed: 2,
         dropped: 30,
         dropped_by_driver: Some(20),
+        unreceived: 0,
         backlog: 5,
         sent: 0,
         send_dropped: 0,

@@ -2,7 +2,9 @@
 
 pub(crate) mod device;
 mod ioctl;
+mod links;
 mod statistics;
 
 pub use device::{DeviceCounters, link_of, merged};
 pub(crate) use ioctl::Interface;
+pub use links::LinkChanges;

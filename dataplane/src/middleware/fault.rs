@@ -1,5 +1,6 @@
 //! A dataplane that fails on purpose.
 
+use crate::tally::Tally;
 use crate::{Adopted, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status, Tables};
 use flowgauge_core::Settings;
 use flowgauge_core::delay::{Admission, Kind};
@@ -107,6 +108,10 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         self.strike("read events", self.faults.request_lost, "request lost")?;
         self.inner.events()
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        self.inner.received()
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {

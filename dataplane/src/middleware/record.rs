@@ -1,5 +1,6 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
+use crate::tally::Tally;
 use crate::{Adopted, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot, Status, Tables};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::{Algorithm, Entry};
@@ -91,7 +92,7 @@ impl<D: Dataplane, W: Write + Send> Recorder<D, W> {
     }
 
     fn part(&self, part: &Part) -> Value {
-        let Part { place, snapshot, losses: lost } = part;
+        let Part { place, snapshot, losses: lost, .. } = part;
         json!({ "place": place.to_string(), "snapshot": self.snapshot(snapshot), "losses": losses(lost) })
     }
 }
@@ -177,6 +178,10 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
             self.note("events", described);
         }
         result
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        self.inner.received()
     }
 
     fn losses(&mut self) -> Result<Losses, Error> {

@@ -5,7 +5,7 @@
 //!    It never waits for another thread while there are packets.
 //! 2. The frame is parsed and counted in the active bank of the worker's own [`State`](flowgauge_core::State). Sketches that
 //!    need much memory are [shared](flowgauge_core::Shared) by all workers.
-//! 3. Distinct flows alone take a short way: many packets at once where the CPU has the instructions ([`Batch`]). Everything else
+//! 3. Distinct flows alone take a short way: many packets at once, with the best [`Instructions`] that the CPU has ([`Batch`]). Everything else
 //!    goes through [`Passes`], one measurement after the other.
 //!
 //! # The way of a window
@@ -20,6 +20,7 @@ mod batch;
 mod cpu;
 mod gate;
 mod handoff;
+mod instructions;
 mod meter;
 mod passes;
 pub mod port;
@@ -31,6 +32,7 @@ mod worker;
 
 pub use batch::{Batch, Filling};
 pub use gate::{Advance, Gate, Pace};
+pub use instructions::{Instructions, NotAvailable, VARIABLE as INSTRUCTIONS_VARIABLE};
 pub use passes::Passes;
 
 pub use crate::poll_mode::PollMode;
@@ -43,6 +45,7 @@ use crate::snapshot::{Adopted, DelaySample, Snapshot, Truth};
 use crate::spares::Spares;
 use crate::status::{Status, WorkerStatus};
 use crate::tables::Tables;
+use crate::tally::Tally;
 use crate::{Dataplane, Event};
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
@@ -259,7 +262,7 @@ fn body<P: Port>(
     Box::new(move |tabulation| {
         let port = port();
         let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) = (Batch::new(&settings, &tabulation), Passes::with(tap));
+        let (batch, passes) = (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
         Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
             .run();
     })
@@ -331,6 +334,7 @@ impl Dataplane for Poll {
     fn rotate(&mut self) -> Result<Snapshot, Error> {
         let hash = self.started("rotate")?;
         if !self.rotating {
+            self.source.rotating();
             self.readers.iter_mut().for_each(Reader::request_flip);
             self.rotating = true;
         }
@@ -404,6 +408,10 @@ impl Dataplane for Poll {
         Ok(self.source.losses())
     }
 
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        Ok(self.source.received())
+    }
+
     fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
         self.drain();
         Ok(self.sampled.take())
@@ -416,7 +424,8 @@ impl Dataplane for Poll {
             poll_mode: self.options.poll_mode,
             load: account.load(),
         };
-        Status { workers: self.accounts.iter().enumerate().map(status).collect(), ..Status::default() }
+        let workers = self.accounts.iter().enumerate().map(status).collect();
+        Status { workers, instructions: Some(Instructions::in_use().name().to_owned()), ..Status::default() }
     }
 }
 

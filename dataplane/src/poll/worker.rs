@@ -7,9 +7,8 @@ use super::handoff::Writer;
 use super::passes::Passes;
 use super::port::{Frame, Port, Received};
 use super::truth::{ExactFlows, Seen};
-use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{counted, transport};
-use flowgauge_core::{Active, Arrival, Context, HashMode, KeyKind, Link, Needs, Observation, Settings, Sharing, Tabulation};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -92,32 +91,24 @@ impl<P: Port> Worker<P> {
             HashMode::Crc32 | HashMode::Tabulated => Self::receive_passes::<false>,
             HashMode::Keyed => Self::receive_passes::<true>,
         };
-        if cardinality.mode != Mode::Windowed
-            || self.settings.beyond_cardinality()
-            || self.settings.headers.inner
-            || self.truth.is_some()
-        {
+        if self.batch.is_none() || self.truth.is_some() {
             return passes;
         }
         match SPECIAL.iter().position(|special| *special == (cardinality.key, cardinality.hash)) {
-            Some(0) => self.special::<0>(),
-            Some(1) => self.special::<1>(),
-            Some(2) => self.special::<2>(),
-            Some(3) => self.special::<3>(),
-            Some(4) => self.special::<4>(),
-            Some(5) => self.special::<5>(),
-            Some(6) => self.special::<6>(),
-            Some(7) => self.special::<7>(),
-            Some(8) => self.special::<8>(),
-            Some(9) => self.special::<9>(),
-            Some(10) => self.special::<10>(),
-            Some(11) => self.special::<11>(),
+            Some(0) => Self::receive_batch::<0>,
+            Some(1) => Self::receive_batch::<1>,
+            Some(2) => Self::receive_batch::<2>,
+            Some(3) => Self::receive_batch::<3>,
+            Some(4) => Self::receive_batch::<4>,
+            Some(5) => Self::receive_batch::<5>,
+            Some(6) => Self::receive_batch::<6>,
+            Some(7) => Self::receive_batch::<7>,
+            Some(8) => Self::receive_batch::<8>,
+            Some(9) => Self::receive_batch::<9>,
+            Some(10) => Self::receive_batch::<10>,
+            Some(11) => Self::receive_batch::<11>,
             _ => passes,
         }
-    }
-
-    fn special<const SPECIALISED: usize>(&self) -> fn(&mut Self) -> Received {
-        if self.batch.is_some() { Self::receive_batch::<SPECIALISED> } else { Self::receive::<SPECIALISED> }
     }
 
     /// Counts distinct flows of one batch of the port, many packets at once. None of them is left for later: the bank may change before
@@ -127,30 +118,13 @@ impl<P: Port> Worker<P> {
         let Some(batch) = &mut self.batch else { return Received::Idle };
         let context = Context::new(settings, tabulation, sharing);
         let mut filling = batch.fill(self.writer.active(), &context);
-        self.port.receive(&mut |frame: Frame<'_>| {
+        let received = self.port.receive(&mut |frame: Frame<'_>| {
             // In here, so that both are constants.
             let (key, hash) = const { SPECIAL[SPECIALISED] };
             filling.record(key, hash, &frame);
-        })
-    }
-
-    /// The same, packet by packet.
-    fn receive<const SPECIALISED: usize>(&mut self) -> Received {
-        let (settings, tabulation, sharing) = (self.settings, &*self.tabulation, self.sharing);
-        let mut active = self.writer.active();
-        self.port.receive(&mut |frame: Frame<'_>| {
-            // In here, where the constants are known, and not outside, where the closure would only keep a copy.
-            let (key, hash) = const { SPECIAL[SPECIALISED] };
-            let cardinality = cardinality::Settings { mode: Mode::Windowed, key, hash, ..settings.cardinality };
-            let context = Context::new(Settings::only(cardinality), tabulation, sharing);
-            // Nearly all frames are Ethernet; with that settled the compiler drops every other link layer from the hot code.
-            if frame.link == Link::Ethernet {
-                active.reborrow().record(&context, Link::Ethernet, frame.bytes, Arrival::new(frame.wire_length, 0));
-            } else {
-                // Of the settings as they were: a reference to the constants would have them in memory, for every packet.
-                record_unlikely(&mut active, settings, tabulation, sharing, frame.bytes, frame.wire_length, frame.link);
-            }
-        })
+        });
+        filling.finish();
+        received
     }
 
     /// Counts one batch of the port, whatever is on; `KEYED` as [`Passes::record`] has it.
@@ -186,22 +160,6 @@ impl<P: Port> Worker<P> {
         flush(bank_index, truth, keys, seen);
         received
     }
-}
-
-/// A frame by its parts: whole, it would be in memory, whatever its link.
-#[cold]
-#[inline(never)]
-fn record_unlikely(
-    active: &mut Active<'_>,
-    settings: Settings,
-    tabulation: &Tabulation,
-    sharing: Sharing,
-    bytes: &[u8],
-    wire_length: u32,
-    link: Link,
-) {
-    let context = Context::new(settings, tabulation, sharing);
-    active.record(&context, link, bytes, Arrival::new(wire_length, 0));
 }
 
 const KEYS: usize = 1024;

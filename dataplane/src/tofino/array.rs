@@ -1,6 +1,6 @@
 //! Register arrays: what measurements count in, as it is read.
 
-use super::program::{Program, number};
+use super::program::{self, Program, number};
 use super::{measurement, names};
 use crate::error::Failure;
 use flowgauge_bfruntime::proto;
@@ -8,6 +8,7 @@ use flowgauge_bfruntime::schema::{Schema, SchemaError, Table, TableKind};
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBank};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An array of both banks.
@@ -106,10 +107,15 @@ impl Array {
                 return Err(wrong(&table.name, is, must));
             }
         }
-        Ok(())
+        program::check_syncs(table)
     }
 
-    /// A bank of it, out of an answer with both banks.
+    /// The elements of a bank.
+    pub(super) fn of_bank(&self, bank: usize) -> Range<usize> {
+        bank * self.per_bank..(bank + 1) * self.per_bank
+    }
+
+    /// A bank of it.
     ///
     /// Whatever does not hold each element of each pipe once, in its width and, if it is a level, one that a hash can give, is refused.
     pub(super) fn read(&self, program: &Program, bank: usize, answer: &[proto::TableEntry]) -> Result<Cells, Failure> {
@@ -117,7 +123,8 @@ impl Array {
         let values = self.fields.iter().map(|field| table.field(field).map_err(Failure::program)).collect::<Result<Vec<_>, _>>()?;
         let mut cells = Cells::new();
         let mut halves = [Vec::new(), Vec::new()];
-        for (index, message) in program.indexed(table, names::REGISTER_INDEX, answer)?.into_iter().enumerate() {
+        let elements = program.indexed(table, names::REGISTER_INDEX, self.of_bank(bank), answer)?;
+        for (index, message) in self.of_bank(bank).zip(elements) {
             let name = || format!("{}[{index}]", table.name);
             let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
             halves.iter_mut().for_each(Vec::clear);
@@ -141,10 +148,8 @@ impl Array {
             if !is_whole || cells.len() != some {
                 return Err(Failure::answer(format!("{} has values of {some} pipes, others of {}", name(), cells.len())));
             }
-            if index / self.per_bank == bank {
-                let values = lower.iter().zip(upper.iter().chain(std::iter::repeat(&0)));
-                cells.iter_mut().zip(values).for_each(|(pipe, (lower, upper))| pipe.push([*lower, *upper]));
-            }
+            let values = lower.iter().zip(upper.iter().chain(std::iter::repeat(&0)));
+            cells.iter_mut().zip(values).for_each(|(pipe, (lower, upper))| pipe.push([*lower, *upper]));
         }
         Ok(cells)
     }

@@ -6,7 +6,8 @@
 //!
 //! # The way of a window
 //! The default action of one table says which bank counts, so that one write closes a window in all pipes. Packets that read the
-//! old number have left the ingress pipeline after [`Options::transit`]. From then on the closed bank is read, and cleared. Two
+//! old number have left the ingress pipeline after [`Options::transit`]. From then on the closed bank is read, and cleared: the chip
+//! copies each register as a whole, which takes a thousandth of reading its elements one by one, and the bank is read in the copy. Two
 //! things are checked: that the bank's counters stand still while it is read, and, before every window's end, that the switch
 //! counts in the bank it should.
 //!
@@ -20,7 +21,7 @@
 //! # Where to look
 //! `session`: one connection, and calls with a deadline; `program`: what the switch's program can do, by its schema; `table`,
 //! `array`, `hash`: match tables, registers and hashes that measurements are made of; `measurement`: a file a measurement;
-//! `names`: names in the P4 source. `p4/model` executes the source, so that tests need no switch.
+//! `times`: how long reads take; `names`: names in the P4 source. `p4/model` executes the source, so that tests need no switch.
 
 mod array;
 mod hash;
@@ -30,9 +31,11 @@ mod options;
 mod program;
 mod session;
 mod table;
+mod times;
 
 pub use measurement::{Build, builds, definitions};
 pub use options::{Fec, Options, Port, Speed, Tls};
+pub use times::{ReadTimes, TableTimes, read_times};
 
 pub use crate::error::Failure;
 
@@ -43,9 +46,9 @@ use crate::snapshot::{DelaySample, Snapshot};
 use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
 use crate::{Adopted, Dataplane, Event};
-use array::{Array, Reading};
+use array::{Array, Cells, Reading};
 use flowgauge_bfruntime::proto;
-use flowgauge_bfruntime::schema::Schema;
+use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{Counters, Settings};
@@ -335,7 +338,7 @@ impl Switch {
 
     async fn reopen(&mut self) -> Result<Session, Failure> {
         let opened = self.open_after_our_own().await;
-        let (session, schema) = opened.map_err(|failure| match failure {
+        let (session, schema, is_adopted) = opened.map_err(|failure| match failure {
             // While a switch starts, its program is not there yet.
             Failure::Refused { code, problem, .. } => Failure::Refused { code, problem, transient: true },
             failure => failure,
@@ -344,18 +347,29 @@ impl Switch {
         program.check_settings(&self.settings)?;
         program.check_forward(&self.options.forward)?;
         self.program = program;
+        if is_adopted {
+            let lost = if self.samples.is_some() { "; delays one by one are missing until it does" } else { "" };
+            self.notice(&format!(
+                "the switch does not know that the connection was lost; going on as the client that it was{lost}"
+            ));
+        }
         Ok(session)
     }
 
-    /// Opens a session, for no longer than the deadline while the number is taken: a switch needs a moment to find out that the
-    /// subscription of the session before has ended.
-    async fn open_after_our_own(&self) -> Result<(Session, Schema), Failure> {
+    /// Opens a session, and says whether it goes on with the subscription of the session before, whose end a switch needs a moment to
+    /// find out. If the connection's end was lost as well, it never does.
+    async fn open_after_our_own(&self) -> Result<(Session, Schema, bool), Failure> {
         const MOMENT: Duration = Duration::from_millis(1);
+        const PATIENCE: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
             match Session::open(&self.options, self.samples.is_some()).await {
-                Err(failure) if failure.is_taken() && begin.elapsed() < self.options.deadline => tokio::time::sleep(MOMENT).await,
-                opened => return opened,
+                Err(Failure::Taken { .. }) if begin.elapsed() < PATIENCE => tokio::time::sleep(MOMENT).await,
+                Err(taken @ Failure::Taken { .. }) => {
+                    let Ok((session, schema)) = Session::adopt(&self.options).await else { return Err(taken) };
+                    return Ok((session, schema, true));
+                }
+                opened => return opened.map(|(session, schema)| (session, schema, false)),
             }
         }
     }
@@ -425,22 +439,17 @@ impl Switch {
                 }
                 fill(session, program, content, batch).await?;
             }
-            // Whatever counts now is not ours: empty the bank to begin with while the other one counts, and then the other.
-            for idle in [0, 1] {
-                flip(session, program, idle ^ 1, transit).await?;
-                let mut raised = Vec::new();
-                for array in &arrays {
-                    let answer = session.read_all(program.table(&array.table)?).await?;
-                    // Someone may have left what no hash gives; then everything is written.
-                    let cells = array.read(program, idle, &answer);
-                    raised.push(cells.map_or_else(|_| (0..array.per_bank).collect(), |cells| array.raised(&cells)));
-                }
-                session.write("clearing a bank", program.clear(idle, &arrays, &raised)?, batch).await?;
+            // Whatever counts now is not ours. Everything is emptied while bank 1 counts; what it counts after that is taken out of it
+            // while bank 0 counts, which does so from the flip on.
+            flip(session, program, 1, transit).await?;
+            for table in arrays.iter().map(|array| &*array.table).chain([names::FRAMES]) {
+                empty(session, program.table(table)?).await?;
             }
-            // Bank 0 counts from the last flip on, which came before bank 1 was cleared.
-            let Some(array) = arrays.first() else { return Ok(0) };
-            let answer = session.read_all(program.table(&array.table)?).await?;
-            Ok(array.read(program, 0, &answer)?.len())
+            flip(session, program, 0, transit).await?;
+            let cells = read_arrays(session, program, &arrays, 1).await?;
+            let raised: Vec<_> = arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
+            session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
+            Ok(cells.first().map_or(0, Vec::len))
         });
         let pipes = pipes.await?;
         self.samples.iter_mut().for_each(Samples::restart);
@@ -624,14 +633,19 @@ impl Counting {
     }
 }
 
+/// Removes all entries of a table; gives all elements of a register or counter, those of both banks, what they were at first.
+async fn empty(session: &mut Session, table: &Table) -> Result<(), Failure> {
+    let all = proto::TableEntry { table_id: table.id, ..Default::default() };
+    let update = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(all)) };
+    session.write(&format!("emptying {}", table.name), vec![update], 1).await
+}
+
 /// Gives a table this content and no other.
 async fn fill(session: &mut Session, program: &Program, content: Content, batch: usize) -> Result<(), Failure> {
     let table = program.table(&content.table)?;
     // A table without a key has nothing but its default action.
     if !table.keys.is_empty() {
-        let clear = proto::TableEntry { table_id: table.id, ..Default::default() };
-        let clear = proto::Update { r#type: proto::update::Type::Delete.into(), entity: Some(program::entity(clear)) };
-        session.write(&format!("emptying {}", table.name), vec![clear], 1).await?;
+        empty(session, table).await?;
     }
     let mut updates = Vec::with_capacity(content.entries.len() + 1);
     if let Some(data) = content.default {
@@ -715,8 +729,21 @@ async fn flip(session: &mut Session, program: &Program, bank: usize, transit: Du
 }
 
 async fn read_counters(session: &mut Session, program: &Program, bank: usize) -> Result<Counters, Failure> {
-    let answer = session.read_all(program.table(names::FRAMES)?).await?;
-    program.counters(bank, &answer)
+    let table = program.table(names::FRAMES)?;
+    session.sync(&[table]).await?;
+    let elements = program.elements(table, names::COUNTER_INDEX, Program::classes(bank))?;
+    program.counters(bank, &session.read_elements(table, elements).await?)
+}
+
+async fn read_arrays(session: &mut Session, program: &Program, arrays: &[Array], bank: usize) -> Result<Vec<Cells>, Failure> {
+    let tables = arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
+    session.sync(&tables).await?;
+    let mut cells = Vec::with_capacity(arrays.len());
+    for (array, table) in arrays.iter().zip(tables) {
+        let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(bank))?;
+        cells.push(array.read(program, bank, &session.read_elements(table, elements).await?)?);
+    }
+    Ok(cells)
 }
 
 /// A bank's counters, the bank with the counters it had last, and these.
@@ -724,14 +751,9 @@ async fn read_bank(session: &mut Session, program: &Program, bank: &Bank) -> Res
     let Bank { number, settings, admissions, arrays, pipes } = bank;
     let (number, pipes) = (*number, *pipes);
     let before = read_counters(session, program, number).await?;
-    let mut cells = Vec::with_capacity(arrays.len());
-    for array in arrays {
-        let answer = session.read_all(program.table(&array.table)?).await?;
-        let read = array.read(program, number, &answer)?;
-        if read.len() != pipes {
-            return Err(Failure::answer(format!("registers of {} pipes, of {pipes} before", read.len())));
-        }
-        cells.push(read);
+    let cells = read_arrays(session, program, arrays, number).await?;
+    if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
+        return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
     }
     let after = read_counters(session, program, number).await?;
     Ok((before, Reading::of(settings, admissions, arrays, &cells, after), after))

@@ -6,10 +6,11 @@ use super::table::{Content, Filling, Held, MatchTable};
 use super::{hash, names};
 use crate::capabilities::{Capabilities, Clock};
 use crate::error::Failure;
-use flowgauge_bfruntime::schema::{Field, Schema, SchemaError, Table, TableKind};
-use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, codec, fixed, proto};
+use flowgauge_bfruntime::schema::{Field, SYNC, Schema, SchemaError, Table, TableKind};
+use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value, codec, fixed, proto};
 use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A program whose schema was understood.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,14 +141,19 @@ impl Program {
         Ok(entry)
     }
 
-    /// The counters of a bank, out of an answer with those of both.
+    /// The elements that a bank's counters are.
+    pub(super) fn classes(bank: usize) -> Range<usize> {
+        bank * names::CLASSES..(bank + 1) * names::CLASSES
+    }
+
+    /// A bank's counters.
     pub(super) fn counters(&self, bank: usize, answer: &[proto::TableEntry]) -> Result<Counters, Failure> {
         let table = self.table(names::FRAMES)?;
         let (packets, bytes) = (self.field(table, names::PACKETS)?, self.field(table, names::BYTES)?);
-        let indexed = self.indexed(table, names::COUNTER_INDEX, answer)?;
+        let indexed = self.indexed(table, names::COUNTER_INDEX, Self::classes(bank), answer)?;
         let mut classes = [0; names::CLASSES];
         let mut counters = Counters::default();
-        for (index, message) in indexed.iter().enumerate() {
+        for ((index, message), class) in Self::classes(bank).zip(indexed).zip(&mut classes) {
             let fields = message.data.as_ref().map(|data| &data.fields[..]).unwrap_or_default();
             let value = |field: &Field| {
                 let problem = |problem: String| Failure::answer(format!("{}[{index}]: {problem}", table.name));
@@ -157,11 +163,8 @@ impl Program {
                 };
                 field.kind.decode(value).map_err(|error| problem(error.to_string()))
             };
-            let (packets, bytes) = (value(packets)?, value(bytes)?);
-            if let Some(class) = index.checked_sub(bank * names::CLASSES).and_then(|class| classes.get_mut(class)) {
-                *class = packets;
-                counters.bytes = counters.bytes.wrapping_add(bytes);
-            }
+            *class = value(packets)?;
+            counters.bytes = counters.bytes.wrapping_add(value(bytes)?);
         }
         let [ipv4, ipv6, non_ip, truncated, bad_header, others @ ..] = classes;
         if others != [0; names::CLASSES - 5] {
@@ -174,16 +177,29 @@ impl Program {
         table.field(name).map_err(Failure::program)
     }
 
-    /// The entries of an indexed table in order: each once, and all there.
+    /// What asks for elements of a register or counter.
+    pub(super) fn elements(&self, table: &Table, key: &str, range: Range<usize>) -> Result<Vec<proto::TableEntry>, Failure> {
+        let key = table.key(key).map_err(Failure::program)?;
+        let entry = |index: usize| {
+            let exact = proto::key_field::Exact { value: (index as u32).to_be_bytes().to_vec() };
+            let field = proto::KeyField { field_id: key.id, match_type: Some(proto::key_field::MatchType::Exact(exact)) };
+            let value = Some(proto::table_entry::Value::Key(proto::TableKey { fields: vec![field] }));
+            proto::TableEntry { table_id: table.id, value, ..Default::default() }
+        };
+        Ok(range.map(entry).collect())
+    }
+
+    /// The entries of an indexed table that were asked for, in order: each once, and all there.
     pub(super) fn indexed<'a>(
         &self,
         table: &Table,
         key: &str,
+        range: Range<usize>,
         answer: &'a [proto::TableEntry],
     ) -> Result<Vec<&'a proto::TableEntry>, Failure> {
         let problem = |problem: String| Failure::answer(format!("{}: {problem}", table.name));
         let key = table.key(key).map_err(Failure::program)?;
-        let mut indexed = vec![None; usize::try_from(table.size).unwrap_or_default()];
+        let mut indexed = vec![None; range.len()];
         for message in answer {
             if message.table_id != table.id {
                 return Err(problem(format!("an entry of table {} and not of {}", message.table_id, table.id)));
@@ -199,29 +215,44 @@ impl Program {
                 return Err(problem(format!("a key field {field_id} and not {}", key.id)));
             }
             let index = key.kind.decode(&exact.value).map_err(|error| problem(format!("index: {error}")))?;
-            let size = table.size;
-            let slot = usize::try_from(index).ok().and_then(|index| indexed.get_mut(index));
-            let slot = slot.ok_or_else(|| problem(format!("an index {index}, where {size} is the end")))?;
-            if slot.replace(message).is_some() {
+            let at = usize::try_from(index).ok().and_then(|index| index.checked_sub(range.start));
+            let slot = at.and_then(|at| indexed.get_mut(at));
+            let asked = || format!("an index {index}, where {} to {} were asked for", range.start, range.end.saturating_sub(1));
+            if slot.ok_or_else(|| problem(asked()))?.replace(message).is_some() {
                 return Err(problem(format!("index {index} twice")));
             }
         }
         let missing = indexed.iter().filter(|entry| entry.is_none()).count();
         let complete: Option<Vec<_>> = indexed.into_iter().collect();
-        complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", table.size)))
+        complete.ok_or_else(|| problem(format!("{missing} of {} entries are missing", range.len())))
     }
 
-    /// Updates that zero the counters of a bank, and empty those elements of its arrays that may hold something.
+    /// Updates that zero the counters of a bank, and empty those elements of its arrays that may hold something. No write of a driver
+    /// empties a part of an array at once.
     pub(super) fn clear(&self, bank: usize, arrays: &[Array], raised: &[Vec<usize>]) -> Result<Vec<proto::Update>, Failure> {
-        let classes = bank * names::CLASSES..(bank + 1) * names::CLASSES;
-        let zero = [names::PACKETS, names::BYTES].map(|name| (name, vec![0; 8]));
-        let mut updates = self.set_all(names::FRAMES, names::COUNTER_INDEX, classes, zero)?;
+        let mut updates = self.clear_counters(bank)?;
         for (array, raised) in arrays.iter().zip(raised) {
-            let indices = raised.iter().map(|index| bank * array.per_bank + index);
-            let fields = array.fields.iter().zip(array.empty).map(|(field, value)| (*field, names::bytes(value, array.bits)));
-            updates.extend(self.set_all(&array.table, names::REGISTER_INDEX, indices, fields)?);
+            updates.extend(self.clear_array(bank, array, raised.iter().copied())?);
         }
         Ok(updates)
+    }
+
+    /// Updates that zero the counters of a bank.
+    pub(super) fn clear_counters(&self, bank: usize) -> Result<Vec<proto::Update>, Failure> {
+        let zero = [names::PACKETS, names::BYTES].map(|name| (name, vec![0; 8]));
+        self.set_all(names::FRAMES, names::COUNTER_INDEX, Self::classes(bank), zero)
+    }
+
+    /// Updates that empty elements of a bank of an array.
+    pub(super) fn clear_array(
+        &self,
+        bank: usize,
+        array: &Array,
+        elements: impl Iterator<Item = usize>,
+    ) -> Result<Vec<proto::Update>, Failure> {
+        let indices = elements.map(|element| bank * array.per_bank + element);
+        let fields = array.fields.iter().zip(array.empty).map(|(field, value)| (*field, names::bytes(value, array.bits)));
+        self.set_all(&array.table, names::REGISTER_INDEX, indices, fields)
     }
 
     fn set_all<'a>(
@@ -244,18 +275,49 @@ impl Program {
         indices.map(one).collect()
     }
 
+    /// What asks for a port.
+    pub(super) fn port_entry(&self, port: &super::Port) -> Result<(&Table, proto::TableEntry), Failure> {
+        let table = self.table(fixed::PORT)?;
+        let entry = codec::encode_entry(table, &Entry { place: Place::Key(port_key(port)), data: Data::default() });
+        Ok((table, proto::TableEntry { data: None, ..entry.map_err(Failure::program)? }))
+    }
+
+    /// Whether a port that is there is up or down as wanted. One with another speed or error correction is refused.
+    pub(super) fn check_port(&self, port: &super::Port, answer: &[proto::TableEntry]) -> Result<bool, Failure> {
+        let [message] = answer else { return Err(Failure::answer(format!("{} entries of port {}", answer.len(), port.dev_port))) };
+        let entry = self.decode(self.table(fixed::PORT)?, message)?;
+        let wanted = [(fixed::SPEED, port.speed.on_switch()), (fixed::FEC, port.fec.on_switch().to_owned())];
+        let mut differences = Vec::new();
+        for (name, wanted) in wanted {
+            match entry.data.values(name).next() {
+                Some(Value::Text(is)) if *is == wanted => {}
+                Some(Value::Text(is)) => differences.push(format!("{name} {is} and not {wanted}")),
+                _ => return Err(Failure::answer(format!("port {} has no {name}", port.dev_port))),
+            }
+        }
+        if !differences.is_empty() {
+            let (number, differences) = (port.dev_port, differences.join(" and "));
+            let advice = format!("remove it on the switch (`bfrt.port.port.delete({number})`), or give --switch-port what it has");
+            let problem = format!("port {number} is there with {differences}; a change would take its link down: {advice}");
+            return Err(Failure::options(problem));
+        }
+        Ok(entry.data.values(fixed::PORT_ENABLE).next() == Some(&Value::Bool(port.enable)))
+    }
+
     /// The update that configures a port, as a new one or one that is there.
     pub(super) fn port(&self, port: &super::Port, kind: proto::update::Type) -> Result<proto::Update, Failure> {
-        use flowgauge_bfruntime::Value;
         let table = self.table(fixed::PORT)?;
-        let key: Key = [(fixed::DEV_PORT.to_owned(), Match::Exact(port.dev_port.to_be_bytes().to_vec()))].into();
         let fields = vec![
             (fixed::SPEED.to_owned(), Value::Text(port.speed.on_switch())),
             (fixed::FEC.to_owned(), Value::Text(port.fec.on_switch().to_owned())),
             (fixed::PORT_ENABLE.to_owned(), Value::Bool(port.enable)),
         ];
-        update(table, kind, &Entry { place: Place::Key(key), data: Data { action: None, fields } })
+        update(table, kind, &Entry { place: Place::Key(port_key(port)), data: Data { action: None, fields } })
     }
+}
+
+fn port_key(port: &super::Port) -> Key {
+    [(fixed::DEV_PORT.to_owned(), Match::Exact(port.dev_port.to_be_bytes().to_vec()))].into()
 }
 
 /// Looks up once what every program has, so that nothing can be missing later.
@@ -272,7 +334,17 @@ fn check(schema: &Schema) -> Result<(), Failure> {
         let (is, must) = (format!("{:?} of {}", frames.kind, frames.size), format!("a counter of {size}"));
         return Err(array::wrong(&frames.name, is, must));
     }
-    Ok(())
+    check_syncs(frames)
+}
+
+/// Checks that a register or counter can be read all at once.
+pub(super) fn check_syncs(table: &Table) -> Result<(), Failure> {
+    match table.offers(SYNC) {
+        true => Ok(()),
+        false => {
+            Err(Failure::program(format!("{} has no operation {SYNC}, by which it is read; is it p4/flowgauge.p4?", table.name)))
+        }
+    }
 }
 
 pub(super) fn action_data(table: &Table, action: &str, values: &[(&str, Vec<u8>)]) -> Result<Data, Failure> {

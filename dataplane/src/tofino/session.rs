@@ -8,13 +8,13 @@ use super::program::{Program, entity};
 use crate::error::{Failure, code_name};
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::{self, stream_message_request, stream_message_response};
-use flowgauge_bfruntime::schema::{Schema, Table};
+use flowgauge_bfruntime::schema::{SYNC, Schema, Table};
 use flowgauge_bfruntime::{Pipes, fixed};
 use hyper_util::rt::TokioIo;
 use std::future::{Future, Ready, ready};
 use std::io;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,6 +32,18 @@ const WINDOW: u32 = 8 << 20;
 /// Lists of digests that may wait.
 const DIGESTS: usize = 1 << 16;
 
+/// Elements in one read, so that each answer comes within the deadline.
+const ELEMENTS: usize = 4096;
+
+/// How long a switch waits for its chip to copy registers. After that it answers as if they had been copied, so that an answer this
+/// late says nothing.
+const LONGEST_SYNC: Duration = Duration::from_secs(5);
+
+/// When TCP asks an idle switch whether it is there, how often, and how often in vain. Pings of HTTP/2 would not do: gRPC's servers
+/// end the connection of a client that sends more than a few within five minutes.
+#[cfg(target_os = "linux")]
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
 /// A subscribed client that has bound its program.
 pub(super) struct Session {
     client: BfRuntimeClient<Channel>,
@@ -41,8 +53,8 @@ pub(super) struct Session {
     program: String,
     /// What the switch sends by itself, of as much as there is room for.
     pub(super) digests: mpsc::Receiver<proto::DigestList>,
-    /// Ends the subscription when dropped.
-    _requests: mpsc::Sender<proto::StreamMessageRequest>,
+    /// What keeps the subscription.
+    _held: Subscribed,
     /// Says when the subscription ended, and why.
     cut: oneshot::Receiver<String>,
     was_cut: Option<String>,
@@ -111,36 +123,67 @@ fn endpoint(options: &Options) -> Result<Endpoint, Failure> {
     endpoint.tls_config(tls).map_err(|error| Failure::options(format!("the certificates cannot be used: {}", causes(&error))))
 }
 
+async fn connect(options: &Options) -> Result<BfRuntimeClient<Channel>, Failure> {
+    let endpoint = endpoint(options)?;
+    let unreachable = |problem: String| Failure::Unreachable { problem };
+    let stream = in_time(options.deadline, TcpStream::connect(&options.address)).await?;
+    let stream = stream.map_err(|error| unreachable(format!("{error}; is bf_switchd running there?")))?;
+    stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+    #[cfg(target_os = "linux")]
+    keep_alive(&stream).map_err(|error| unreachable(error.to_string()))?;
+    let channel = in_time(options.deadline, endpoint.connect_with_connector(Once(Some(stream)))).await?;
+    let channel = channel.map_err(|error| unreachable(causes(&error)))?;
+    Ok(BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER))
+}
+
+/// Lets the system find out that a silent switch is gone.
+#[cfg(target_os = "linux")]
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    let (idle, interval, probes) = KEEPALIVE;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, idle)?;
+    sockopt::set_tcp_keepintvl(stream, interval)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, probes)?)
+}
+
 impl Session {
     /// Connects, subscribes, binds the program, and reads what tables it has.
     ///
     /// `learns`: whether it takes digests.
     pub(super) async fn open(options: &Options, learns: bool) -> Result<(Self, Schema), Failure> {
-        let endpoint = endpoint(options)?;
-        let unreachable = |problem: String| Failure::Unreachable { problem };
-        let stream = in_time(options.deadline, TcpStream::connect(&options.address)).await?;
-        let stream = stream.map_err(|error| unreachable(format!("{error}; is bf_switchd running there?")))?;
-        stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
-        let channel = in_time(options.deadline, endpoint.connect_with_connector(Once(Some(stream)))).await?;
-        let channel = channel.map_err(|error| unreachable(causes(&error)))?;
-        let mut client = BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER);
+        let mut client = connect(options).await?;
+        let subscription = in_time(options.deadline, subscribe(&mut client, options, learns)).await??;
+        let mut session = Session::of(client, options, subscription);
+        session.bind(options).await?;
+        let schema = session.schema().await?;
+        Ok((session, schema))
+    }
 
-        let Subscription { requests, cut, digests } = in_time(options.deadline, subscribe(&mut client, options, learns)).await??;
-        let mut session = Session {
+    /// Connects, and goes on as the client whose connection was lost: its subscription and its binding are still there, for the switch
+    /// does not know of the loss. Digests go the lost way.
+    pub(super) async fn adopt(options: &Options) -> Result<(Self, Schema), Failure> {
+        let client = connect(options).await?;
+        let ((_ends, cut), (_digests, digests)) = (oneshot::channel(), mpsc::channel(1));
+        let held = Subscribed::Lost { _ends, _digests };
+        let mut session = Session::of(client, options, Subscription { held, cut, digests });
+        let schema = session.schema().await?;
+        Ok((session, schema))
+    }
+
+    fn of(client: BfRuntimeClient<Channel>, options: &Options, Subscription { held, cut, digests }: Subscription) -> Self {
+        Session {
             client,
             deadline: options.deadline,
             device: options.device,
             id: options.client,
             program: options.program.clone(),
             digests,
-            _requests: requests,
+            _held: held,
             cut,
             was_cut: None,
             verified: false,
-        };
-        session.bind().await?;
-        let schema = session.schema().await?;
-        Ok((session, schema))
+        }
     }
 
     /// Whether the subscription is known to have ended, and why.
@@ -194,7 +237,7 @@ impl Session {
         Some(proto::TargetDevice { device_id: self.device, pipe_id: Pipes::ALL, direction: 0xff, prsr_id: 0xff })
     }
 
-    async fn bind(&mut self) -> Result<(), Failure> {
+    async fn bind(&mut self, options: &Options) -> Result<(), Failure> {
         let config = vec![proto::ForwardingPipelineConfig { p4_name: self.program.clone(), ..Default::default() }];
         let action = proto::set_forwarding_pipeline_config_request::Action::Bind.into();
         let request = proto::SetForwardingPipelineConfigRequest {
@@ -205,7 +248,13 @@ impl Session {
             ..Default::default()
         };
         let what = format!("binding program {}", self.program);
-        self.call(&what, async |client| client.set_forwarding_pipeline_config(request).await).await.map(drop)
+        let bound = self.call(&what, async |client| client.set_forwarding_pipeline_config(request).await).await;
+        bound.map(drop).map_err(|failure| match failure {
+            Failure::Refused { problem, .. } if failure.is_there() => {
+                Failure::Taken { problem: format!("{problem}; {}", free(options)) }
+            }
+            failure => failure,
+        })
     }
 
     async fn schema(&mut self) -> Result<Schema, Failure> {
@@ -224,20 +273,53 @@ impl Session {
         }
     }
 
-    /// Reads all entries of a table in one request; those of registers and counters from the hardware.
+    /// Reads all entries of a match table.
     pub(super) async fn read_all(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
-        self.read(table, false).await
+        self.read(table, vec![proto::TableEntry { table_id: table.id, ..Default::default() }]).await
     }
 
     /// Reads a table's default entry.
     pub(super) async fn read_default(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
-        self.read(table, true).await
+        self.read(table, vec![proto::TableEntry { table_id: table.id, is_default_entry: true, ..Default::default() }]).await
     }
 
-    async fn read(&mut self, table: &Table, is_default_entry: bool) -> Result<Vec<proto::TableEntry>, Failure> {
-        let table_flags = Some(proto::TableFlags { from_hw: table.kind.is_indexed(), ..Default::default() });
-        let entry = proto::TableEntry { table_id: table.id, is_default_entry, table_flags, ..Default::default() };
-        let entities = vec![entity(entry)];
+    /// Reads elements of a register or counter, as they were when they were last [synced](Self::sync).
+    pub(super) async fn read_elements(
+        &mut self,
+        table: &Table,
+        elements: Vec<proto::TableEntry>,
+    ) -> Result<Vec<proto::TableEntry>, Failure> {
+        let (mut elements, mut entries) = (elements.into_iter().peekable(), Vec::new());
+        while elements.peek().is_some() {
+            let part = elements.by_ref().take(ELEMENTS).collect();
+            entries.extend(self.read(table, part).await?);
+        }
+        Ok(entries)
+    }
+
+    /// Has the chip copy registers or counters to where they are read, all of a table at once. To read them from the chip one by one
+    /// takes a thousand times as long.
+    pub(super) async fn sync(&mut self, tables: &[&Table]) -> Result<(), Failure> {
+        let operation = |table: &&Table| {
+            let operation = proto::TableOperation { table_id: table.id, table_operations_type: SYNC.to_owned() };
+            let entity = Some(proto::Entity { entity: Some(proto::entity::Entity::TableOperation(operation)) });
+            proto::Update { r#type: proto::update::Type::Insert.into(), entity }
+        };
+        let what = match tables {
+            [table] => format!("syncing {}", table.name),
+            _ => format!("syncing {} tables", tables.len()),
+        };
+        let began = Instant::now();
+        self.write(&what, tables.iter().map(operation).collect(), tables.len()).await?;
+        if began.elapsed() >= LONGEST_SYNC {
+            let problem = format!("{what}: it took {LONGEST_SYNC:?}, after which switches answer whether or not it was done");
+            return Err(Failure::answer(problem));
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, table: &Table, entries: Vec<proto::TableEntry>) -> Result<Vec<proto::TableEntry>, Failure> {
+        let entities = entries.into_iter().map(entity).collect();
         let request = proto::ReadRequest { target: self.target(), client_id: self.id, entities, p4_name: self.program.clone() };
         let what = format!("reading {}", table.name);
         let messages = self.call(&what, async |client| all(client.read(request).await?.into_inner()).await).await?;
@@ -272,17 +354,20 @@ impl Session {
         Ok(())
     }
 
-    /// Configures a port anew, or changes it if it is there.
+    /// Configures a port anew. One that is there as wanted stays as it is, but for whether it is up; one that is there with another speed
+    /// or error correction is refused, for a port that is removed and added again loses its link.
     pub(super) async fn configure_port(&mut self, program: &Program, port: &super::Port) -> Result<(), Failure> {
         let what = format!("configuring {} {}", fixed::PORT, port.dev_port);
-        let new = program.port(port, proto::update::Type::Insert)?;
-        match self.write(&what, vec![new], 1).await {
-            Err(failure) if failure.is_taken() => {
-                let change = program.port(port, proto::update::Type::Modify)?;
-                self.write(&what, vec![change], 1).await
-            }
-            done => done,
+        match self.write(&what, vec![program.port(port, proto::update::Type::Insert)?], 1).await {
+            Err(failure) if failure.is_there() => {}
+            done => return done,
         }
+        let (table, entry) = program.port_entry(port)?;
+        let answer = self.read(table, vec![entry]).await?;
+        if program.check_port(port, &answer)? {
+            return Ok(());
+        }
+        self.write(&what, vec![program.port(port, proto::update::Type::Modify)?], 1).await
     }
 }
 
@@ -316,21 +401,26 @@ fn refused(status: &tonic::Status, what: &str) -> Failure {
     {
         return failure;
     }
-    // A switch that knows this client no longer was started anew.
-    if status.code() == Code::FailedPrecondition {
-        return Failure::Unreachable { problem: format!("{what}: {}", said(status)) };
-    }
     Failure::from_status(status, format!("{what}: {}", said(status)))
 }
 
+/// What keeps a subscription.
+enum Subscribed {
+    /// Ends it when dropped.
+    Own { _requests: mpsc::Sender<proto::StreamMessageRequest> },
+    /// It is that of a lost connection, of whose end nobody will hear, and whose digests nobody gets.
+    Lost { _ends: oneshot::Sender<String>, _digests: mpsc::Sender<proto::DigestList> },
+}
+
 struct Subscription {
-    requests: mpsc::Sender<proto::StreamMessageRequest>,
+    held: Subscribed,
     cut: oneshot::Receiver<String>,
     digests: mpsc::Receiver<proto::DigestList>,
 }
 
 async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, learns: bool) -> Result<Subscription, Failure> {
     let what = "subscribing";
+    let busy = |status: &tonic::Status| busy(status, options);
     let (requests, receiver) = mpsc::channel(1);
     let subscribe = proto::Subscribe {
         device_id: options.device,
@@ -342,14 +432,14 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, lea
     // The channel is new and has room.
     let _ = requests.send(request).await;
     let answer = client.stream_channel(ReceiverStream::new(receiver)).await;
-    let mut answers = answer.map_err(|status| busy(&status, what))?.into_inner();
-    let first = answers.message().await.map_err(|status| busy(&status, what))?;
+    let mut answers = answer.map_err(|status| busy(&status))?.into_inner();
+    let first = answers.message().await.map_err(|status| busy(&status))?;
     match first.and_then(|first| first.update) {
         Some(stream_message_response::Update::Subscribe(subscribed)) => {
             let status = subscribed.status.unwrap_or_default();
             if status.code != i32::from(Code::Ok) {
                 let status = tonic::Status::new(Code::from(status.code), status.message);
-                return Err(busy(&status, what));
+                return Err(busy(&status));
             }
         }
         Some(_) => return Err(Failure::answer(format!("{what}: something came before the subscription"))),
@@ -373,15 +463,26 @@ async fn subscribe(client: &mut BfRuntimeClient<Channel>, options: &Options, lea
         // Without a session nobody wants to know.
         let _ = cut.send(why);
     });
-    Ok(Subscription { requests, cut: was_cut, digests })
+    Ok(Subscription { held: Subscribed::Own { _requests: requests }, cut: was_cut, digests })
 }
 
-/// A refused subscription: that of a lost connection may still be there for a while.
-fn busy(status: &tonic::Status, what: &str) -> Failure {
-    let failure = refused(status, what);
-    let taken = failure.is_taken();
-    match failure {
-        Failure::Refused { code, problem, transient } => Failure::Refused { code, problem, transient: transient || taken },
-        failure => failure,
+/// A refused subscription: another client, or a lost connection of this one, has its number.
+fn busy(status: &tonic::Status, options: &Options) -> Failure {
+    match status.code() {
+        Code::InvalidArgument | Code::AlreadyExists => {
+            let problem = format!("client {} is subscribed already ({})", options.client, said(status));
+            let other = "or take another number with --client";
+            Failure::Taken { problem: format!("{problem}; {}, {other}", free(options)) }
+        }
+        _ => refused(status, "subscribing"),
     }
+}
+
+/// How to end the connection that a switch keeps of a client that is gone.
+fn free(options: &Options) -> String {
+    let port = options.address.rsplit(':').next().unwrap_or_default();
+    format!(
+        "if that client runs, stop it; if its machine or its connection was lost, the switch does not know: see `ss -tn sport = :{port}` \
+         there, end its connection with `ss -K dst ADDRESS sport = :{port}`"
+    )
 }

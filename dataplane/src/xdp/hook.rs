@@ -16,6 +16,7 @@ use crate::place::{Direction, Place};
 use crate::snapshot::Snapshot;
 use crate::spares::Spares;
 use crate::tables::Tables;
+use crate::tally::{Odometer, Tally};
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::xdp::XdpMode;
 use aya::programs::{ProgramError, ProgramFd, SchedClassifier, Xdp as Program};
@@ -28,6 +29,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
@@ -45,6 +47,8 @@ pub(super) struct Hook {
     counted: Counted,
     losses_earlier: Losses,
     losses_seen: Losses,
+    /// What the interface receives, if it is counted.
+    odometer: Option<Odometer>,
     /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
     /// What was seen when last looked at.
@@ -92,6 +96,7 @@ pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &T
         counted: Counted::InStack,
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
+        odometer: None,
         link: None,
         seen: Seen::at(""),
         pins: None,
@@ -133,6 +138,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         counted,
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
+        odometer: (place.direction == Direction::Ingress).then(Odometer::later),
         link: Some(link),
         seen: Seen::at(interface),
         pins,
@@ -533,6 +539,7 @@ impl Hook {
 
     /// Makes the other bank active, for packets to come.
     pub(super) fn flip(&mut self, now_ns: u64) -> Result<(), Error> {
+        self.odometer.iter_mut().for_each(|odometer| odometer.rotate(Instant::now(), 0));
         self.note.flip(now_ns);
         self.write_note()?;
         self.tell();
@@ -631,9 +638,15 @@ impl Hook {
         if self.place.direction == Direction::Egress {
             return Losses::default();
         }
+        self.counters().map_or_else(|| self.losses_seen.clone(), |counters| self.losses_by(&counters))
+    }
+
+    fn counters(&self) -> Option<DeviceCounters> {
         // By number: the interface may have got another name.
-        let counters = device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name));
-        let Some(counters) = counters else { return self.losses_seen.clone() };
+        device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name))
+    }
+
+    fn losses_by(&self, counters: &DeviceCounters) -> Losses {
         let mut losses = self.losses_earlier.clone();
         let here = counters.losses(&self.counters_before, self.counted);
         here.iter().for_each(|(cause, packets)| losses.add(cause, packets));
@@ -642,7 +655,25 @@ impl Hook {
 
     /// Keeps the losses for the time when the interface is gone and cannot be asked any more.
     pub(super) fn remember_losses(&mut self) {
-        self.losses_seen = self.losses();
+        if self.place.direction == Direction::Egress {
+            return;
+        }
+        let Some(counters) = self.counters() else { return };
+        self.losses_seen = self.losses_by(&counters);
+        self.odometer.iter_mut().for_each(|odometer| odometer.read(Instant::now(), counters.arrived()));
+    }
+
+    /// Counting has begun, and no packet is on its way any more that passed before. Adopted counts began at a time that nobody knows.
+    pub(super) fn begin_tally(&mut self) {
+        if let (Some(_), Some(counters)) = (&self.odometer, self.counters()) {
+            self.odometer = Some(Odometer::new(self.counters_before.arrived(), counters.arrived()));
+        }
+    }
+
+    /// Packets that came to the interface up to the last rotation; nothing of those that leave, which are counted before it sees them.
+    pub(super) fn received(&mut self) -> Option<Tally> {
+        let arrived = self.counters()?.arrived();
+        self.odometer.as_mut()?.tally(arrived)
     }
 
     /// Counts at an interface that was made anew, in the memory that there is.
@@ -659,6 +690,7 @@ impl Hook {
         self.link = None;
         self.losses_earlier = self.losses_seen.clone();
         self.counters_before = device::name(index).and_then(|name| DeviceCounters::read(&name)).unwrap_or_default();
+        self.odometer = self.odometer.take().map(|_| Odometer::later());
         self.note.interface_index = index;
         self.write_note()?;
         self.attach_again(options)

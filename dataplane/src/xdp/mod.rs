@@ -38,7 +38,7 @@ pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
 pub use sender::Sender;
 
-pub use crate::interface::{DeviceCounters, link_of, merged};
+pub use crate::interface::{DeviceCounters, LinkChanges, link_of, merged};
 
 use crate::capabilities::Capabilities;
 use crate::error::Error;
@@ -50,6 +50,7 @@ use crate::snapshot::{Adopted, DelaySample, Part, Snapshot};
 use crate::spares::Spares;
 use crate::status::{ProgramStatus, Status};
 use crate::tables::Tables;
+use crate::tally::Tally;
 use crate::{Dataplane, Event};
 use common::Common;
 use flowgauge_core::Zeroed;
@@ -317,7 +318,7 @@ impl Dataplane for Xdp {
         })?;
         tracing::debug!("rotations wait for packets in flight by {}", grace.wait_of().name());
         let mut hooks = Vec::new();
-        let (mut any_adopted, mut said) = (false, Vec::new());
+        let (mut any_adopted, mut said, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
         let common = Common::of(places, &self.options.settings)?;
         for place in places {
@@ -326,8 +327,13 @@ impl Dataplane for Xdp {
             let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
             said.extend(news);
+            begun.push(!adopted && self.attach);
             hooks.push(hook);
             *locked(&self.programs) = programs;
+        }
+        // Else the first windows have no ledger.
+        if begun.contains(&true) && grace.wait().is_ok() {
+            hooks.iter_mut().zip(begun).filter(|(_, begun)| *begun).for_each(|(hook, _)| hook.begin_tally());
         }
         let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic(&self.options));
         let told = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
@@ -387,7 +393,10 @@ impl Dataplane for Xdp {
         running.drain();
         let Running { hooks, tables, sums, sampled, .. } = running;
         let snapshots = hooks.iter_mut().map(|hook| hook.closed(&settings, tables, sums)).collect();
-        Ok(Snapshot { delays: sampled.close(), ..united(hooks, snapshots, sums, &settings, tables) })
+        let mut snapshot = united(hooks, snapshots, sums, &settings, tables);
+        // After their losses.
+        snapshot.parts.iter_mut().zip(hooks).for_each(|(part, hook)| part.received = hook.received());
+        Ok(Snapshot { delays: sampled.close(), ..snapshot })
     }
 
     fn published(&mut self, window: u64) -> Result<(), Error> {
@@ -412,6 +421,11 @@ impl Dataplane for Xdp {
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
         hooks.for_each(|hook| hook.losses().iter().for_each(|(cause, packets)| losses.add(cause, packets)));
         Ok(losses)
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        let hooks = self.running.iter_mut().flat_map(|running| &mut running.hooks).filter(|_| self.attach);
+        Ok(hooks.map(Hook::received).reduce(|one, other| Some(one?.plus(other?))).flatten())
     }
 
     fn delays(&mut self) -> Result<Vec<DelaySample>, Error> {
@@ -510,7 +524,8 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, sums: &mut Spares, setti
         packets_before += snapshot.packets_before;
         packets_after += snapshot.packets_after;
     }
-    let part = |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses() };
+    let part =
+        |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses(), received: None };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
     Snapshot { lasting, packets_before, packets_after, complete, parts, ..Snapshot::of(bank, tables.hash) }
 }

@@ -1,6 +1,7 @@
 //! Handing an interface's packets to AF_XDP sockets.
 
 use super::Mode;
+use super::grace::Grace;
 use super::hook::{self, attaching, loading, refused, why_not_loaded, xdp};
 use super::object::{self, load_redirect};
 use crate::error::Error;
@@ -32,6 +33,11 @@ pub(crate) fn try_program() -> Result<(), Error> {
     let mut programs = load_redirect().map_err(|error| refused(&place, loading(&error)))?;
     let program = xdp(&mut programs, object::REDIRECT).and_then(|program| program.load());
     program.map_err(|error| refused(&place, loading(&error)))
+}
+
+/// Waits until no packet is on its way any more that the program did not see; says whether it could.
+pub(crate) fn settle() -> bool {
+    Grace::choose(None).and_then(|grace| grace.wait()).is_ok()
 }
 
 impl Redirect {

@@ -7,8 +7,10 @@ use flowgauge_bfruntime::proto::bf_runtime_server::BfRuntime;
 use flowgauge_bfruntime::server::Server;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -128,29 +130,54 @@ impl BfRuntime for Faulty {
     }
 }
 
-/// A way to a server that can be cut and led elsewhere.
+/// A way to a server that can be cut, led elsewhere, slowed down and made to swallow everything.
 pub struct Proxy {
     pub address: SocketAddr,
-    way: Arc<Mutex<Way>>,
+    way: Arc<Road>,
 }
 
 #[derive(Default)]
-pub struct Way {
+pub struct Road {
+    way: Mutex<Way>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Way {
     to: Option<SocketAddr>,
-    streams: Vec<TcpStream>,
+    connections: Vec<Connection>,
+    /// Ends of the server that nobody has told of the client's end.
+    half_open: Vec<TcpStream>,
     closed: bool,
     accepted: usize,
+    /// How long everything takes to pass.
+    delay: Duration,
+    /// Nothing passes.
+    is_black_hole: bool,
+}
+
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    /// The client's end is gone, and the server does not know.
+    lost: Arc<AtomicBool>,
+}
+
+impl Road {
+    fn way(&self) -> MutexGuard<'_, Way> {
+        self.way.lock().unwrap()
+    }
 }
 
 impl Proxy {
     pub fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let way = Arc::new(Mutex::new(Way::default()));
+        let way = Arc::new(Road::default());
         let shared = Arc::clone(&way);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let mut way = shared.lock().unwrap();
+                let mut way = shared.way();
                 if way.closed {
                     return;
                 }
@@ -160,9 +187,10 @@ impl Proxy {
                     let server = TcpStream::connect(to).unwrap();
                     client.set_nodelay(true).unwrap();
                     server.set_nodelay(true).unwrap();
-                    pass(&client, &server);
-                    pass(&server, &client);
-                    way.streams.extend([client, server]);
+                    let lost = Arc::new(AtomicBool::new(false));
+                    pass(&client, &server, &shared, &lost);
+                    pass(&server, &client, &shared, &lost);
+                    way.connections.push(Connection { client, server, lost });
                 }
             }
         });
@@ -181,49 +209,89 @@ impl Proxy {
 
     /// Ends all connections, and leads new ones elsewhere or nowhere.
     pub fn lead_to(&self, to: Option<SocketAddr>) {
-        self.way.lock().unwrap().to = to;
+        self.way.way().to = to;
         self.cut();
+        self.notice();
     }
 
     /// Connections so far.
     pub fn accepted(&self) -> usize {
-        self.way.lock().unwrap().accepted
+        self.way.way().accepted
+    }
+
+    /// Lets everything take so long from now on.
+    pub fn slow_down(&self, delay: Duration) {
+        self.way.way().delay = delay;
+    }
+
+    /// Lets nothing pass, or all that was held up and everything after it.
+    pub fn swallow(&self, all: bool) {
+        self.way.way().is_black_hole = all;
+        self.way.changed.notify_all();
+    }
+
+    /// Ends all connections for clients, but not for the server: as if clients' machines had lost their power.
+    pub fn lose(&self) {
+        let mut way = self.way.way();
+        for Connection { client, server, lost } in std::mem::take(&mut way.connections) {
+            lost.store(true, Ordering::SeqCst);
+            let _ = client.shutdown(Shutdown::Both);
+            way.half_open.push(server);
+        }
+    }
+
+    /// The server finds out which connections are lost.
+    pub fn notice(&self) {
+        for server in self.way.way().half_open.drain(..) {
+            let _ = server.shutdown(Shutdown::Both);
+        }
     }
 }
 
 /// Ends connections.
 #[derive(Clone)]
-pub struct Scissors(Arc<Mutex<Way>>);
+pub struct Scissors(Arc<Road>);
 
 impl Scissors {
     pub fn cut(&self) {
-        for stream in self.0.lock().unwrap().streams.drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
+        for Connection { client, server, .. } in self.0.way().connections.drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.way.lock().unwrap().closed = true;
+        self.way.way().closed = true;
+        self.swallow(false);
         self.cut();
+        self.notice();
         let _ = TcpStream::connect(self.address);
     }
 }
 
-fn pass(from: &TcpStream, to: &TcpStream) {
+fn pass(from: &TcpStream, to: &TcpStream, road: &Arc<Road>, lost: &Arc<AtomicBool>) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    let (road, lost) = (Arc::clone(road), Arc::clone(lost));
     thread::spawn(move || {
         let mut buffer = [0; 1 << 16];
         let moved: io::Result<()> = (|| {
             loop {
-                match from.read(&mut buffer)? {
-                    0 => return Ok(()),
-                    length => to.write_all(&buffer[..length])?,
+                let length = from.read(&mut buffer)?;
+                if length == 0 {
+                    return Ok(());
                 }
+                let way = road.changed.wait_while(road.way(), |way| way.is_black_hole).unwrap();
+                let delay = way.delay;
+                drop(way);
+                thread::sleep(delay);
+                to.write_all(&buffer[..length])?;
             }
         })();
         drop(moved);
-        let _ = to.shutdown(Shutdown::Both);
+        if !lost.load(Ordering::SeqCst) {
+            let _ = to.shutdown(Shutdown::Both);
+        }
     });
 }

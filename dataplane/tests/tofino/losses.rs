@@ -29,6 +29,34 @@ fn a_lost_connection_loses_nothing() {
     }
 }
 
+/// The switch does not hear of the end of a connection, and lets nobody subscribe with its number.
+#[test]
+fn a_connection_that_is_half_open_is_taken_over() {
+    let lab = Lab::new(2);
+    let mut tofino = lab.counting();
+    for round in 0..3 {
+        let packets = round * 100..round * 100 + 100;
+        lab.count(packets.clone());
+        lab.proxy.lose();
+        lab.assert_holds(&persist(|| tofino.rotate()), packets);
+        let warnings = warnings(&mut tofino);
+        let adopted = "the switch does not know that the connection was lost; going on as the client that it was";
+        assert!(contain(&warnings, adopted) && contain(&warnings, SAME) && !contain(&warnings, ANEW), "{warnings:?}");
+    }
+    // Once it hears of it, the number is free.
+    lab.proxy.notice();
+    lab.count(300..400);
+    lab.assert_holds(&persist(|| tofino.rotate()), 300..400);
+    // And a switch that was started anew is noticed as ever.
+    let mut lab = lab;
+    lab.proxy.lose();
+    persist(|| tofino.sample());
+    lab.restart();
+    let window = persist(|| tofino.rotate());
+    assert!(!window.complete);
+    assert!(contain(&warnings(&mut tofino), ANEW));
+}
+
 #[test]
 fn a_connection_that_breaks_within_an_answer_loses_nothing() {
     let lab = Lab::new(2);
@@ -91,8 +119,8 @@ fn events_find_the_switch_again_before_anyone_asks() {
 
 #[test]
 fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_says_so() {
-    // Before the flip, after it, and while registers and counters are cleared.
-    for writes_before in 0..4 {
+    // Before the flip, after it, while counters, registers and counters again are copied, and while all are cleared.
+    for writes_before in 0..6 {
         let mut lab = Lab::new(2);
         let mut tofino = lab.counting();
         lab.count(0..100);
@@ -118,7 +146,7 @@ fn a_switch_started_anew_while_a_window_is_closed_gives_what_was_read_of_it_or_s
         lab.restart();
         let window = persist(|| tofino.rotate());
         if window.complete {
-            assert!(writes_before > 0, "nothing was read");
+            assert!(writes_before > 3, "nothing was read");
             lab.assert_holds(&window, 0..100);
             lab.count(100..200);
             // The switch was started anew in this one.

@@ -1,6 +1,6 @@
 //! The Tofino backend against switches that misbehave.
 //!
-//! The switch is a simulation behind a real server on loopback; between the two and the backend stand a proxy that cuts
+//! The switch is a simulation behind a real server on loopback; between the two and the backend stand a proxy that cuts, delays and loses
 //! connections and a service that damages answers.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(dead_code, unreachable_pub, reason = "parts shared with other tests")]
@@ -20,5 +20,6 @@ mod answers;
 mod lab;
 mod losses;
 mod programs;
+mod times;
 mod tls;
 mod windows;

@@ -87,7 +87,21 @@ fn a_program_that_is_not_loaded_and_a_number_that_is_taken_are_told() {
     assert_eq!(failed.to_string(), "refused (NOT_FOUND): binding program other: there is no program other; flowgauge is loaded");
     let _first = crate::windows::connect_patiently(&lab.options(), lab.settings);
     let failed = failure(Tofino::connect(lab.options(), lab.settings));
-    assert_eq!(failed.to_string(), "refused (ALREADY_EXISTS): subscribing: client 1 is subscribed already; take another number");
+    assert!(failed.is_transient());
+    let port = lab.proxy.address.port();
+    let advice = format!(
+        "if that client runs, stop it; if its machine or its connection was lost, the switch does not know: see `ss -tn sport = :{port}` \
+         there, end its connection with `ss -K dst ADDRESS sport = :{port}`"
+    );
+    let said = "client 1 is subscribed already (there cannot be two clients with number 1)";
+    assert_eq!(failed.to_string(), format!("{said}; {advice}, or take another number with --client"));
+    let mut second = lab.options();
+    second.client = 2;
+    let failed = failure(Tofino::connect(second, lab.settings));
+    assert_eq!(
+        failed.to_string(),
+        format!("refused (ALREADY_EXISTS): binding program flowgauge: the program is bound to client 1; {advice}")
+    );
     let mut device = lab.options();
     (device.device, device.client) = (3, 9);
     let failed = failure(Tofino::connect(device, lab.settings));

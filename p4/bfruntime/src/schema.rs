@@ -8,6 +8,9 @@ use serde::Deserialize;
 use std::collections::HashSet;
 use std::fmt;
 
+/// The operation that copies what a register or counter holds on the chip to where it is read.
+pub const SYNC: &str = "Sync";
+
 /// The version this module reads.
 pub const VERSION: &str = "1.0.0";
 

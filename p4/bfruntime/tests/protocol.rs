@@ -216,7 +216,7 @@ async fn only_clients_that_are_subscribed_and_bound_read_and_write() {
     let lab = lab(1);
     let mut stranger = lab.rpc().await;
     let request = proto::ReadRequest { client_id: 5, entities: vec![proto::Entity::default()], ..Default::default() };
-    assert_eq!(stranger.read(request).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(stranger.read(request).await.unwrap_err().code(), Code::Unavailable);
     let mut client = lab.channel(subscribe(5, 0)).await.unwrap();
     let update = client.bank(1);
     let unbound = client.write(Atomicity::ContinueOnError, vec![update.clone()]).await.unwrap_err();

@@ -107,26 +107,64 @@ impl Pipe {
     }
 }
 
+/// A packet on its way to its second pass.
+#[derive(Clone, Debug)]
+pub(crate) struct Resubmitted {
+    pipe: usize,
+    input: Vec<u8>,
+    /// Packets that pass before it.
+    packets: usize,
+}
+
 impl Model {
-    /// Lets a frame arrive at a port; gives what leaves the switch because of it.
+    /// Lets a frame arrive at a port; gives what leaves the switch because of it, and because of [packets that come back](Self::resubmit_after).
     ///
     /// # Errors
     /// A [`Fault`] if hardware could not do what the program asks. What the packet did before stays done.
     pub fn inject(&mut self, port: u16, frame: &[u8]) -> Result<Vec<Output>, Fault> {
-        let mut output = self.arrive(port, frame)?;
+        let waiting = self.resubmitted.len();
+        let mut sent = self.arrive(port, frame)?.into_iter().collect::<Vec<Output>>();
+        for resubmitted in self.resubmitted.iter_mut().take(waiting) {
+            resubmitted.packets -= 1;
+        }
+        while self.resubmitted.front().is_some_and(|first| first.packets == 0) {
+            sent.extend(self.come_back()?);
+        }
+        self.recirculate(sent)
+    }
+
+    /// Lets resubmitted packets come back after so many other packets have passed, as they do on a chip under load, and not at once.
+    pub fn resubmit_after(&mut self, packets: usize) {
+        self.resubmit_after = packets;
+    }
+
+    /// Lets all resubmitted packets that wait come back now; gives what leaves the switch.
+    ///
+    /// # Errors
+    /// As of [`inject`](Self::inject).
+    pub fn settle(&mut self) -> Result<Vec<Output>, Fault> {
+        let mut sent = Vec::new();
+        while !self.resubmitted.is_empty() {
+            sent.extend(self.come_back()?);
+        }
+        self.recirculate(sent)
+    }
+
+    fn recirculate(&mut self, mut sent: Vec<Output>) -> Result<Vec<Output>, Fault> {
         let mut recirculations = 0;
-        while let Some(sent) = output.take() {
-            let back = sent.port % PORTS_PER_PIPE == RECIRCULATION_PORT && self.pipe_of(sent.port).is_some();
-            if !back {
-                return Ok(vec![sent]);
-            }
+        while let Some(at) = sent.iter().position(|sent| self.comes_back(sent.port)) {
             recirculations += 1;
             if recirculations > MOST_RECIRCULATIONS {
                 return Err(Fault::EndlessRecirculation);
             }
-            output = self.arrive(sent.port, &sent.frame)?;
+            let back = sent.swap_remove(at);
+            sent.extend(self.arrive(back.port, &back.frame)?);
         }
-        Ok(Vec::new())
+        Ok(sent)
+    }
+
+    fn comes_back(&self, port: u16) -> bool {
+        port % PORTS_PER_PIPE == RECIRCULATION_PORT && self.pipe_of(port).is_some()
     }
 
     fn pipe_of(&self, port: u16) -> Option<usize> {
@@ -143,12 +181,26 @@ impl Model {
             Outcome::Resubmitted(data) => {
                 self.input[0] |= 0x80;
                 self.input[INTRINSIC_BYTES..METADATA_BYTES].copy_from_slice(&data);
-                match self.pass(pipe)? {
-                    Outcome::Dropped => Ok(None),
-                    Outcome::Sent(output) => Ok(Some(output)),
-                    Outcome::Resubmitted(_) => Err(Fault::ResubmittedTwice),
+                if self.resubmit_after == 0 {
+                    return self.second_pass(pipe);
                 }
+                self.resubmitted.push_back(Resubmitted { pipe, input: self.input.clone(), packets: self.resubmit_after });
+                Ok(None)
             }
+        }
+    }
+
+    fn come_back(&mut self) -> Result<Option<Output>, Fault> {
+        let Some(Resubmitted { pipe, input, .. }) = self.resubmitted.pop_front() else { return Ok(None) };
+        self.input = input;
+        self.second_pass(pipe)
+    }
+
+    fn second_pass(&mut self, pipe: usize) -> Result<Option<Output>, Fault> {
+        match self.pass(pipe)? {
+            Outcome::Dropped => Ok(None),
+            Outcome::Sent(output) => Ok(Some(output)),
+            Outcome::Resubmitted(_) => Err(Fault::ResubmittedTwice),
         }
     }
 

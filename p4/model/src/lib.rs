@@ -57,7 +57,7 @@ pub use program::{CounterKind, MatchKind};
 pub use source::{Place, SourceError};
 pub use switch::{Entrance, Switch};
 
-use execute::Pipe;
+use execute::{Pipe, Resubmitted};
 use matching::MatchTable;
 use program::Program;
 use std::collections::VecDeque;
@@ -102,6 +102,9 @@ pub struct Model {
     input: Vec<u8>,
     scratch: Vec<u8>,
     digests: VecDeque<Digest>,
+    /// After how many packets resubmitted ones come back, and those that wait.
+    resubmit_after: usize,
+    resubmitted: VecDeque<Resubmitted>,
 }
 
 impl Model {
@@ -136,7 +139,18 @@ impl Model {
         let tables = program.tables.iter().map(MatchTable::new).collect();
         let values = vec![0; program.slots];
         let (input, scratch, digests) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Model { program, tables, pipes, clock: 0, values, input, scratch, digests })
+        Ok(Model {
+            program,
+            tables,
+            pipes,
+            clock: 0,
+            values,
+            input,
+            scratch,
+            digests,
+            resubmit_after: 0,
+            resubmitted: VecDeque::new(),
+        })
     }
 
     /// Number of pipes.

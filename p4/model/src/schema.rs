@@ -3,7 +3,7 @@
 use crate::Model;
 use crate::control_plane::{ActionInfo, FieldInfo, TableInfo};
 use crate::identifier::{identifier, prefixes};
-use crate::program::{CounterKind, MatchKind};
+use crate::program::{CounterKind, Hash, HashInput, MatchKind};
 use serde_json::{Value, json};
 
 const MATCH_PRIORITY: u32 = 65537;
@@ -14,18 +14,24 @@ const REGISTER_INDEX: u32 = 65557;
 const INGRESS_PORT: u32 = 65575;
 const DEFAULT_FIELD: u32 = 65576;
 const HASH_VALUE: u32 = 65583;
+const HASH_START_BIT: u32 = 65584;
+const HASH_LENGTH: u32 = 65585;
+const HASH_ORDER: u32 = 65586;
 /// Ports of four pipes, 72 each.
 const PORT_METADATA_SIZE: u32 = 288;
 
 impl Model {
     /// The schema in the form of the compiler's `bfrt.json`, version 1.0.0.
     ///
-    /// It has match tables, registers, register parameters, counters, the computing side of hashes, port metadata and digests.
-    /// It leaves out what the model does not have: the dynamic configuration of hashes, snapshots and debug counters.
+    /// It has match tables, registers, register parameters, counters, hashes, port metadata and digests. The configuration of hashes
+    /// stands here because clients look it up, and cannot be read or written. What the model does not have is left out: algorithms of
+    /// hashes, snapshots and debug counters.
     #[must_use]
     pub fn schema(&self) -> Value {
         let mut tables: Vec<Value> = self.tables().iter().map(match_table).collect();
-        tables.extend(self.program.hashes.iter().filter(|hash| !hash.input.is_empty()).map(|hash| {
+        let hashes = || self.program.hashes.iter().filter(|hash| !hash.input.is_empty());
+        tables.extend(hashes().map(configured_hash));
+        tables.extend(hashes().map(|hash| {
             let key = (1..).zip(hash.fields());
             let key: Vec<Value> = key.map(|(id, (name, width))| key_field(id, name, "Exact", false, bytes(width))).collect();
             let name = format!("{}.compute", hash.name);
@@ -83,6 +89,35 @@ impl Model {
         };
         self.program.digests.iter().map(filter).collect()
     }
+}
+
+/// Which bits of which inputs a hash takes, in which order: as many of these as there are inputs.
+fn configured_hash(hash: &Hash) -> Value {
+    let (mut data, mut constants) = (Vec::new(), 0);
+    for (id, input) in (1..).zip(&hash.input) {
+        let number = |id, name, mandatory, default: Option<u32>| {
+            let mut kind = json!({"type": "uint64"});
+            default.into_iter().for_each(|default| kind["default_value"] = json!(default));
+            singleton(id, name, mandatory, false, kind)
+        };
+        let (name, width, annotations) = match input {
+            HashInput::Field(name, width) => (name.clone(), *width, json!([])),
+            HashInput::Constant(value, width) => {
+                constants += 1;
+                let name = format!("constant{}_{width}_{value}", constants - 1);
+                (name, *width, json!([{"name": "bfrt_p4_constant"}]))
+            }
+        };
+        let container = [
+            number(HASH_START_BIT, "start_bit", false, Some(0)),
+            number(HASH_LENGTH, "length", false, Some(width)),
+            number(HASH_ORDER, "order", true, None),
+        ];
+        let field = json!({"id": id, "name": name, "repeated": true, "annotations": annotations, "container": container});
+        data.push(json!({"mandatory": false, "read_only": false, "singleton": field}));
+    }
+    let id = identifier(prefixes::HASH_CONFIGURE, &hash.name);
+    annotated(table(id, &format!("{}.configure", hash.name), "DynHashConfigure", 1, &[], &data))
 }
 
 fn bytes(width: u32) -> Value {

@@ -243,3 +243,57 @@ fn windows_are_banks() {
     lab.assert_holds(&banks[0], 0, "bank 0");
     lab.assert_holds(&banks[1], 1, "bank 1");
 }
+
+/// On a chip other packets pass before a packet comes back, and the bank may change in between.
+#[test]
+fn packets_that_come_back_late_are_of_their_window_and_count_once() {
+    let kind = KeyKind::Src;
+    for after in [1, 3, 16, 60] {
+        let mut lab = Lab::new(kind, 5, true);
+        lab.forward(3, 9);
+        lab.model.resubmit_after(after);
+        let all = skewed(21, 2_000);
+        let (mut sent, mut late) = (0, 0);
+        for (bank, frames) in all.chunks(1_000).enumerate() {
+            // The packets that have not come back yet are of the window before.
+            lab.set_bank(bank as u8);
+            for frame in frames {
+                let leaving = lab.model.inject(3, &frame.bytes).unwrap().len();
+                late += usize::from(leaving != 1);
+                sent += leaving;
+            }
+        }
+        sent += lab.model.settle().unwrap().len();
+        assert_eq!(sent, all.len(), "every frame leaves once");
+        assert!(late > 0, "none was late");
+        for (bank, frames) in all.chunks(1_000).enumerate() {
+            let classes = (8 * bank..8 * bank + 8).map(|class| lab.model.read_counter(FRAMES, class, Pipes::All).unwrap().packets);
+            assert_eq!(classes.sum::<u64>(), frames.len() as u64);
+            let keys = frames.iter().filter_map(|frame| match verdict(frame, kind) {
+                Verdict::V4(key) | Verdict::V6(key) => Some(key.to_vec()),
+                _ => None,
+            });
+            let keys: Vec<Vec<u8>> = keys.collect();
+            let packets = lab.model.register_range(&format!("{}.packets", lab.name), 0, bank..bank + 1, 0).unwrap();
+            assert_eq!(packets, [keys.len() as u64]);
+            let row = "pipe.Ingress.flowgauge.frequency_by_src.count_min0";
+            let cells = lab.model.register_range(row, 0, 1024 * bank..1024 * (bank + 1), 0).unwrap();
+            assert_eq!(cells.into_iter().sum::<u64>(), keys.len() as u64);
+            // What a flow has surely had it had in this window, over both stages together.
+            let mut surely: Vec<(Vec<u64>, u32, u32)> = Vec::new();
+            for slot in [0, 1].into_iter().flat_map(|stage| lab.stage(stage, bank)).filter(|slot| slot.count > 0) {
+                assert!(slot.inherited < slot.count, "{slot:?}");
+                match surely.iter_mut().find(|(key, ..)| *key == slot.key) {
+                    Some((_, count, _)) => *count += slot.count - slot.inherited,
+                    None => surely.push((slot.key, slot.count - slot.inherited, slot.signature)),
+                }
+            }
+            assert!(surely.len() > 10);
+            for (key, count, signature) in surely {
+                let of_flow = keys.iter().filter(|of| words(of, kind) == key);
+                let had = of_flow.inspect(|of| assert_eq!(crc32(of), signature)).count();
+                assert!(count as usize <= had, "{count} of {had} in bank {bank}, {after} packets later");
+            }
+        }
+    }
+}

@@ -53,6 +53,23 @@ fn of_a_small_program() {
     assert_eq!(schema["learn_filters"][0]["name"], "pipe.Out.report");
 }
 
+/// A client looks up, by its id, what `compute` depends on.
+#[test]
+fn a_hash_is_configured_where_it_is_computed() {
+    let locals = "Hash<bit<16>>(HashAlgorithm_t.CRC16) crc;";
+    let schema = program(locals, "hdr.io.x[15:0] = crc.get({ hdr.io.a, 8w7, hdr.io.b });").model().schema();
+    let tables = by_name(&schema["tables"]);
+    let (compute, configure) = (tables["pipe.Ingress.crc.compute"], tables["pipe.Ingress.crc.configure"]);
+    assert_eq!(compute["depends_on"], json!([configure["id"]]));
+    assert_eq!((&configure["table_type"], &configure["key"]), (&json!("DynHashConfigure"), &json!([])));
+    let inputs: Vec<_> = configure["data"].as_array().unwrap().iter().map(|input| &input["singleton"]).collect();
+    let names: Vec<_> = inputs.iter().map(|input| input["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["hdr.io.a", "constant0_8_7", "hdr.io.b"]);
+    assert_eq!(inputs[1]["container"][1]["singleton"]["type"], json!({"type": "uint64", "default_value": 8}));
+    let read = flowgauge_bfruntime::Schema::parse(schema.to_string().as_bytes()).unwrap();
+    assert_eq!(read.table("pipe.Ingress.crc.configure").unwrap().data.len(), 3);
+}
+
 /// Names that the controller relies on.
 #[test]
 fn of_flowgauge() {
@@ -69,12 +86,15 @@ fn of_flowgauge() {
             "pipe.Ingress.flowgauge.counters.classify",
             "pipe.Ingress.flowgauge.counters.frames",
             "pipe.Ingress.flowgauge.hash.src.ipv4_crc.compute",
+            "pipe.Ingress.flowgauge.hash.src.ipv4_crc.configure",
             "pipe.Ingress.flowgauge.hash.src.ipv6_crc.compute",
+            "pipe.Ingress.flowgauge.hash.src.ipv6_crc.configure",
             "pipe.Ingress.flowgauge.hash.tabulation.words0",
             "pipe.Ingress.flowgauge.hash.tabulation.words1",
             "pipe.Ingress.flowgauge.hash.tabulation.words2",
             "pipe.Ingress.flowgauge.hash.tabulation.words3",
             "pipe.Ingress.flowgauge.hash.tabulation.xor_words.compute",
+            "pipe.Ingress.flowgauge.hash.tabulation.xor_words.configure",
             "pipe.Ingress.forward.ports",
             "pipe.IngressParser.$PORT_METADATA",
         ]
@@ -90,9 +110,10 @@ fn of_all_measurements() {
     let schema = Model::flowgauge(&options).unwrap().schema();
     let tables = by_name(&schema["tables"]);
     let hash = ["dst", "src_dst", "five_tuple"].into_iter().flat_map(|key| {
-        let crcs = ["ipv4", "ipv6"].map(|family| format!("hash.{key}.{family}_crc.compute"));
-        let folds = ["01", "23"].map(|rows| format!("hash.{key}_rows.xor_rows{rows}.compute"));
-        crcs.into_iter().chain((0..4).map(move |index| format!("hash.{key}_rows.words{index}"))).chain(folds)
+        let crcs = ["ipv4", "ipv6"].map(|family| format!("hash.{key}.{family}_crc"));
+        let folds = ["01", "23"].map(|rows| format!("hash.{key}_rows.xor_rows{rows}"));
+        let hashes = crcs.into_iter().chain(folds).flat_map(|hash| [format!("{hash}.compute"), format!("{hash}.configure")]);
+        hashes.chain((0..4).map(move |index| format!("hash.{key}_rows.words{index}")))
     });
     let rows = |name: &str| [0, 1, 2].map(|row| format!("{name}{row}"));
     let measured = [

@@ -5,6 +5,7 @@ use super::machine::{Machine, listed, plural, size};
 use super::report::Check;
 use crate::value;
 use flowgauge_dataplane::poll::port::try_af_xdp;
+use flowgauge_dataplane::poll::{INSTRUCTIONS_VARIABLE, Instructions};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::env;
@@ -13,6 +14,9 @@ use std::thread::available_parallelism;
 
 pub(super) fn checks(machine: &Machine, interfaces: &[Interface]) -> Vec<Check> {
     let mut checks = vec![Check::ok("ports", "memory (generated traffic) and pcap (capture files) need nothing"), cores(machine)];
+    if machine.live {
+        checks.push(instructions());
+    }
     checks.extend(numa(machine, interfaces));
     checks.push(af_xdp(machine, interfaces).optional());
     checks.extend([dpdk(machine).optional(), hugepages(machine)]);
@@ -38,6 +42,18 @@ fn cores(machine: &Machine) -> Check {
         (Some(usable), _) => {
             Check::ok("cores", format!("{}: up to {} beside the controller", plural(usable, "core"), plural(usable - 1, "worker")))
         }
+    }
+}
+
+fn instructions() -> Check {
+    const NAME: &str = "instructions";
+    let available: Vec<&str> = Instructions::available().map(Instructions::name).collect();
+    match Instructions::chosen() {
+        Ok(chosen) => {
+            let all = available.join(", ");
+            Check::ok(NAME, format!("{chosen}; this CPU has {all}, and {INSTRUCTIONS_VARIABLE} in the environment chooses"))
+        }
+        Err(problem) => Check::no(NAME, problem.to_string(), format!("`unset {INSTRUCTIONS_VARIABLE}`")),
     }
 }
 

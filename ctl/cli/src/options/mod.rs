@@ -1,7 +1,9 @@
 //! Options that `run` and `replay` share, on the command line and in the configuration file.
 
-mod measurement;
+pub(crate) mod alerts;
+pub(crate) mod measurement;
 
+use crate::agent::Source;
 use crate::error::Failure;
 use crate::value::{self, Cpus, Lake, Lateness, ReadEvery};
 use clap::{Args, Command, ValueEnum};
@@ -17,6 +19,7 @@ use measurement::chosen::{Keyed, Measurements, keyed, measure, names};
 use measurement::{ALL, Own};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Length of a window unless another is asked for.
@@ -39,6 +42,10 @@ pub(crate) struct Options {
     /// Options that were given, on the command line or in the file, by the names of their fields.
     #[arg(skip)]
     pub(crate) given: Vec<String>,
+
+    /// Which of the sources of a run this is.
+    #[arg(skip)]
+    pub(crate) source: Option<Arc<Source>>,
 
     /// Where packets are counted; `run` settles on it.
     #[arg(skip)]
@@ -133,6 +140,9 @@ pub(crate) struct Options {
     /// Watches the entropies of sources and destinations; measures entropy=src+dst, and heavy hitters to name the top talkers.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) alarm: Option<bool>,
+
+    #[command(flatten)]
+    pub(crate) alerts: alerts::Alerts,
 
     /// Count exactly as well, and show the truth beside every estimate
     ///
@@ -257,7 +267,7 @@ impl Options {
             }
             _ => None,
         });
-        let problem = problem.or(if self.lake_every.is_some() && self.lake.is_none() {
+        let problem = problem.or_else(|| self.alerts.problem()).or(if self.lake_every.is_some() && self.lake.is_none() {
             Some("--lake-every is for --lake; add it, or leave it out")
         } else if !matches!(self.lake, Some(Lake::Store(_))) && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some()) {
             Some("--lake-buffer is for a --lake in an object store, as in --lake s3://bucket/lake; leave it out")
@@ -391,7 +401,8 @@ impl Options {
     /// What the controller is to do; whether somebody watches it live decides about reads.
     pub(crate) fn plan(&self, watched: bool) -> Plan {
         let alarm = self.watches().then(alarm::judge::Options::default);
-        let mut options = Estimation { queries: self.query.clone(), alarm, ..Estimation::default() };
+        let mut options =
+            Estimation { queries: self.query.clone(), alerts: self.alerts.alert.clone(), alarm, ..Estimation::default() };
         self.own.estimation(self, &mut options);
         Plan {
             intervals: Intervals {

@@ -10,7 +10,7 @@ mod report;
 mod table;
 mod warning;
 
-pub(crate) use publish::Publisher;
+pub(crate) use publish::Publication;
 pub(crate) use warning::Remembered;
 
 use crate::error::Failure;

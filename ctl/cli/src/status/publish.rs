@@ -29,15 +29,18 @@ const READER: Duration = Duration::from_secs(1);
 const READERS: usize = 32;
 
 /// Tells whoever asks how a run is doing, as long as it lives.
-pub(crate) struct Publisher {
-    state: Arc<Mutex<State>>,
-    _server: Option<Server>,
+#[derive(Clone, Default)]
+pub(crate) struct Publication {
+    states: States,
+    server: Arc<Mutex<Option<Server>>>,
 }
 
-impl Publisher {
-    /// Publishes a run that is about to start. Whatever fails, the run goes on.
-    pub(crate) fn start(dataplane: &dyn Dataplane, plan: &Plan) -> Self {
-        let state = Arc::new(Mutex::new(State::new(dataplane, plan)));
+/// What is known of each source.
+type States = Arc<Mutex<Vec<Arc<Mutex<State>>>>>;
+
+impl Publication {
+    /// Answers from now on. Whatever fails, the run goes on.
+    pub(crate) fn start(&self) {
         let server = directory::own().and_then(|directory| {
             let failed = |error| {
                 let (directory, variable) = (directory.display(), directory::VARIABLE);
@@ -45,16 +48,90 @@ impl Publisher {
                     "`flowgauge status` will not find this run: {directory}: {error}; {variable} names another directory"
                 );
             };
-            Server::start(&directory, Arc::clone(&state)).map_err(failed).ok()
+            Server::start(&directory, Arc::clone(&self.states)).map_err(failed).ok()
         });
-        Publisher { state, _server: server }
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+    }
+
+    /// Publishes a source that is about to start, until the publisher is dropped; without a name if it is the only one.
+    pub(crate) fn publisher(&self, name: Option<&str>, dataplane: &dyn Dataplane, plan: &Plan) -> Publisher {
+        let mut state = State::new(dataplane, plan);
+        state.report.source = name.map(str::to_owned);
+        let state = Arc::new(Mutex::new(state));
+        all(&self.states).push(Arc::clone(&state));
+        Publisher { state, states: Arc::clone(&self.states) }
     }
 
     /// Says why the run is not healthy, whenever it is asked.
     pub(crate) fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
-        let state = Arc::clone(&self.state);
-        move || locked(&state).problems(Instant::now())
+        let states = Arc::clone(&self.states);
+        move || told(&states).problems
     }
+}
+
+/// Keeps what is known of a source up to date.
+pub(crate) struct Publisher {
+    state: Arc<Mutex<State>>,
+    states: States,
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        all(&self.states).retain(|state| !Arc::ptr_eq(state, &self.state));
+    }
+}
+
+fn all(states: &States) -> MutexGuard<'_, Vec<Arc<Mutex<State>>>> {
+    states.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The report of the run.
+fn told(states: &States) -> Report {
+    let mut sources: Vec<Report> = all(states).iter().map(|state| locked(state).told()).collect();
+    match sources.pop() {
+        Some(only) if sources.is_empty() && only.source.is_none() => only,
+        Some(last) => {
+            sources.push(last);
+            together(sources)
+        }
+        None => Report {
+            status: VERSION,
+            pid: process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            at_ns: unix_time(),
+            last_warning: warning::last(),
+            ..Report::default()
+        },
+    }
+}
+
+/// Several sources as one run.
+fn together(sources: Vec<Report>) -> Report {
+    let joined = |part: fn(&Report) -> &str| {
+        let mut parts: Vec<&str> = sources.iter().map(part).collect();
+        parts.dedup();
+        parts.join(",")
+    };
+    let mut run = Report { backend: joined(|it| &it.backend), interface: joined(|it| &it.interface), ..Report::default() };
+    let first = sources.iter().min_by_key(|source| source.started_ns);
+    if let Some(first) = first {
+        (run.status, run.pid, run.version) = (first.status, first.pid, first.version.clone());
+        (run.started_ns, run.at_ns, run.last_warning) = (first.started_ns, first.at_ns, first.last_warning.clone());
+    }
+    for source in &sources {
+        let name = source.source.as_deref().unwrap_or_default();
+        run.problems.extend(source.problems.iter().map(|problem| format!("{name}: {problem}")));
+        run.packets += source.packets;
+        source.drops.iter().for_each(|(cause, packets)| *run.drops.entry(cause.clone()).or_default() += packets);
+        run.windows += source.windows;
+        run.samples += source.samples;
+        run.late_reads += source.late_reads;
+        run.missed_reads += source.missed_reads;
+        run.late_rotations += source.late_rotations;
+        run.retries += source.retries;
+        run.alarms += source.alarms;
+    }
+    Report { sources, ..run }
 }
 
 impl Sink for Publisher {
@@ -120,6 +197,9 @@ impl State {
             Kind::Window => {
                 report.packets += latest.packets;
                 latest.drops.iter().for_each(|(cause, packets)| *report.drops.entry(cause.clone()).or_default() += packets);
+                if let Some(ledger) = record.ledger {
+                    report.ledger = Some(report.ledger.unwrap_or_default().plus(ledger));
+                }
                 (report.last_window, self.window) = (Some(latest), Instant::now());
                 report.figures = serde_json::to_value(record.figures().0).unwrap_or_default();
             }
@@ -207,7 +287,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(directory: &Path, state: Arc<Mutex<State>>) -> io::Result<Self> {
+    fn start(directory: &Path, states: States) -> io::Result<Self> {
         let socket = directory::socket(directory)?;
         let listener = bind(&socket)?;
         let (stopped, stop) = io::pipe()?;
@@ -215,7 +295,7 @@ impl Server {
         // Dropped, it removes the socket, also if there is no thread.
         let mut server = Server { socket, stop: Some(stop), thread: None };
         listener.set_nonblocking(true)?;
-        server.thread = Some(named.spawn(move || serve(&listener, &state, &stopped))?);
+        server.thread = Some(named.spawn(move || serve(&listener, &states, &stopped))?);
         Ok(server)
     }
 }
@@ -247,7 +327,7 @@ struct Answer {
 }
 
 /// Answers all readers side by side: one that does not read keeps nobody waiting, neither other readers nor the end of the run.
-fn serve(listener: &UnixListener, state: &Mutex<State>, stopped: &PipeReader) {
+fn serve(listener: &UnixListener, states: &States, stopped: &PipeReader) {
     let mut answers: Vec<Answer> = Vec::new();
     loop {
         let accepting = answers.len() < READERS;
@@ -276,7 +356,7 @@ fn serve(listener: &UnixListener, state: &Mutex<State>, stopped: &PipeReader) {
         if !(accepting && came[1]) {
             continue;
         }
-        match accepted(listener, state) {
+        match accepted(listener, states) {
             Ok(answer) => answers.extend(answer),
             Err(error) => {
                 tracing::warn!("`flowgauge status` no longer finds this run: {error}");
@@ -287,7 +367,7 @@ fn serve(listener: &UnixListener, state: &Mutex<State>, stopped: &PipeReader) {
 }
 
 /// The answer for who has just connected; `None` if it has gone or has its answer already.
-fn accepted(listener: &UnixListener, state: &Mutex<State>) -> io::Result<Option<Answer>> {
+fn accepted(listener: &UnixListener, states: &States) -> io::Result<Option<Answer>> {
     let reader = match listener.accept() {
         Ok((reader, _)) => reader,
         Err(error) => {
@@ -296,7 +376,7 @@ fn accepted(listener: &UnixListener, state: &Mutex<State>) -> io::Result<Option<
         }
     };
     reader.set_nonblocking(true)?;
-    let mut line = serde_json::to_vec(&locked(state).told())?;
+    let mut line = serde_json::to_vec(&told(states))?;
     line.push(b'\n');
     let mut answer = Answer { reader, line, written: 0, until: Instant::now() + READER };
     Ok(answer.goes_on().then_some(answer))

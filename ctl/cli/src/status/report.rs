@@ -1,5 +1,6 @@
 //! What a run says of itself: one JSON object.
 
+use flowgauge_ctl::Ledger;
 use flowgauge_dataplane::{Place, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +20,12 @@ pub(super) struct Report {
     pub(super) started_ns: u64,
     /// When this was told.
     pub(super) at_ns: u64,
+    /// Its name, of one of several sources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<String>,
+    /// The sources of a run that has several; what is told of the run is of all together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) sources: Vec<Report>,
     pub(super) backend: String,
     pub(super) interface: String,
     pub(super) places: Vec<Place>,
@@ -30,6 +37,8 @@ pub(super) struct Report {
     /// Packets and losses in all windows so far.
     pub(super) packets: u64,
     pub(super) drops: BTreeMap<String, u64>,
+    /// What became of all packets that devices received, in windows of which that is known.
+    pub(super) ledger: Option<Ledger>,
     pub(super) windows: u64,
     pub(super) samples: u64,
     pub(super) late_reads: u64,

@@ -2,6 +2,7 @@
 
 use super::report::{Latest, Report};
 use flowgauge_core::KeyKind;
+use flowgauge_ctl::Ledger;
 use flowgauge_ctl::measurement::cardinality;
 use flowgauge_ctl::output::{counted, grouped};
 use flowgauge_dataplane::status::{Load, ProgramStatus, SwitchStatus, WorkerStatus};
@@ -31,10 +32,26 @@ pub(super) fn kernel(report: &Report) -> Kernel {
 
 /// A run, a paragraph long.
 pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
-    let Report { pid, version, backend, interface, dataplane, .. } = report;
+    let Report { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
     let health = if report.problems.is_empty() { "healthy" } else { "NOT healthy" };
     writeln!(out, "run {pid}, {health}: {backend}, {interface}, for {age}, flowgauge {version}")?;
+    if report.sources.is_empty() {
+        return source(out, report, kernel);
+    }
+    let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
+    let packets = counted(report.packets, "packet");
+    line("in all", &format!("{packets} of {}, {}", counted(report.sources.len() as u64, "source"), lost(&report.drops)))?;
+    report.sources.iter().try_for_each(|one| {
+        let name = one.source.as_deref().unwrap_or_default();
+        writeln!(out, " source {name}: {}, {}", one.backend, one.interface)?;
+        source(out, one, &self::kernel(one))
+    })
+}
+
+/// What a source does.
+fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
+    let dataplane = &report.dataplane;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
     report.problems.iter().try_for_each(|problem| line("problem", problem))?;
     let measured = report.measurements.iter().map(|measured| format!("{} of {}", measured.measurement, measured.key));
@@ -52,6 +69,9 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
     }
     let packets = counted(report.packets, "packet");
     line("in all", &format!("{packets} in {}, {}", counted(report.windows, "window"), lost(&report.drops)))?;
+    if let Some(ledger) = &report.ledger {
+        line("ledger", &ledger_line(ledger))?;
+    }
     trouble(report).into_iter().try_for_each(|trouble| line("trouble", &trouble))?;
     if let Some(warning) = &report.last_warning {
         line("warning", &format!("{} ago: {}", time(warning.age_ns), warning.text))?;
@@ -65,6 +85,9 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
     }
     if let Some(budget) = budget(&dataplane.workers) {
         line("budget", &budget)?;
+    }
+    if let Some(instructions) = &dataplane.instructions {
+        line("cpu", &format!("{instructions} instructions"))?;
     }
     dataplane.programs.iter().try_for_each(|status| line("program", &program(status, kernel)))?;
     dataplane.switch.iter().try_for_each(|status| line("switch", &switch(status)))
@@ -101,6 +124,16 @@ fn latest(latest: &Latest) -> String {
 fn distinct(key: &str) -> String {
     let known = KeyKind::ALL.into_iter().find(|kind| kind.name() == key);
     known.map_or_else(|| format!("distinct flows by {key}"), |kind| cardinality::distinct(kind).to_owned())
+}
+
+/// What became of packets, so that both sides are equal.
+fn ledger_line(ledger: &Ledger) -> String {
+    let [received, counted, lost] = [ledger.received, ledger.counted, ledger.lost].map(grouped);
+    let rest = match ledger.unaccounted {
+        0 => "nothing unaccounted".to_owned(),
+        missing => format!("{}{} UNACCOUNTED", if missing < 0 { "-" } else { "" }, grouped(missing.unsigned_abs())),
+    };
+    format!("{received} received by the device = {counted} counted + {lost} lost, {rest}")
 }
 
 /// Losses by cause.
@@ -317,8 +350,10 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
              43.1 ns a packet (180 ns of CPU) at 2.78 Mpps in batches of 27.8; room for at least 23.2 Mpps
              had a CPU for 50 % of the time that it was not asleep: others run there too
   budget     2 workers: room for at least 46.4 Mpps; 64-byte frames at 100 Gbit/s are 149 Mpps, 13.4 ns each
+  cpu        avx2 instructions
 ";
-        assert_eq!(text(&report(Status { workers, ..Status::default() }), &NO_KERNEL), expected);
+        let instructions = Some("avx2".to_owned());
+        assert_eq!(text(&report(Status { workers, instructions, ..Status::default() }), &NO_KERNEL), expected);
     }
 
     #[test]

@@ -263,8 +263,8 @@ impl Measurement for Cardinality {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
-        let Settings { mode, key, hash, precision } = settings;
+    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        let Settings { mode, key, hash, precision } = *settings;
         match mode {
             Mode::Off => {}
             Mode::Windowed => {

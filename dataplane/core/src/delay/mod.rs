@@ -20,7 +20,7 @@ pub use kind::{KINDS, Kind, Kinds};
 pub use table::{Admission, MAX_SLOTS, Requests, Shares};
 
 use crate::arrival::Packets;
-use crate::branchless::opaque;
+use crate::branchless::{forgotten, forgotten_mut, opaque};
 use crate::hash::{Crc32, Tabulation};
 use crate::key::KeyKind;
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
@@ -231,22 +231,10 @@ impl Settings {
         Label { leaves: index & sides.wrapping_sub(1) == 1, group: index.wrapping_shr(sides.trailing_zeros()) as u8 }
     }
 
-    /// The same, of which the compiler knows nothing before: what follows from them it would find out for all kinds in advance, and keep on the
-    /// stack, though most packets are of one kind or none.
+    /// Whether any delays of a kind are kept apart by direction or group.
     #[inline(always)]
-    fn anew(self) -> Self {
-        if !cfg!(target_arch = "bpf") {
-            return self;
-        }
-        let algorithm = match opaque(self.algorithm as usize) {
-            0 => Algorithm::Fridge,
-            1 => Algorithm::MultiFridge,
-            2 => Algorithm::Overwrite,
-            _ => Algorithm::Expiry,
-        };
-        let [slots_log2, admit_log2, groups_log2] =
-            [self.slots_log2, self.admit_log2, self.groups_log2].map(|log2| opaque(log2.into()) as u8);
-        Settings { algorithm, slots_log2, admit_log2, groups_log2, ..self }
+    const fn keeps_apart(&self) -> bool {
+        self.groups_log2 > 0 || !matches!(self.directions, Directions::Together)
     }
 
     /// Whether anybody asks whose an address is.
@@ -464,7 +452,7 @@ impl Place {
     #[inline(always)]
     fn of((from, to): (u32, u32), token: u32, kind_rank: usize, table: usize, tabulation: &Tabulation) -> Self {
         // Turned as well, because CRCs are linear: else the difference between two ports would cancel the same difference between two tokens.
-        let token = Crc32::new().words([token.to_be_bytes()]).finish().rotate_left(24);
+        let token = Crc32::of_number(token).rotate_left(24);
         let signature = from ^ to.rotate_left(16) ^ token;
         Place { signature, hash: tabulation.hash(signature), table: kind_rank.wrapping_mul(TABLES).wrapping_add(table) }
     }
@@ -472,7 +460,7 @@ impl Place {
     /// Whether it is of a share.
     #[inline(always)]
     fn is_of(&self, admit: u32) -> bool {
-        self.hash & 1_u32.wrapping_shl(admit).wrapping_sub(1) == 0
+        self.hash.wrapping_shr(admit).wrapping_shl(admit) == self.hash
     }
 
     /// The fridge that admits it, if it is of the share.
@@ -482,23 +470,29 @@ impl Place {
         if self.signature == 0 || !self.is_of(admit) {
             return None;
         }
-        let rest = self.hash.wrapping_shr(admit);
-        Some(match settings.algorithm {
-            Algorithm::MultiFridge if rest & 0x3 != 0 => 0,
-            Algorithm::MultiFridge if rest & 0xf != 0 => 1,
-            Algorithm::MultiFridge if rest & 0x3f != 0 => 2,
-            Algorithm::MultiFridge => 3,
-            Algorithm::Fridge | Algorithm::Overwrite | Algorithm::Expiry => 0,
+        if settings.fridges() == 1 {
+            return Some(0);
+        }
+        let rest = opaque(self.hash.wrapping_shr(admit) as usize);
+        Some(match rest {
+            _ if rest & 0x3 != 0 => 0,
+            _ if rest & 0xf != 0 => 1,
+            _ if rest & 0x3f != 0 => 2,
+            _ => 3,
         })
     }
 
     /// Its slot among all, in a fridge. Upper bits of the hash say so, which do not admit.
     #[inline(always)]
     fn slot(&self, settings: &Settings, fridge: usize) -> usize {
-        let bits = u32::from(settings.fridge_slots_log2());
-        let index = self.hash.wrapping_shr(u32::BITS.wrapping_sub(bits)) as usize;
-        let base = self.table.wrapping_shl(u32::from(settings.slots_log2));
-        base.wrapping_add((fridge & (FRIDGES - 1)).wrapping_shl(bits)).wrapping_add(index)
+        let bits = u32::from(settings.slots_log2);
+        let base = self.table.wrapping_shl(bits);
+        let unused = u32::BITS.wrapping_sub(bits);
+        if settings.fridges() == 1 {
+            return base.wrapping_add(self.hash.wrapping_shr(unused) as usize);
+        }
+        let index = opaque(self.hash as usize).wrapping_shr(unused.wrapping_add(FRIDGE_BITS.into()));
+        base.wrapping_add((fridge & (FRIDGES - 1)).wrapping_shl(bits.wrapping_sub(FRIDGE_BITS.into()))).wrapping_add(index)
     }
 }
 
@@ -512,7 +506,7 @@ struct Found {
 
 /// What one packet does for one kind.
 struct Exchange<'a, P> {
-    settings: Settings,
+    settings: &'a Settings,
     kind: Kind,
     requests: &'a Requests,
     sharing: Sharing,
@@ -537,7 +531,17 @@ impl<P: Packets> Exchange<'_, P> {
         }
     }
 
-    /// Which of the kind's delays one of a request belongs to: of the one that the packet is, or that it answers.
+    /// The row of delays that one of a request belongs to: of the one that the packet is, or that it answers.
+    #[inline(always)]
+    fn row(&self, rank: usize, asks: bool) -> usize {
+        if self.settings.keeps_apart() {
+            opaque(rank).wrapping_mul(self.settings.labels()).wrapping_add(self.label(asks))
+        } else {
+            rank
+        }
+    }
+
+    /// Which of the kind's delays that is.
     #[inline(always)]
     fn label(&self, asks: bool) -> usize {
         let Exchange { settings, kind, packet, .. } = self;
@@ -554,9 +558,17 @@ impl<P: Packets> Exchange<'_, P> {
         settings.label(Label { leaves, group })
     }
 
+    /// Whether answers to a request of its share count.
+    #[inline(always)]
+    fn counts(&self, place: &Place, bank: usize) -> bool {
+        !self.settings.follows || place.is_of(self.shares(bank).1)
+    }
+
     #[inline(always)]
     fn inserted(&self, place: &Place, fridge: usize) -> usize {
-        place.table.wrapping_mul(self.settings.fridges()).wrapping_add(fridge) & (MAX_FRIDGES - 1)
+        let table = place.table;
+        let inserted = if self.settings.fridges() == 1 { table } else { opaque(table).wrapping_mul(FRIDGES).wrapping_add(fridge) };
+        inserted & (MAX_FRIDGES - 1)
     }
 
     /// Keeps a request; says whether it was put in a table.
@@ -599,7 +611,7 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn stage(&self, place: &Place, fridge: usize, stage: usize) -> usize {
         if self.settings.algorithm != Algorithm::Expiry {
-            return place.slot(&self.settings, fridge);
+            return place.slot(self.settings, fridge);
         }
         let bits = u32::from(self.settings.slots_log2).wrapping_sub(1);
         let hash = if stage == 0 { place.hash } else { place.hash.rotate_left(16) };
@@ -639,7 +651,7 @@ impl<P: Packets> Exchange<'_, P> {
     /// since which it has this value.
     #[inline(always)]
     fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Option<Found>) {
-        let slot = self.requests.slot(place.slot(&self.settings, fridge));
+        let slot = self.requests.slot(place.slot(self.settings, fridge));
         let mine = place.signature & !1 | u32::from(bit);
         let request = slot.request();
         if request.signature() == mine {
@@ -673,7 +685,7 @@ enum Asked {
 
 impl Delay {
     #[inline(always)]
-    fn each<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn each<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
         for packet in packets.each() {
             if packet.segment.speaks != Speaks::Nothing {
                 let before = parts.lasting.length;
@@ -689,7 +701,7 @@ impl Delay {
     #[inline(always)]
     fn packet<P: Packets>(
         &mut self,
-        settings: Settings,
+        settings: &Settings,
         requests: &Requests,
         pass: &Pass<'_>,
         packet: &Observation<P>,
@@ -698,7 +710,8 @@ impl Delay {
         // One copy of the code for all kinds: in the kernel there is no room for more.
         let (mut number, end) = Kind::range(packet.segment.speaks);
         let (end, other) = (opaque(end), Kind::other(&packet.segment));
-        let mut rank = settings.kinds.before(number);
+        // Nothing to count for TCP, which comes first.
+        let mut rank = if number == 0 { 0 } else { settings.kinds.before(number) };
         while number < end {
             if let Some(kind) = Kind::of(number)
                 && settings.kinds.has(kind)
@@ -715,7 +728,7 @@ impl Delay {
     #[inline(always)]
     fn exchange<P: Packets>(
         &mut self,
-        settings: Settings,
+        settings: &Settings,
         (kind, rank): (Kind, usize),
         requests: &Requests,
         pass: &Pass<'_>,
@@ -726,7 +739,9 @@ impl Delay {
         if !asks && !answers {
             return;
         }
-        let settings = settings.anew();
+        // Else the compiler would find out in advance, for all kinds, what follows from settings and where everything is, and keep it on the stack,
+        // though most packets are of one kind or none.
+        let (settings, requests, delay) = (forgotten(settings), forgotten(requests), forgotten_mut(self));
         let (exchange, tabulation) = (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
         // Either side ends a connection.
@@ -740,45 +755,46 @@ impl Delay {
         // An end that speaks to itself has both in one table, which a switch looks into once: it asks.
         if answers && (!asks || forth != back) {
             let place = Place::of((back_from, back_to), answer, rank, back_table, tabulation);
-            if let Some(fridge) = place.fridge(&settings, exchange.shares(pass.bank).0)
+            if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0)
                 && let Some(found) = exchange.answer(&place, fridge)
-                && place.is_of(exchange.shares(pass.bank).1)
+                && exchange.counts(&place, pass.bank)
             {
-                self.tell_share(&exchange, pass.bank);
-                self.count(&settings, rank, exchange.label(false), requests, found, outbox);
+                delay.tell_share(&exchange, pass.bank);
+                delay.count(settings, exchange.row(rank, false), requests, found, outbox);
             }
         }
         if asks {
             let place = Place::of((from, to), request, rank, table, tabulation);
             let mut became = Asked::Again;
             // Of some that are put in a table answers do not count yet, but take them away: later ones are none.
-            let (kept, counted) = exchange.shares(pass.bank);
-            let is_counted = place.is_of(counted);
-            if let Some(fridge) = place.fridge(&settings, kept) {
+            let is_counted = exchange.counts(&place, pass.bank);
+            if let Some(fridge) = place.fridge(settings, exchange.shares(pass.bank).0) {
                 if kind == Kind::QuicSpin {
                     let (asked, found) = exchange.spin(&place, fridge, packet.segment.flags);
                     became = asked;
                     if let Some(found) = found
                         && is_counted
                     {
-                        self.tell_share(&exchange, pass.bank);
-                        self.count(&settings, rank, exchange.label(true), requests, found, outbox);
+                        delay.tell_share(&exchange, pass.bank);
+                        delay.count(settings, exchange.row(rank, true), requests, found, outbox);
                     }
                 } else {
                     became = exchange.ask(&place, fridge);
                 }
             }
-            let index = rank.wrapping_mul(settings.labels()).wrapping_add(exchange.label(true)) & (ROOM - 1);
+            let index = exchange.row(rank, true) & (ROOM - 1);
             let is_kept = became == Asked::Kept && is_counted;
             let is_known = !kind.is_known_if_kept() || is_kept;
             if is_known {
-                self.tell_share(&exchange, pass.bank);
+                delay.tell_share(&exchange, pass.bank);
             }
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-            let counts = &mut self.counts[index];
+            let counts = &mut delay.counts[index];
             counts.requests = counts.requests.wrapping_add(u64::from(is_known));
             counts.admitted = counts.admitted.wrapping_add(u64::from(is_kept));
-            counts.refused = counts.refused.wrapping_add(u64::from(became == Asked::Refused));
+            if became == Asked::Refused {
+                counts.refused = counts.refused.wrapping_add(1);
+            }
         }
     }
 
@@ -795,14 +811,13 @@ impl Delay {
 
     /// Counts an answer.
     #[inline(always)]
-    fn count(&mut self, settings: &Settings, rank: usize, label: usize, requests: &Requests, found: Found, outbox: &mut Outbox) {
-        let row = rank.wrapping_mul(settings.labels()).wrapping_add(label);
+    fn count(&mut self, settings: &Settings, row: usize, requests: &Requests, found: Found, outbox: &mut Outbox) {
         if found.delay as i32 >= 0 {
             let (weight, is_beyond) = match settings.algorithm {
                 Algorithm::Fridge | Algorithm::MultiFridge => requests.weights.of(found.insertions, settings.fridge_slots_log2()),
                 Algorithm::Overwrite | Algorithm::Expiry => (Weight::ONE, false),
             };
-            let fridge = found.fridge & settings.fridges().wrapping_sub(1);
+            let fridge = if settings.fridges() == 1 { 0 } else { found.fridge & (FRIDGES - 1) };
             if settings.samples {
                 if let Some(sample) = outbox.next() {
                     (sample.delay, sample.weight) = (found.delay, weight.weight);
@@ -811,7 +826,8 @@ impl Delay {
                     self.miss(row);
                 }
             }
-            let index = row.wrapping_mul(settings.fridges()).wrapping_add(fridge) & (MAX_HISTOGRAMS - 1);
+            let index = if settings.fridges() == 1 { row } else { opaque(row).wrapping_mul(FRIDGES).wrapping_add(fridge) };
+            let index = index & (MAX_HISTOGRAMS - 1);
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             self.histograms[index].add(found.delay, weight, is_beyond);
         } else {
@@ -904,12 +920,12 @@ impl Measurement for Delay {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
         // What is usual has a copy of the code, in which the compiler knows most of the settings. The kernel's programs have no room for two.
         let is_usual = settings.algorithm == Algorithm::Fridge && !settings.follows && !settings.samples;
         if is_usual && !cfg!(target_arch = "bpf") {
-            let usual = Settings { algorithm: Algorithm::Fridge, follows: false, samples: false, ..settings };
-            Self::each(usual, parts, pass, packets);
+            let usual = Settings { algorithm: Algorithm::Fridge, follows: false, samples: false, ..*settings };
+            Self::each(&usual, parts, pass, packets);
         } else {
             Self::each(settings, parts, pass, packets);
         }

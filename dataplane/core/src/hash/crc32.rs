@@ -90,27 +90,48 @@ impl Crc32 {
     /// Appends `N` words of four bytes, at most four. Their look-ups do not wait for each other.
     #[inline(always)]
     #[must_use]
+    pub fn words<const N: usize>(self, words: [[u8; 4]; N]) -> Self {
+        self.words_and_bytes::<N, 0>(words, [0; 4])
+    }
+
+    /// Appends `N` words, one at least, and `B` bytes of what is left, at most 16 bytes in all. Their look-ups do not wait for each other.
+    #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
         clippy::arithmetic_side_effects,
-        reason = "the compiler checks that there are tables for N words, and a byte cannot exceed a table of 256"
+        reason = "the compiler checks that there are tables for N words and B bytes, and a byte cannot exceed a table of 256"
     )]
-    pub fn words<const N: usize>(self, words: [[u8; 4]; N]) -> Self {
-        const { assert!(N > 0 && 4 * N <= SLICE_COUNT) };
+    fn words_and_bytes<const N: usize, const B: usize>(self, words: [[u8; 4]; N], left: [u8; 4]) -> Self {
+        const { assert!(N > 0 && B < 4 && 4 * N + B <= SLICE_COUNT) };
         let mut crc = 0;
         let mut index = 0;
         while index < N {
             let word = u32::from_le_bytes(words[index]);
             // The tables invert their index, for the state; other words have none to be combined with.
             let [b0, b1, b2, b3] = if index == 0 { self.0 ^ word } else { !word }.to_le_bytes();
-            let behind = 4 * (N - 1 - index);
+            let behind = 4 * (N - 1 - index) + B;
             crc ^= SLICES[behind + 3][b0 as usize]
                 ^ SLICES[behind + 2][b1 as usize]
                 ^ SLICES[behind + 1][b2 as usize]
                 ^ SLICES[behind][b3 as usize];
             index += 1;
         }
+        index = 0;
+        while index < B {
+            crc ^= SLICES[B - 1 - index][!left[index] as usize];
+            index += 1;
+        }
         Crc32(crc)
+    }
+
+    /// The CRC of a number in network order.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+    pub fn of_number(number: u32) -> u32 {
+        let [s0, s1, s2, s3, ..] = &SLICES;
+        let [b3, b2, b1, b0] = number.to_le_bytes();
+        s3[b0 as usize] ^ s2[b1 as usize] ^ s1[b2 as usize] ^ s0[b3 as usize]
     }
 
     /// The CRC of so many bytes of words. Without loops, slices and closures, of which LLVM makes calls in the kernel's programs.
@@ -118,10 +139,11 @@ impl Crc32 {
     #[must_use]
     pub fn of_words<const N: usize>(self, words: &[[u8; 4]; N], bytes: usize) -> u32 {
         const { assert!(N <= 12) };
+        let crc = self.upto_four(words, 0, bytes).upto_four(words, 4, bytes).upto_four(words, 8, bytes);
         let whole = bytes >> 2;
-        let crc = self.upto_four(words, 0, whole).upto_four(words, 4, whole).upto_four(words, 8, whole);
         let [first, second, third, _] = word(words, whole);
-        let crc = match bytes & 3 {
+        // What is left behind less than four words went with them.
+        let crc = match if whole & 3 == 0 { bytes & 3 } else { 0 } {
             0 => crc,
             1 => crc.byte(first),
             2 => crc.byte(first).byte(second),
@@ -130,17 +152,28 @@ impl Crc32 {
         crc.finish()
     }
 
-    /// Appends words from one place to another, no more than four.
+    /// Appends words from a place on, no more than four; if they are fewer, those that all bytes have, and what is left of these.
     #[inline(always)]
-    fn upto_four<const N: usize>(self, words: &[[u8; 4]; N], from: usize, to: usize) -> Self {
+    fn upto_four<const N: usize>(self, words: &[[u8; 4]; N], from: usize, bytes: usize) -> Self {
         let (first, second) = (word(words, from), word(words, from.wrapping_add(1)));
         let (third, fourth) = (word(words, from.wrapping_add(2)), word(words, from.wrapping_add(3)));
-        match to.saturating_sub(from) {
+        match (bytes >> 2).saturating_sub(from) {
             0 => self,
-            1 => self.words([first]),
-            2 => self.words([first, second]),
-            3 => self.words([first, second, third]),
+            1 => self.words_and_left([first], second, bytes),
+            2 => self.words_and_left([first, second], third, bytes),
+            3 => self.words_and_left([first, second, third], fourth, bytes),
             _ => self.words([first, second, third, fourth]),
+        }
+    }
+
+    /// Appends words and what is left of so many bytes.
+    #[inline(always)]
+    fn words_and_left<const N: usize>(self, words: [[u8; 4]; N], left: [u8; 4], bytes: usize) -> Self {
+        match bytes & 3 {
+            0 => self.words_and_bytes::<N, 0>(words, left),
+            1 => self.words_and_bytes::<N, 1>(words, left),
+            2 => self.words_and_bytes::<N, 2>(words, left),
+            _ => self.words_and_bytes::<N, 3>(words, left),
         }
     }
 

@@ -506,7 +506,8 @@ impl Measurement for Heavy {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, _: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        let settings = *settings;
         for packet in packets.each() {
             let (packets, bytes) = (packet.number(), packet.arrival.wire_length);
             parts.own.update(&settings, Item { signature: packet.by(settings.key), packets, bytes, key: &packet.heavy });

@@ -412,7 +412,7 @@ impl Totals {
             }
             return;
         }
-        let random = data.signature ^ Crc32::new().words([segment.sequence.to_be_bytes()]).finish();
+        let random = data.signature ^ Crc32::of_number(segment.sequence);
         let (mut followed, mut cluster) = (Followed::No, Cluster::default());
         if is_hybrid {
             (followed, cluster) = large.follow(mine, data, admits(random, LARGE_ADMITS_LOG2), pass);
@@ -622,7 +622,8 @@ impl Measurement for Reorder {
     }
 
     #[inline(always)]
-    fn measure<P: Packets>(settings: Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+    fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
+        let settings = *settings;
         for packet in packets.each() {
             let data = Data {
                 signature: packet.by(KeyKind::FiveTuple),

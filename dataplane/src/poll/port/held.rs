@@ -45,6 +45,11 @@ impl Segment {
         self.records.first().map(|record| record.timestamp)
     }
 
+    /// The latest timestamp.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.records.last().map(|record| record.timestamp)
+    }
+
     fn cost(&self) -> usize {
         self.records.iter().map(cost).sum()
     }

@@ -6,14 +6,17 @@
 
 use super::Ports;
 use super::pcap::{
-    About, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin, open_file, pcap, pieces_of, ports, reader_ports,
+    About, Buffer, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin, open_file, pcap, pieces_of, ports,
+    reader_ports,
 };
 use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
 use crate::error::Error;
 use crate::poll::gate::Pace;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,9 +46,20 @@ impl Capture {
         let opened = open_file(path)?;
         let source = match opened.length {
             Some(length) => Source::File { length },
-            None => Source::Once(Box::new(opened.file)),
+            None => Source::Once(Box::new(widened(opened.file))),
         };
         Ok(Capture { path: path.to_owned(), source })
+    }
+
+    /// The capture that arrives at standard input.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is none.
+    pub fn standard_input() -> Result<Self, Error> {
+        const NAME: &str = "standard input";
+        let opened = io::stdin().as_fd().try_clone_to_owned();
+        let opened = opened.map_err(|source| Error::File { operation: "open", path: NAME.into(), source })?;
+        Ok(Self::reader(widened(File::from(opened)), NAME))
     }
 
     /// Bytes of it, if that is known.
@@ -100,6 +114,14 @@ pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Po
     }
     failures.iter().for_each(|error| merge.warn(error.to_string()));
     Ok(ports(|gate| pieces_of("capture-merger", |hand| merge.run(hand), gate), name.into(), about, workers, pace))
+}
+
+/// The same with room for a whole chunk, if it is a pipe: whoever writes into it and we wait for each other less often. Nothing is lost
+/// where that is refused.
+fn widened(file: File) -> File {
+    #[cfg(target_os = "linux")]
+    let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(CHUNK as i32));
+    file
 }
 
 /// As many open files as this process may have: captures that overlap in time are open at once.
@@ -333,7 +355,12 @@ impl Blocks {
     }
 
     fn flush(&mut self, hand: &mut Hand<'_>) -> bool {
-        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(CHUNK));
-        piece.is_empty() || hand(Ok(piece))
+        if self.piece.is_empty() {
+            return true;
+        }
+        let room = hand(Ok(std::mem::take(&mut self.piece).into()));
+        let wanted = room.is_some();
+        self.piece = room.map(Buffer::emptied).unwrap_or_default();
+        wanted
     }
 }

@@ -22,6 +22,7 @@ pub use pcap::{CHUNK, PcapPort, pcap, pcap_reader};
 pub use crate::send::Outlet;
 
 use crate::losses::Losses;
+use crate::tally::Tally;
 use flowgauge_core::Link;
 use std::sync::Arc;
 use std::thread;
@@ -79,6 +80,14 @@ pub trait Source: Send + Sync {
     /// Packets lost before they reached a port, since the start.
     fn losses(&self) -> Losses {
         Losses::default()
+    }
+
+    /// A window is about to end.
+    fn rotating(&self) {}
+
+    /// Packets that the device received up to the end of the last window; see [`Dataplane::received`](crate::Dataplane::received).
+    fn received(&self) -> Option<Tally> {
+        None
     }
 
     /// What is wrong with the source, one line each, each reported once.

@@ -5,16 +5,16 @@
 
 use super::held::{self, Held, Segment};
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{Compression, Damage, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
+use crate::capture::{Compression, Damage, Passed, Plain, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Bounds, Gate, Pace};
-use crossbeam::channel::{Receiver, TryRecvError, bounded};
+use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,32 +179,34 @@ pub(super) enum Input {
 
 /// A pipe. A thread of its own reads it, since a read may wait for ever, which a worker must not.
 pub(super) struct Stream {
-    pieces: Receiver<io::Result<Vec<u8>>>,
+    pieces: Receiver<io::Result<Buffer>>,
+    /// What was walked, for more pieces: new room would have to be cleared first.
+    used: Sender<Buffer>,
     next: u64,
 }
 
 /// Pieces of a pipe that may lie ready.
 const PIECES: usize = 4;
 
-/// Hands a piece of at most [`CHUNK`] bytes to the workers; `false` once nobody wants any more.
-pub(super) type Hand<'a> = dyn FnMut(io::Result<Vec<u8>>) -> bool + 'a;
+/// Hands a piece of at most [`CHUNK`] bytes to the workers, and gives room for the next one; `None` once nobody wants any more.
+pub(super) type Hand<'a> = dyn FnMut(io::Result<Buffer>) -> Option<Buffer> + 'a;
 
 fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
     let pieces = move |hand: &mut Hand<'_>| {
-        loop {
-            let mut piece = vec![0; CHUNK];
-            let (piece, last) = match reader.read(&mut piece) {
+        let mut room = Some(Buffer::default());
+        while let Some(mut piece) = room {
+            room = match reader.read(piece.room()) {
                 Ok(0) => return,
                 Ok(length) => {
-                    piece.truncate(length);
-                    (Ok(piece), false)
+                    piece.length = length;
+                    hand(Ok(piece))
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => (Err(error), true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => Some(piece),
+                Err(error) => {
+                    hand(Err(error));
+                    return;
+                }
             };
-            if !hand(piece) || last {
-                return;
-            }
         }
     };
     pieces_of("pipe-reader", pieces, gate)
@@ -213,13 +215,14 @@ fn stream(mut reader: impl Read + Send + 'static, gate: &Arc<Gate>) -> Input {
 /// An input whose pieces a thread of its own makes.
 pub(super) fn pieces_of(name: &str, make: impl FnOnce(&mut Hand<'_>) + Send + 'static, gate: &Arc<Gate>) -> Input {
     let (sender, pieces) = bounded(PIECES);
+    let (used, spares) = bounded(2 * PIECES);
     let (failed, gate) = (sender.clone(), Arc::clone(gate));
     let run = move || {
         make(&mut |piece| {
             // Nobody receives any more once the ports are gone.
             let received = sender.send(piece).is_ok();
             gate.wake();
-            received
+            received.then(|| spares.try_recv().unwrap_or_default())
         });
         drop(sender);
         gate.wake();
@@ -228,13 +231,12 @@ pub(super) fn pieces_of(name: &str, make: impl FnOnce(&mut Hand<'_>) + Send + 's
         // The channel is empty and has room.
         let _ = failed.try_send(Err(error));
     }
-    Input::Stream(Mutex::new(Stream { pieces, next: 0 }))
+    Input::Stream(Mutex::new(Stream { pieces, used, next: 0 }))
 }
 
 /// What was read of the input into a chunk.
 struct Piece {
     index: u64,
-    length: usize,
     /// Nothing follows.
     last: bool,
     /// Why nothing follows, if that is no end of the file.
@@ -243,26 +245,31 @@ struct Piece {
 
 impl Input {
     /// Reads the next chunk into `buffer`; `None` if a pipe has nothing now.
-    fn read(&self, buffer: &mut [u8]) -> Option<Piece> {
+    fn read(&self, buffer: &mut Buffer) -> Option<Piece> {
         match self {
             Input::File { file, next, .. } => {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let (length, failure) = read_at(file, index * CHUNK as u64, buffer);
-                Some(Piece { index, length, last: length < buffer.len(), failure })
+                let (length, failure) = read_at(file, index * CHUNK as u64, buffer.room());
+                buffer.length = length;
+                Some(Piece { index, last: length < CHUNK, failure })
             }
             Input::Stream(stream) => {
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                let (length, last, failure) = match stream.pieces.try_recv() {
+                let (last, failure) = match stream.pieces.try_recv() {
                     Ok(Ok(piece)) => {
-                        buffer[..piece.len()].copy_from_slice(&piece);
-                        (piece.len(), false, None)
+                        // There is enough of it if there is no place for more.
+                        let _ = stream.used.try_send(std::mem::replace(buffer, piece));
+                        (false, None)
                     }
-                    Ok(Err(error)) => (0, true, Some(error)),
-                    Err(TryRecvError::Disconnected) => (0, true, None),
+                    Ok(Err(error)) => (true, Some(error)),
+                    Err(TryRecvError::Disconnected) => (true, None),
                     Err(TryRecvError::Empty) => return None,
                 };
+                if last {
+                    buffer.length = 0;
+                }
                 stream.next += 1;
-                Some(Piece { index: stream.next - 1, length, last, failure })
+                Some(Piece { index: stream.next - 1, last, failure })
             }
         }
     }
@@ -376,7 +383,6 @@ struct Chunk {
     buffer: Buffer,
     /// Its number, once it was read.
     index: Option<u64>,
-    length: usize,
     /// Whether the file ends with it.
     last: bool,
     /// Why it does, if not in order.
@@ -387,10 +393,11 @@ struct Chunk {
     exhausted: bool,
 }
 
-/// Room for a chunk, at a page boundary: the kernel copies to one almost twice as fast.
-struct Buffer {
+/// A chunk, at a page boundary: the kernel copies to one almost twice as fast.
+pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
+    length: usize,
 }
 
 const PAGE: usize = 4096;
@@ -399,7 +406,26 @@ impl Default for Buffer {
     fn default() -> Self {
         let bytes = vec![0; CHUNK + PAGE];
         let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
-        Buffer { bytes, start }
+        Buffer { bytes, start, length: 0 }
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Buffer { start: 0, length: bytes.len(), bytes }
+    }
+}
+
+impl Buffer {
+    /// Room for [`CHUNK`] bytes.
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + CHUNK]
+    }
+
+    /// The room alone, for bytes in no special place.
+    pub(super) fn emptied(mut self) -> Vec<u8> {
+        self.bytes.clear();
+        self.bytes
     }
 }
 
@@ -407,13 +433,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + CHUNK]
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + CHUNK]
+        &self.bytes[self.start..self.start + self.length]
     }
 }
 
@@ -437,7 +457,7 @@ impl Port for PcapPort {
             return Received::Ended;
         }
         let (outcome, due) = walk_chunk(shared, &mut walk, chunk);
-        let Due { released, reader, passed } = due;
+        let Due { released, reader, passed, last } = due;
         let passed = &chunk.buffer[passed];
         let idle = passed.is_empty() && released.is_empty();
         let mut busy = shared.gate.begin();
@@ -464,37 +484,33 @@ impl Port for PcapPort {
                 Outcome::Ended => Received::Ended,
             };
         }
-        // Not an option, which would take three times the instructions for each packet.
-        let (mut last, mut any) = (0, false);
+        busy.last = released.iter().map(Segment::last).fold(last, Option::max);
         let mut unsupported = BTreeMap::new();
-        // One loop and one call, so that the sink becomes a part of it.
         let mut held = released.iter().flat_map(Segment::packets);
-        let mut holds = !released.is_empty();
         let mut packets = reader.packets_in(passed);
+        let mut plain = if released.is_empty() { packets.take_plain() } else { Plain::default() };
+        // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need not be in memory.
         loop {
-            let (record, bytes) = if holds {
-                match held.next() {
-                    Some((record, bytes)) => (*record, bytes),
-                    None => {
-                        holds = false;
-                        continue;
-                    }
-                }
-            } else {
-                match packets.next() {
-                    Some(packet) => packet,
-                    None => break,
+            let (bytes, wire_length, timestamp, link) = match plain.next() {
+                Some((record, bytes)) => (bytes, record.wire, record.timestamp, Link::Ethernet),
+                None => {
+                    let (record, bytes) = match held.next() {
+                        Some((record, bytes)) => (*record, bytes),
+                        None => {
+                            plain = packets.take_plain();
+                            let Some(packet) = plain.next().or_else(|| packets.next()) else { break };
+                            packet
+                        }
+                    };
+                    let (link, bytes) = match record.link {
+                        Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
+                        link => (link, bytes),
+                    };
+                    (bytes, record.wire, record.timestamp, link)
                 }
             };
-            (last, any) = (last.max(record.timestamp), true);
-            let (link, bytes) = match record.link {
-                Link::Ethernet => (Link::Ethernet, bytes),
-                Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
-                link => (link, bytes),
-            };
-            sink(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link });
+            sink(Frame { bytes, wire_length, timestamp, link });
         }
-        busy.last = any.then_some(last);
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
@@ -518,9 +534,8 @@ fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
     if shared.walk().ended {
         return Err(Received::Ended);
     }
-    let Piece { index, length, last, failure } = shared.input.read(&mut chunk.buffer).ok_or(Received::Idle)?;
+    let Piece { index, last, failure } = shared.input.read(&mut chunk.buffer).ok_or(Received::Idle)?;
     chunk.index = Some(index);
-    chunk.length = length;
     chunk.last = last;
     chunk.failure = failure;
     chunk.position = 0;
@@ -548,6 +563,8 @@ struct Due {
     reader: Walker,
     /// A part of the chunk.
     passed: Range<usize>,
+    /// The latest timestamp in it.
+    last: Option<u64>,
 }
 
 impl Due {
@@ -560,7 +577,7 @@ impl Due {
 fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, Due) {
     let (gate, lateness) = (&shared.gate, shared.gate.lateness());
     let mut bounds = walk.first_timestamp.map(|first| gate.bounds(first));
-    let mut due = Due { released: Vec::new(), reader: Walker::new(), passed: chunk.position..chunk.position };
+    let mut due = Due { released: Vec::new(), reader: Walker::new(), passed: chunk.position..chunk.position, last: None };
     loop {
         let Bounds { floor, limit } = bounds.unwrap_or_default();
         due.released.append(&mut walk.held.release(limit));
@@ -588,9 +605,10 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             due.passed = chunk.position..chunk.position;
         }
         // Until the first packet is known, stop at any.
-        let (passed, stop) = walk.walker.pass(&chunk.buffer[chunk.position..chunk.length], floor, limit);
-        chunk.position += passed;
+        let Passed { consumed, latest, stop } = walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);
+        chunk.position += consumed;
         due.passed.end = chunk.position;
+        due.last = due.last.max(latest);
         match stop {
             Stop::Limit { next } if bounds.is_none() => bounds = Some(walk.begin(gate, next)),
             // What was passed is in one piece.
@@ -601,8 +619,8 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
                 None => return (Outcome::Blocked { next, limit }, due),
             },
             Stop::NeedMore { .. } => {
-                walk.carry.extend_from_slice(&chunk.buffer[chunk.position..chunk.length]);
-                chunk.position = chunk.length;
+                walk.carry.extend_from_slice(&chunk.buffer[chunk.position..]);
+                chunk.position = chunk.buffer.len();
                 if !chunk.last {
                     return (Outcome::Done, due);
                 }
@@ -643,7 +661,7 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
             Carried::Nothing
         }
         Step::NeedMore { at_least } => {
-            let unread = &chunk.buffer[chunk.position..chunk.length];
+            let unread = &chunk.buffer[chunk.position..];
             let missing = at_least.saturating_sub(walk.carry.len()).max(1);
             let taken = missing.min(unread.len());
             walk.carry.extend_from_slice(&unread[..taken]);
@@ -657,7 +675,7 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
 /// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be taken for passed. Where that is does
 /// not depend on how the capture is cut into chunks.
 fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { floor, limit }: Bounds, lateness: u64) {
-    let unread = &chunk.buffer[chunk.position..chunk.length];
+    let unread = &chunk.buffer[chunk.position..];
     let (mut seen, mut held, mut records) = (0, walk.held.bytes(), Vec::new());
     let horizon = |next: u64| limit.max(next).saturating_add(lateness);
     let mut next = walk.held.next().unwrap_or(u64::MAX);
@@ -717,7 +735,7 @@ impl Walk {
 
     /// Leaves out the packet that the chunk's walk stands before.
     fn skip_late(&mut self, chunk: &mut Chunk) {
-        if let Step::Packet { consumed, .. } = self.walker.next(&chunk.buffer[chunk.position..chunk.length]) {
+        if let Step::Packet { consumed, .. } = self.walker.next(&chunk.buffer[chunk.position..]) {
             self.late += 1;
             chunk.position += consumed;
         }

@@ -5,7 +5,7 @@ use super::{Switch, fault};
 use crate::codec::{self, Completeness};
 use crate::entry::{Entry, Pipes, Place};
 use crate::proto::{self, entity, table_entry, update, write_request::Atomicity};
-use crate::schema::{Table, TableKind};
+use crate::schema::{SYNC, Table, TableKind};
 use tonic::Code;
 
 /// One update, understood.
@@ -156,7 +156,7 @@ fn understand<'a>(switch: &'a Switch, default: &proto::TargetDevice, update: &pr
 /// still send.
 fn operation_name(table: &Table, name: &str) -> Result<String, Fault> {
     let name = match (&table.kind, name) {
-        (TableKind::Register, "SyncRegisters") | (TableKind::Counter, "SyncCounters") => "Sync",
+        (TableKind::Register, "SyncRegisters") | (TableKind::Counter, "SyncCounters") => SYNC,
         (_, name) => name,
     };
     if !table.offers(name) {

@@ -39,7 +39,7 @@ impl Clients {
     pub(super) fn subscribe(&self, id: u32) -> Result<Subscription, Status> {
         let mut clients = self.locked();
         if clients.contains_key(&id) {
-            return Err(Status::already_exists(format!("client {id} is subscribed already; take another number")));
+            return Err(Status::invalid_argument(format!("there cannot be two clients with number {id}")));
         }
         clients.insert(id, Client::default());
         Ok(Subscription { clients: self.clone(), id })
@@ -67,5 +67,5 @@ impl Clients {
 }
 
 fn not_subscribed(id: u32) -> Status {
-    Status::failed_precondition(format!("client {id} is not subscribed; open StreamChannel first"))
+    Status::unavailable(format!("unknown client {id}; open StreamChannel first"))
 }

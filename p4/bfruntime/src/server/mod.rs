@@ -6,10 +6,12 @@
 
 mod batch;
 mod clients;
+mod driver;
 mod ports;
 mod running;
 mod target;
 
+pub use driver::{Costs, Ledger, Pace};
 pub use running::{Running, StartError, Tls};
 pub use target::{Digest, Digests, Fault, Query, Source, Target, Write};
 
@@ -20,6 +22,7 @@ use crate::proto::bf_runtime_server::{BfRuntime, BfRuntimeServer};
 use crate::proto::{self, entity, set_forwarding_pipeline_config_request::Action, stream_message_request, table_entry};
 use crate::schema::{Schema, SchemaError, Table, TableKind};
 use clients::Clients;
+use driver::{Driver, Work};
 use ports::Ports;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -42,6 +45,7 @@ struct Shared {
     switch: Switch,
     clients: Clients,
     digests: broadcast::Sender<Digest>,
+    driver: Option<Driver>,
 }
 
 /// The target behind its schema.
@@ -49,6 +53,10 @@ struct Switch {
     target: Arc<dyn Target>,
     schema: Schema,
     ports: Ports,
+}
+
+fn from_hardware(wanted: &proto::TableEntry) -> bool {
+    wanted.table_flags.is_some_and(|flags| flags.from_hw) || wanted.table_read_flag.is_some_and(|flag| flag.from_hw)
 }
 
 fn fault<E: Display>(code: Code) -> impl Fn(E) -> Fault {
@@ -117,11 +125,16 @@ impl Switch {
         }
     }
 
+    /// Whether each element of the answer is fetched from the chip.
+    fn is_read_from_chip(&self, entity: &proto::Entity) -> bool {
+        let Some(entity::Entity::TableEntry(entry)) = &entity.entity else { return false };
+        from_hardware(entry) && self.schema.table_by_id(entry.table_id).is_ok_and(|table| table.kind.is_indexed())
+    }
+
     fn entries(&self, default: &proto::TargetDevice, wanted: &proto::TableEntry) -> Result<Vec<proto::Entity>, Fault> {
         let table = self.schema.table_by_id(wanted.table_id).map_err(fault(Code::NotFound))?;
         let pipes = self.pipes(wanted.entry_tgt.as_ref().unwrap_or(default))?;
         let flags = wanted.table_flags.unwrap_or_default();
-        let from_hardware = flags.from_hw || wanted.table_read_flag.is_some_and(|flag| flag.from_hw);
         let keys_only = flags.key_only || wanted.table_read_flag.is_some_and(|flag| flag.key_only);
         let query = match &wanted.value {
             _ if wanted.is_default_entry => Query::Default,
@@ -137,7 +150,7 @@ impl Switch {
             None if table.keys.is_empty() => Query::Default,
             None => Query::All,
         };
-        let source = if from_hardware { Source::Hardware } else { Source::Software };
+        let source = if from_hardware(wanted) { Source::Hardware } else { Source::Software };
         let entries = self.read(table, pipes, &query, source)?;
         let device = proto::TargetDevice { device_id: DEVICE, pipe_id: pipes.id(), direction: 0xff, prsr_id: 0xff };
         entries.iter().map(|entry| self.entry(table, pipes, device, entry, keys_only)).collect()
@@ -172,12 +185,26 @@ impl Server {
     /// # Errors
     /// [`SchemaError`] if the target's schema cannot be read.
     pub fn new(target: Arc<dyn Target>) -> Result<Self, SchemaError> {
+        Self::build(target, None)
+    }
+
+    /// A server that takes as long as one with a chip does, or notes how long that would be.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn driver_like(target: Arc<dyn Target>, costs: Costs, pace: Pace) -> Result<(Self, Arc<Ledger>), SchemaError> {
+        let driver = Driver::new(costs, pace);
+        let ledger = Arc::clone(&driver.ledger);
+        Ok((Self::build(target, Some(driver))?, ledger))
+    }
+
+    fn build(target: Arc<dyn Target>, driver: Option<Driver>) -> Result<Self, SchemaError> {
         let schema = Schema::parse(target.schema().as_bytes())?.join(Schema::parse(fixed::SCHEMA.as_bytes())?)?;
         let (digests, _) = broadcast::channel(DIGEST_QUEUE);
         target.attach(Digests(digests.clone()));
         let ports = Ports::new(target.pipes());
         let switch = Switch { target, schema, ports };
-        Ok(Server(Arc::new(Shared { switch, clients: Clients::default(), digests })))
+        Ok(Server(Arc::new(Shared { switch, clients: Clients::default(), digests, driver })))
     }
 
     /// This server as a gRPC service.
@@ -329,6 +356,14 @@ impl BfRuntime for Server {
             return Err(Status::invalid_argument("a write without updates"));
         }
         let outcomes = batch::run(&self.0.switch, &request);
+        if let Some(driver) = &self.0.driver {
+            let is_sync = |update: &&proto::Update| {
+                matches!(update.entity, Some(proto::Entity { entity: Some(entity::Entity::TableOperation(_)) }))
+            };
+            let syncs = request.updates.iter().filter(is_sync).count() as u64;
+            let updates = request.updates.len() as u64 - syncs;
+            driver.take(Work { syncs, updates, completes: updates > 0, ..Work::default() }).await;
+        }
         match outcomes.iter().any(Result::is_err) {
             true => Err(failed(&outcomes)),
             false => Ok(Response::new(proto::WriteResponse::default())),
@@ -345,8 +380,16 @@ impl BfRuntime for Server {
         }
         let default = request.target.unwrap_or_default();
         let mut entities = Vec::new();
+        let mut indices = 0;
         for entity in &request.entities {
-            entities.extend(self.0.switch.answer(&default, entity)?);
+            let answer = self.0.switch.answer(&default, entity)?;
+            if self.0.switch.is_read_from_chip(entity) {
+                indices += answer.len() as u64;
+            }
+            entities.extend(answer);
+        }
+        if let Some(driver) = &self.0.driver {
+            driver.take(Work { indices, ..Work::default() }).await;
         }
         // One message, even for nothing: clients exist that read just one.
         let (sender, receiver) = mpsc::channel(1);

@@ -2,7 +2,7 @@
 //! over BFRuntime as a switch is, and counts packets from a capture or a generator. It is a test double and no switch.
 
 use clap::Parser;
-use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_bfruntime::server::{Costs, Pace as Time, Running, Server, Target};
 use flowgauge_core::Link;
 use flowgauge_dataplane::poll::Pace;
 use flowgauge_dataplane::poll::port::{self, Frame, Port, Ports, Received};
@@ -58,6 +58,12 @@ struct Command {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     pipes: u8,
 
+    /// Take as long as a switch's driver: for an element that is read from the chip, for copying all of a register (sync), for an entry
+    /// that is written (update), and for a batch to arrive (completion)
+    #[arg(long, value_name = "index=TIME,sync=TIME,update=TIME,completion=TIME", num_args = 0..=1, require_equals = true,
+          default_missing_value = "", value_parser = costs)]
+    driver_like: Option<Costs>,
+
     /// Packets from a capture, at its pace
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     pcap: Option<PathBuf>,
@@ -78,6 +84,22 @@ fn attachment(text: &str) -> Result<(u16, String), String> {
         Ok(port) if port < 512 && !interface.is_empty() => Ok((port, interface.to_owned())),
         _ => Err("give PORT=IFACE with a port from 0 to 511, such as 0=veth0".to_owned()),
     }
+}
+
+fn costs(text: &str) -> Result<Costs, String> {
+    let mut costs = Costs::SWITCH;
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').ok_or("give NAME=TIME, such as index=120us")?;
+        let cost = match name {
+            "index" => &mut costs.index,
+            "sync" => &mut costs.sync,
+            "update" => &mut costs.update,
+            "completion" => &mut costs.completion,
+            _ => return Err(format!("there is no {name}; there are index, sync, update and completion")),
+        };
+        *cost = humantime::parse_duration(value).map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(costs)
 }
 
 fn definition(text: &str) -> Result<(String, String), String> {
@@ -110,7 +132,12 @@ fn serve(command: Command) -> Result<(), Box<dyn Error>> {
     let stopped = Arc::clone(&stop);
     ctrlc::set_handler(move || stopped.store(true, Ordering::Relaxed))?;
     let wires = open(&command.port)?;
-    let running = Running::start(command.listen, None, Arc::clone(&switch) as Arc<dyn Target>)?;
+    let target = Arc::clone(&switch) as Arc<dyn Target>;
+    let server = match command.driver_like {
+        Some(costs) => Server::driver_like(target, costs, Time::Real)?.0,
+        None => Server::new(target)?,
+    };
+    let running = Running::start_service(command.listen, None, server.service())?;
     let (name, pipes, address) = (&command.program, switch.pipes(), running.address());
     println!("a test double, no switch: {name} in {pipes} pipes, BFRuntime on {address}");
     stdout().flush()?;

@@ -1,7 +1,7 @@
 //! Controls, actions and tables.
 
 use super::storage::{Scalar, Storage};
-use super::{Binding, Compiler, Scope, Typed, Within};
+use super::{Binding, Compiler, Scope, Typed, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind};
 use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
 use crate::source::{Place, Result};
@@ -76,10 +76,14 @@ impl Compiler {
             inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
         }
         let mut steps = Vec::new();
+        let before = std::mem::take(&mut self.reached);
         self.statements(&mut inner, &action.body, &mut steps)?;
+        let reached = std::mem::replace(&mut self.reached, before);
         let name = format!("{}.{}", scope.path, action.name).into();
         self.program.actions.push(program::Action { name, parameters, steps });
-        Ok(self.program.actions.len() - 1)
+        let index = self.program.actions.len() - 1;
+        self.reached_by_action.insert(index, reached);
+        Ok(index)
     }
 
     fn no_action(&mut self) -> usize {
@@ -154,7 +158,7 @@ impl Compiler {
         if entries.len() > size {
             return table.place.fail(format!("{} entries in a table of {size}", entries.len()));
         }
-        self.program.tables.push(program::Table {
+        let compiled = program::Table {
             name: self.full_name(scope, &table.name),
             size,
             key,
@@ -164,7 +168,9 @@ impl Compiler {
             constant_default,
             constant_entries: !table.entries.is_empty(),
             entries,
-        });
+        };
+        limits::check_table(&compiled, &table.place)?;
+        self.program.tables.push(compiled);
         Ok(self.program.tables.len() - 1)
     }
 
@@ -248,9 +254,15 @@ impl Compiler {
             StatementKind::Local(variable) => self.variable(scope, variable, steps),
             StatementKind::If(condition, then, otherwise) => {
                 let condition = self.condition(scope, condition, steps)?;
+                if scope.within != Within::RegisterAction {
+                    limits::check_condition(&condition, &statement.place)?;
+                }
                 let (mut yes, mut no) = (Vec::new(), Vec::new());
+                let before = self.reached.clone();
                 self.statements(scope, then, &mut yes)?;
+                let then = std::mem::replace(&mut self.reached, before);
                 self.statements(scope, otherwise, &mut no)?;
+                self.reached.extend(then);
                 steps.push(Step::If(condition, yes, no));
                 Ok(())
             }
@@ -268,6 +280,7 @@ impl Compiler {
         {
             self.only_within(scope, &[Within::Control], "a table", &condition.place)?;
             let hit = self.slot();
+            self.reach(&self.reached_by_table(table), &condition.place)?;
             steps.push(Step::Apply { table, hit: Some(hit) });
             let hit = Value::Slot(hit);
             return Ok(if outcome == "hit" { hit } else { Value::Not(Box::new(hit)) });
@@ -352,6 +365,7 @@ impl Compiler {
         match (self.binding(scope, of), method, arguments.as_slice(), target) {
             (Some(Binding::Table(table)), "apply", [], None) => {
                 self.only_within(scope, &[Within::Control], "a table", place)?;
+                self.reach(&self.reached_by_table(table), place)?;
                 steps.push(Step::Apply { table, hit: None });
                 Ok(())
             }
@@ -366,11 +380,9 @@ impl Compiler {
             }
             (Some(Binding::RegisterAction(action)), "execute", [index], target) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a register", place)?;
-                let typed = self.expression(scope, index)?;
-                let index = match typed {
-                    Typed::Number(number) if number >= 0 => Value::Constant(number as u128),
-                    typed => self.with_width(typed, &index.place)?.0,
-                };
+                let register = self.program.register_actions[action].register;
+                let index = self.index(scope, index, self.register_indices[register])?;
+                self.reach(&[limits::Array::Register(register)].into(), place)?;
                 steps.push(Step::Execute { action, index });
                 match (target, self.result(action)) {
                     (None, _) => Ok(()),
@@ -392,11 +404,8 @@ impl Compiler {
             }
             (Some(Binding::Counter(counter)), "count", [index], None) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a counter", place)?;
-                let typed = self.expression(scope, index)?;
-                let index = match typed {
-                    Typed::Number(number) if number >= 0 => Value::Constant(number as u128),
-                    typed => self.with_width(typed, &index.place)?.0,
-                };
+                let index = self.index(scope, index, self.counter_indices[counter])?;
+                self.reach(&[limits::Array::Counter(counter)].into(), place)?;
                 steps.push(Step::Count { counter, index });
                 Ok(())
             }
@@ -433,6 +442,14 @@ impl Compiler {
         }
     }
 
+    /// An index of so many bits.
+    fn index(&mut self, scope: &Scope, index: &ast::Expression, width: u32) -> Result<Value> {
+        let typed = self.expression(scope, index)?;
+        let value = self.coerce(typed, width, false, &index.place)?;
+        limits::check_index(&value, &index.place)?;
+        Ok(value)
+    }
+
     /// Hands a call's result to where it is assigned to.
     fn deliver(&self, target: &Storage, result: Scalar, place: &Place, steps: &mut Vec<Step>) -> Result<()> {
         match target.scalar() {
@@ -464,6 +481,9 @@ impl Compiler {
                 typed => self.coerce(typed, parameter.width, false, &argument.place)?,
             };
             steps.push(Step::Assign(parameter.slot, value));
+        }
+        if let Some(reached) = self.reached_by_action.get(&action).cloned() {
+            self.reach(&reached, place)?;
         }
         steps.push(Step::Run(action));
         Ok(())

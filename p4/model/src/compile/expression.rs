@@ -1,7 +1,7 @@
 //! Expressions: widths are checked, numbers without a width take that of the other side.
 
 use super::storage::{MAX_WIDTH, Storage};
-use super::{Binding, Compiler, Kind, Scope, Typed, Within};
+use super::{Binding, Compiler, Kind, Scope, Typed, Within, limits};
 use crate::ast::{self, Binary, ExpressionKind, Unary};
 use crate::program::{Operator, Value, mask};
 use crate::source::{Place, Result};
@@ -133,6 +133,9 @@ impl Compiler {
             ExpressionKind::Conditional(condition, then, otherwise) => {
                 let condition = self.expression(scope, condition)?;
                 let condition = self.boolean(condition, place)?;
+                if scope.within != Within::RegisterAction {
+                    limits::check_condition(&condition, place)?;
+                }
                 let (then, otherwise) = (self.expression(scope, then)?, self.expression(scope, otherwise)?);
                 let (then, otherwise, like) = self.alike(then, otherwise, place)?;
                 Ok(like.with(Value::Conditional(Box::new((condition, then, otherwise)))))
@@ -231,6 +234,7 @@ impl Compiler {
                     Binary::ShiftLeft => Operator::ShiftLeft(mask(width)),
                     _ => Operator::ShiftRight { width, signed },
                 };
+                limits::check_operator(&operator, &value, &by, width, place)?;
                 return Ok(Typed::Bits { value: Value::Binary(operator, Box::new((value, by))), width, signed });
             }
             _ => {}
@@ -264,6 +268,7 @@ impl Compiler {
             Binary::Xor => (Operator::Xor, false, false),
             _ => return place.fail("division is unsupported: the chip has none"),
         };
+        limits::check_operator(&operator, &left, &right, width, place)?;
         let value = Value::Binary(operator, sides(swap));
         Ok(if boolean { Typed::Bool(value) } else { Typed::Bits { value, width, signed } })
     }

@@ -1,7 +1,7 @@
 //! Instances of the architecture's externs.
 
 use super::storage::{Scalar, Storage};
-use super::{Binding, Compiler, Kind, Scope, Within};
+use super::{Binding, Compiler, Kind, Scope, Within, limits};
 use crate::ast::{self, ExpressionKind, TypeKind};
 use crate::crc::Crc;
 use crate::program::{
@@ -30,7 +30,11 @@ impl Compiler {
         };
         let name = self.full_name(scope, &instance.name);
         match (kind.as_str(), types.as_slice(), instance.arguments.as_slice()) {
-            ("Register", [element, _], [size, initial @ ..]) => self.register(scope, name, element, size, initial.first()),
+            ("Register", [element, index], [size, initial @ ..]) => {
+                let (index, _) = self.bits(scope, index)?;
+                self.register_indices.push(index);
+                self.register(scope, name, element, size, initial.first())
+            }
             ("RegisterAction", [_, _, ..], [register]) => self.register_action(scope, instance, register),
             ("RegisterParam", [kind], [initial]) => {
                 let (width, signed) = self.bits(scope, kind)?;
@@ -42,7 +46,9 @@ impl Compiler {
                 self.program.parameters.push(RegisterParameter { name, slot, width, initial });
                 Ok(Binding::RegisterParameter(self.program.parameters.len() - 1))
             }
-            ("Counter", [_, _], [size, kind]) => {
+            ("Counter", [_, index], [size, kind]) => {
+                let (index, _) = self.bits(scope, index)?;
+                self.counter_indices.push(index);
                 let size = self.size(scope, size)?;
                 let kind = counter_kind(kind)?;
                 self.program.counters.push(Counter { name, size, kind });
@@ -75,6 +81,7 @@ impl Compiler {
                 for (field, kind) in &record.fields {
                     fields.push((field.clone(), self.bits(scope, kind)?.0));
                 }
+                limits::check_digest(&fields, place)?;
                 self.program.digests.push(Digest { name, fields });
                 Ok(Binding::Digest(self.program.digests.len() - 1))
             }
@@ -147,6 +154,7 @@ impl Compiler {
             }
         };
         let size = self.size(scope, size)?;
+        limits::check_register(&name, size, &fields, place)?;
         self.program.registers.push(Register { name, size, fields, initial: values });
         Ok(Binding::Register(self.program.registers.len() - 1))
     }
@@ -156,6 +164,7 @@ impl Compiler {
         let Some(Binding::Register(register)) = self.binding(scope, register) else {
             return place.fail("a register action belongs to a register");
         };
+        self.check_instructions(register, place)?;
         let [function] = instance.functions.as_slice() else {
             return place.fail("a register action has one function, apply");
         };
@@ -194,8 +203,10 @@ impl Compiler {
                  cast both to int<32>",
             );
         }
-        let element = slots.into_iter().map(|(slot, _)| slot).collect();
+        let element: Vec<_> = slots.into_iter().map(|(slot, _)| slot).collect();
         let result = result_slot.map(|scalar| scalar.slot);
+        let own: Vec<_> = element.iter().copied().chain(result).collect();
+        self.check_register_action(&steps, &own, &function.place)?;
         self.program.register_actions.push(RegisterAction { register, element, result, steps });
         self.results.push(result_slot);
         Ok(Binding::RegisterAction(self.program.register_actions.len() - 1))

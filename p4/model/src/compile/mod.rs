@@ -3,6 +3,7 @@
 mod control;
 mod expression;
 mod externs;
+mod limits;
 mod parser;
 mod storage;
 
@@ -91,6 +92,12 @@ struct Compiler {
     pipe: String,
     /// Results of register actions, with their types.
     results: Vec<Option<storage::Scalar>>,
+    /// Widths of the indices of registers and counters.
+    register_indices: Vec<u32>,
+    counter_indices: Vec<u32>,
+    /// Arrays on the way to where the compiler is, and those of actions.
+    reached: limits::Reached,
+    reached_by_action: HashMap<usize, limits::Reached>,
     program: Program,
 }
 
@@ -234,6 +241,7 @@ impl Compiler {
 
         let scope = self.top_scope(ingress, Within::Control, &mut own)?;
         self.program.ingress = self.control(ingress, scope)?;
+        self.check_totals(&ingress.place)?;
         let scope = self.top_scope(deparser, Within::Deparser, &mut own)?;
         self.program.deparser = self.control(deparser, scope)?;
         Ok(())

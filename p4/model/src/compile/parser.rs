@@ -1,7 +1,7 @@
 //! Parser states.
 
 use super::storage::{Scalar, Storage};
-use super::{Binding, Compiler, Scope, Within};
+use super::{Binding, Compiler, Scope, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind, TypeKind};
 use crate::program::{self, ParserStep, State, Step, Target, Transition, Value};
 use crate::source::{Place, Result};
@@ -156,6 +156,7 @@ impl Compiler {
         }
         let mut inner = Vec::new();
         self.statement(scope, statement, &mut inner)?;
+        limits::check_parser(&inner, place)?;
         steps.extend(inner.into_iter().map(ParserStep::Step));
         Ok(())
     }

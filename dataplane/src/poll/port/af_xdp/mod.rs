@@ -16,6 +16,7 @@ use crate::interface::Interface;
 use crate::interface::device::{self, Counted, DeviceCounters};
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
+use crate::tally::{Odometer, Tally};
 use crate::xdp::Mode;
 use crate::xdp::redirect::{self, QUEUES, Redirect};
 use crossbeam::channel::{Receiver, Sender, unbounded};
@@ -31,7 +32,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Packets that a worker takes from one socket at once.
 const BATCH: u32 = 64;
@@ -75,6 +76,10 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
     let sockets: Vec<Socket> = (0..queues).map(|queue| open(description, index, queue, &config)).collect::<Result<_, _>>()?;
     let handles: Vec<Handle> = sockets.iter().map(Socket::handle).collect();
     let redirect = Redirect::attach(name, description.xdp, config.pieces, &handles)?;
+    let odometer = match (redirect::settle(), DeviceCounters::read(name)) {
+        (true, Some(begun)) => Odometer::new(counters.arrived(), begun.arrived()),
+        _ => Odometer::later(),
+    };
     let zero_copy = handles.iter().filter(|handle| handle.is_zero_copy()).count();
     let how = if zero_copy == handles.len() { "zero-copy" } else { "the kernel copies packets" };
     tracing::info!("{name}: {queues} receive queues, {how}, {} frames each", config.frames);
@@ -106,6 +111,7 @@ pub fn af_xdp(description: &AfXdp, workers: Option<usize>) -> Result<Ports<AfXdp
             device: Losses::default(),
             too_large: 0,
             told_of_offloads: false,
+            odometer,
         }),
         doors,
     });
@@ -246,6 +252,8 @@ struct Watch {
     too_large: u64,
     /// Whether it was told that packets may come merged.
     told_of_offloads: bool,
+    /// What the device receives.
+    odometer: Odometer,
 }
 
 #[derive(Clone, Copy)]
@@ -360,6 +368,16 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// All packets that came to the interface, but for those of queues that were not asked for.
+    fn arrived(&self, watch: &mut Watch) -> Option<u64> {
+        // What went elsewhere is read first: it has arrived.
+        let elsewhere = if self.description.queues.is_some() { watch.passed() } else { 0 };
+        let counters = DeviceCounters::read(&self.description.interface).filter(|_| !self.gone.load(Ordering::Acquire))?;
+        Some(counters.arrived().saturating_sub(elsewhere))
+    }
+}
+
 impl Source for Shared {
     fn losses(&self) -> Losses {
         let mut watch = self.watch();
@@ -390,6 +408,19 @@ impl Source for Shared {
         losses
     }
 
+    fn rotating(&self) {
+        let mut watch = self.watch();
+        let entries = self.config.frames;
+        let waiting = watch.handles.iter().map(|handle| handle.waiting(entries).map_or(u64::from(entries), u64::from)).sum();
+        watch.odometer.rotate(Instant::now(), waiting);
+    }
+
+    fn received(&self) -> Option<Tally> {
+        let mut watch = self.watch();
+        let arrived = self.arrived(&mut watch)?;
+        watch.odometer.tally(arrived)
+    }
+
     fn warnings(&self) -> Vec<String> {
         let name = &self.description.interface;
         if device::index(name) != Some(self.index) && !self.gone.swap(true, Ordering::AcqRel) {
@@ -405,6 +436,9 @@ impl Source for Shared {
         }
         let name = &self.description.interface;
         let mut watch = self.watch();
+        if let Some(arrived) = self.arrived(&mut watch) {
+            watch.odometer.read(Instant::now(), arrived);
+        }
         if let Some(running) = self.interface.is_running()
             && std::mem::replace(&mut watch.running, running) != running
         {

@@ -71,6 +71,17 @@ impl Handle {
         })
     }
 
+    /// Packets that the kernel has put into the receive ring, of so many entries, and the worker has not taken out.
+    pub(super) fn waiting(&self, entries: u32) -> io::Result<u32> {
+        let offsets = xdp_mmap_offsets(&*self.0)?;
+        let ring = Ring::<XdpDesc>::new(&self.0, XDP_PGOFF_RX_RING, &offsets.rx, entries)?;
+        // SAFETY: within the mapped ring and aligned; both sides only load and store them whole. Read first, so that no packet is missed.
+        let consumed = unsafe { ring.consumer.as_ref() }.load(Ordering::Acquire);
+        // SAFETY: as above.
+        let produced = unsafe { ring.producer.as_ref() }.load(Ordering::Acquire);
+        Ok(produced.wrapping_sub(consumed))
+    }
+
     /// Whether the driver puts packets where we read them.
     pub(super) fn is_zero_copy(&self) -> bool {
         xdp_options(&*self.0).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))

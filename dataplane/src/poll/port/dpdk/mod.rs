@@ -8,11 +8,12 @@ use super::{Frame, Port, Ports, Received, Source};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
+use crate::tally::{Odometer, Tally};
 use flowgauge_core::Link;
-use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue, arguments};
-use std::sync::{Arc, Mutex, PoisonError};
+use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue, Stats, arguments};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What DPDK is started with unless the caller says otherwise: no files, so that several processes do not meet.
 pub const EAL: &str = "--in-memory";
@@ -57,9 +58,10 @@ pub fn dpdk_device(device: Device) -> Ports<DpdkPort> {
         );
     }
     let interface = format!("dpdk:{}", bus_name(control.name()));
+    let odometer = Mutex::new(Odometer::new(0, 0));
     Ports {
         ports: receive.into_iter().map(|queue| DpdkPort { queue, empty: 0 }).collect(),
-        source: Arc::new(Shared { control, seen: Mutex::default() }),
+        source: Arc::new(Shared { control, seen: Mutex::default(), odometer }),
         gate: Arc::new(Gate::new(Pace::Open)),
         interface,
     }
@@ -114,6 +116,19 @@ impl Port for DpdkPort {
 struct Shared {
     control: Arc<Control>,
     seen: Mutex<Seen>,
+    odometer: Mutex<Odometer>,
+}
+
+impl Shared {
+    /// All packets that came to the device since it was opened; nothing if it does not say.
+    fn arrived(&self) -> Option<u64> {
+        let Stats { received, missed, errors, no_buffer, .. } = self.control.stats().ok()?;
+        Some(received + missed + errors + no_buffer)
+    }
+
+    fn odometer(&self) -> MutexGuard<'_, Odometer> {
+        self.odometer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What was seen of the device before.
@@ -133,7 +148,19 @@ impl Source for Shared {
         losses
     }
 
+    fn rotating(&self) {
+        self.odometer().rotate(Instant::now(), self.control.waiting());
+    }
+
+    fn received(&self) -> Option<Tally> {
+        let arrived = self.arrived()?;
+        self.odometer().tally(arrived)
+    }
+
     fn warnings(&self) -> Vec<String> {
+        if let Some(arrived) = self.arrived() {
+            self.odometer().read(Instant::now(), arrived);
+        }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut warnings = Vec::new();
         let name = bus_name(self.control.name());

@@ -1,0 +1,432 @@
+//! Sources of packets that one run counts at once, each with a controller and a thread of its own.
+//!
+//! The main thread starts and ends them, as the configuration and the interfaces of this machine say, and goes on until all have ended. Outputs are
+//! shared: lines of one source are never inside those of another. A source that fails ends alone, and is told.
+
+mod lines;
+mod reload;
+
+pub(crate) use lines::Lines;
+
+use crate::config::{Configuration, Given, SourceTable};
+use crate::error::Failure;
+use crate::listen;
+use crate::options::Options;
+use crate::run::Run;
+use crate::service;
+use crate::signals;
+use crate::status::Publication;
+use clap::ArgMatches;
+use flowgauge_ctl::clock::Interrupt;
+use flowgauge_ctl::controller::Changes;
+use flowgauge_ctl::output::{Format, Metrics, escaped};
+use flowgauge_ctl::serve::{Board, Server};
+use flowgauge_dataplane::xdp::LinkChanges;
+use glob::Pattern;
+use nix::net::if_::if_nameindex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often the main thread looks whether the run is to end, and says that it lives.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What sources of one run have in common.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Board,
+    pub(crate) publication: Publication,
+    pub(crate) output: lines::Output,
+}
+
+/// A source, as its thread knows it.
+pub(crate) struct Source {
+    /// Its name, if there may be several.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) interrupt: Interrupt,
+    pub(crate) changes: Changes,
+    /// What it counts with, once it does.
+    options: Mutex<Option<Options>>,
+    /// The run is not ready before this source is.
+    controller: Mutex<Option<service::Controller>>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Source").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    fn options(&self) -> MutexGuard<'_, Option<Options>> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its controller shows that it gets on with; given once.
+    pub(crate) fn controller(&self) -> Option<service::Controller> {
+        self.controller.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// It begins to count with these.
+    pub(crate) fn begin(&self, options: &Options) {
+        *self.options() = Some(Options { source: None, ..options.clone() });
+    }
+}
+
+/// What the main thread hears of.
+enum Event {
+    /// The source of this name has ended.
+    Ended(String, Result<(), Failure>),
+    /// The configuration is to be read again.
+    Reload,
+    /// Interfaces came, went or changed.
+    Links,
+}
+
+/// Tells of a source's end, also if its thread dies.
+struct Farewell {
+    events: Sender<Event>,
+    name: String,
+    outcome: Option<Result<(), Failure>>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let died = || Err(Failure::Failed("its thread has died; report this as a bug with the log above".to_owned()));
+        let outcome = self.outcome.take().unwrap_or_else(died);
+        // Nobody listens any more once the main thread has returned.
+        let _ = self.events.send(Event::Ended(std::mem::take(&mut self.name), outcome));
+    }
+}
+
+/// A source that is to be counted.
+struct Wanted {
+    name: String,
+    /// Its table in the file.
+    table: Option<SourceTable>,
+    /// The one interface of those that a pattern stands for.
+    interface: Option<String>,
+}
+
+/// A source that is being counted.
+struct Running {
+    source: Arc<Source>,
+    given: Vec<Given>,
+    /// The number of its interface, of one that a pattern stands for.
+    interface: Option<u32>,
+    /// Whether it was asked to end.
+    ends: bool,
+}
+
+struct Agent<'a> {
+    arguments: &'a ArgMatches,
+    configuration: Configuration,
+    shared: Arc<Shared>,
+    /// Whether there are several sources, or may be.
+    several: bool,
+    /// Whether interfaces are told by patterns.
+    patterns: bool,
+    running: BTreeMap<String, Running>,
+    /// Sources that could not be started, with the number of their interface, or have failed.
+    failed: BTreeSet<(String, Option<u32>)>,
+    /// Sources whose traffic is over.
+    done: BTreeSet<(String, Option<u32>)>,
+    failures: Vec<(String, Failure)>,
+    started: usize,
+    events: Sender<Event>,
+}
+
+/// Counts all sources that the configuration and the command line name.
+pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
+    let (events, heard) = channel();
+    let patterns = patterns(&configuration)?;
+    let several = !configuration.sources.is_empty() || patterns;
+    let agent = Agent {
+        arguments,
+        configuration,
+        shared: Arc::default(),
+        several,
+        patterns,
+        running: BTreeMap::new(),
+        failed: BTreeSet::new(),
+        done: BTreeSet::new(),
+        failures: Vec::new(),
+        started: 0,
+        events,
+    };
+    agent.check()?;
+    let _server = agent.serve()?;
+    let reload = agent.events.clone();
+    if agent.configuration.file.is_some() {
+        signals::on_reload(move || _ = reload.send(Event::Reload));
+    }
+    if patterns {
+        follow_links(agent.events.clone())?;
+    }
+    agent.go_on(&heard)
+}
+
+/// Whether an interface's name is a pattern of names.
+pub(crate) fn is_pattern(interface: &str) -> bool {
+    interface.contains(['*', '?', '[']) && !interfaces().iter().any(|(_, name)| name == interface)
+}
+
+/// Interfaces of this machine, with their numbers.
+fn interfaces() -> Vec<(u32, String)> {
+    let all = if_nameindex().map_err(|error| tracing::warn!("cannot list the interfaces of this machine: {error}"));
+    let all = all.map(|all| all.iter().map(|one| (one.index(), one.name().to_string_lossy().into_owned())).collect());
+    all.unwrap_or_default()
+}
+
+/// Whether any source is told by a pattern.
+fn patterns(configuration: &Configuration) -> Result<bool, Failure> {
+    let mut any = false;
+    for table in tables(configuration) {
+        let Prepared { run, .. } = prepared(configuration, table)?;
+        any |= run.interfaces().iter().any(|interface| is_pattern(interface));
+    }
+    Ok(any)
+}
+
+/// The sources of the file, or the one that there is without.
+fn tables(configuration: &Configuration) -> Vec<Option<&SourceTable>> {
+    if configuration.sources.is_empty() { vec![None] } else { configuration.sources.iter().map(Some).collect() }
+}
+
+struct Prepared {
+    run: Run,
+    given: Vec<Given>,
+}
+
+/// Options of a source.
+fn prepared(configuration: &Configuration, table: Option<&SourceTable>) -> Result<Prepared, Failure> {
+    let mut run = Run::default();
+    let names = configuration.fill(&mut run, table)?;
+    run.set_given(names);
+    let given = configuration.effective(table).into_iter().cloned().collect();
+    Ok(Prepared { run, given })
+}
+
+/// Checks a configuration, as far as that takes nothing but reading it.
+pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
+    for table in tables(configuration) {
+        let in_source = |failure: Failure| match (table, failure) {
+            (Some(table), Failure::Usage(problem)) => {
+                Failure::Usage(format!("source {} ({}): {problem}", table.name, table.origin))
+            }
+            (_, failure) => failure,
+        };
+        let Prepared { run, .. } = prepared(configuration, table)?;
+        run.options().check().map_err(in_source)?;
+    }
+    Ok(())
+}
+
+/// Sources as they are wanted now; those of a pattern as there are interfaces.
+fn wanted(configuration: &Configuration) -> Result<Vec<Wanted>, Failure> {
+    let mut all: Vec<Wanted> = Vec::new();
+    for table in tables(configuration) {
+        let Prepared { run, .. } = prepared(configuration, table)?;
+        let named = table.map(|table| table.name.clone());
+        if !run.interfaces().iter().any(|interface| is_pattern(interface)) {
+            all.push(Wanted { name: named.unwrap_or_default(), table: table.cloned(), interface: None });
+            continue;
+        }
+        let is_own_name = named.as_ref().is_none_or(|name| *name == run.interfaces().join(","));
+        for interface in matching(run.interfaces())? {
+            let name = match &named {
+                Some(name) if !is_own_name => format!("{name}/{interface}"),
+                _ => interface.clone(),
+            };
+            if !all.iter().any(|other| other.name == name) {
+                all.push(Wanted { name, table: table.cloned(), interface: Some(interface) });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Interfaces that any of these names or patterns stands for.
+fn matching(patterns: &[String]) -> Result<Vec<String>, Failure> {
+    let parse = |pattern: &String| {
+        Pattern::new(pattern).map_err(|error| Failure::Usage(format!("'{pattern}' is no pattern of interfaces: {}", error.msg)))
+    };
+    let parsed: Vec<Pattern> = patterns.iter().map(parse).collect::<Result<_, _>>()?;
+    let matches = |name: &String| parsed.iter().any(|pattern| pattern.matches(name)) || patterns.contains(name);
+    Ok(interfaces().into_iter().map(|(_, name)| name).filter(matches).collect())
+}
+
+/// Tells of changes of interfaces from now on.
+fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
+    let fail = |error: std::io::Error| Failure::Failed(format!("cannot hear of interfaces that come and go: {error}"));
+    let links = LinkChanges::open().map_err(fail)?;
+    let follow = move || {
+        loop {
+            match links.wait() {
+                Ok(()) if events.send(Event::Links).is_ok() => {}
+                Ok(()) => return,
+                Err(error) => return tracing::warn!("interfaces that come from now on are not counted: {error}"),
+            }
+        }
+    };
+    thread::Builder::new().name("links".to_owned()).spawn(follow).map_err(fail)?;
+    Ok(())
+}
+
+impl Agent<'_> {
+    /// Whether all goes together before anything is opened.
+    fn check(&self) -> Result<(), Failure> {
+        check(&self.configuration)?;
+        if !self.several {
+            return Ok(());
+        }
+        let refused = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+        let Prepared { run, .. } = prepared(&self.configuration, None)?;
+        let options = run.options();
+        if options.format == Some(Format::Csv) {
+            return refused(
+                "--format csv has columns for one source; --out DIR writes a CSV file for each, --format json has lines of all",
+            );
+        }
+        if options.record.is_some() || options.own.delay.samples().is_some() {
+            return refused("--record and --delay-samples are for one source; leave them out, or leave out the others");
+        }
+        Ok(())
+    }
+
+    /// Serves all sources together.
+    fn serve(&self) -> Result<Option<Server>, Failure> {
+        if !self.several {
+            return Ok(None);
+        }
+        let Prepared { run, .. } = prepared(&self.configuration, None)?;
+        let Shared { metrics, board, publication, .. } = &*self.shared;
+        publication.start();
+        listen::start(run.options(), metrics, board, publication.problems())
+    }
+
+    /// Starts what is wanted, until all have ended.
+    fn go_on(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
+        let patterns = self.patterns;
+        // For some time only, it does not wait for interfaces.
+        let waits = patterns && prepared(&self.configuration, None)?.run.options().duration.is_none();
+        let controller = service::Controller::new();
+        // Signals are for this thread as well, while there is nothing to count yet.
+        let _all = patterns.then(|| signals::end_on_signal(None));
+        self.start_wanted()?;
+        if self.running.is_empty() && patterns {
+            tracing::warn!("no interface has such a name yet; those that come are counted");
+        }
+        while !self.running.is_empty() || (waits && !signals::is_ending()) {
+            match heard.recv_timeout(LOOK) {
+                Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
+                Ok(Event::Reload) => self.reload(),
+                Ok(Event::Links) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    controller.beat();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            controller.beat();
+            if patterns && !signals::is_ending() {
+                self.start_wanted()?;
+            }
+        }
+        self.conclude()
+    }
+
+    fn start_wanted(&mut self) -> Result<(), Failure> {
+        let there = if self.patterns { interfaces() } else { Vec::new() };
+        let number = |interface: &str| there.iter().find(|(_, name)| name == interface).map(|(number, _)| *number);
+        // What failed may be tried again where the interface is another one.
+        self.failed.retain(|(_, failed)| failed.is_none_or(|failed| there.iter().any(|(number, _)| *number == failed)));
+        for wanted in wanted(&self.configuration)? {
+            let tried = (wanted.name.clone(), wanted.interface.as_deref().and_then(number));
+            if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
+                self.start(wanted, tried.1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `number`: of the interface, of one that a pattern stands for.
+    fn start(&mut self, wanted: Wanted, number: Option<u32>) -> Result<(), Failure> {
+        let Wanted { name, table, interface } = wanted;
+        let Prepared { mut run, given } = prepared(&self.configuration, table.as_ref())?;
+        if let Some(interface) = &interface {
+            run.count_at(interface.clone());
+        }
+        let source = Arc::new(Source {
+            name: self.several.then(|| name.as_str().into()),
+            shared: Arc::clone(&self.shared),
+            interrupt: Interrupt::default(),
+            changes: Changes::default(),
+            options: Mutex::default(),
+            controller: Mutex::new(Some(service::Controller::new())),
+        });
+        run.set_source(Arc::clone(&source));
+        let farewell = Farewell { events: self.events.clone(), name: name.clone(), outcome: None };
+        let (several, label) = (self.several, name.clone());
+        let body = move || {
+            let mut farewell = farewell;
+            let _span = several.then(|| tracing::error_span!("source", name = %label).entered());
+            farewell.outcome = Some(run.start());
+        };
+        let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
+        thread::Builder::new()
+            .name(thread)
+            .spawn(body)
+            .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
+        self.started += 1;
+        self.running.insert(name, Running { source, given, interface: number, ends: false });
+        Ok(())
+    }
+
+    fn ended(&mut self, name: &str, outcome: Result<(), Failure>) {
+        let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
+        // One of the same name that has come meanwhile is another one.
+        let is_gone = interface.is_some_and(|interface| !interfaces().iter().any(|(number, _)| *number == interface));
+        let failure = match outcome {
+            Ok(()) => {
+                if self.several && !ends && !signals::is_ending() {
+                    tracing::warn!("source {name} has ended");
+                }
+                // It does not begin again, unless on another interface of this name.
+                self.done.insert((name.to_owned(), interface));
+                return;
+            }
+            Err(failure) => failure,
+        };
+        if is_gone {
+            tracing::warn!("{name} is gone; it is counted again when it is there again");
+            return;
+        }
+        self.failed.insert((name.to_owned(), interface));
+        if self.several {
+            // One line for each, and at once; what is incomplete was told by its warning.
+            let rest = if self.running.is_empty() { "" } else { "; the others go on" };
+            eprintln!("error: source {}: {}{rest}", escaped(name), escaped(&failure.to_string()));
+        }
+        self.failures.push((name.to_owned(), failure));
+    }
+
+    fn conclude(mut self) -> Result<(), Failure> {
+        if !self.several {
+            return self.failures.pop().map_or(Ok(()), |(_, failure)| Err(failure));
+        }
+        let names: Vec<&str> = self.failures.iter().map(|(name, _)| name.as_str()).collect();
+        match names.len() {
+            0 => Ok(()),
+            failed if failed < self.started => {
+                Err(Failure::Failed(format!("of {} sources these have failed: {}", self.started, names.join(", "))))
+            }
+            _ => Err(Failure::Failed(format!("all sources have failed: {}", names.join(", ")))),
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! The agent: several sources in one run, where options come from, changes without a gap, interfaces that come and go, what a service manager hears, and
+//! alerts.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text};
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
+use flowgauge_testing::on_veth;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+fn run(arguments: &[&str]) -> Outcome {
+    flowgauge().args(arguments).output().unwrap().into()
+}
+
+#[test]
+fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
+    let scratch = Scratch::new("agent-sources");
+    let config = scratch.write(
+        "run.toml",
+        "format = 'json'\nwindow = '20ms'\n\n[[source]]\nname = 'left'\nport = 'memory:unique,packets=3000,rate=20k'\n\n[[source]]\nname = \
+         'right'\nport = 'memory:zipf,packets=5000,rate=30k'\nmeasure = 'cardinality,sizes'\nkey = 'five-tuple'\n",
+    );
+    let outcome = run(&["run", "--config", &config]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    // Whole lines: each is an object.
+    let records = parse(&outcome.stdout);
+    for (name, packets, key, sizes) in [("left", 3000, "src", false), ("right", 5000, "five-tuple", true)] {
+        let own: Vec<Value> = records.iter().filter(|record| record["source"] == name).cloned().collect();
+        assert_eq!(number(common::total(&own), "packets"), packets);
+        assert!(of_kind(&own, "window").iter().map(|window| number(window, "window")).eq(0..of_kind(&own, "window").len() as u64));
+        assert!(own.iter().all(|record| record["cardinality"]["key"] == key && record.get("sizes").is_some() == sizes));
+    }
+    assert!(records.iter().all(|record| record.get("source").is_some()));
+    assert!(outcome.stderr.contains("source left has ended"), "{}", outcome.stderr);
+    let table = run(&["run", "--config", &config, "--format", "table"]);
+    assert!(
+        table.stdout.lines().all(|line| line.is_empty() || line.starts_with("left | ") || line.starts_with("right | ")),
+        "{}",
+        table.stdout
+    );
+    let refused = run(&["run", "--config", &config, "--format", "csv"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.complaint().contains("--format json"), "{}", refused.stderr);
+    let refused = run(&["run", "--config", &config, "-i", "eth1"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.complaint().contains("interface says where packets come from"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_source_that_fails_is_told_and_ends_alone() {
+    let scratch = Scratch::new("agent-fails");
+    let good = "[[source]]\nname = 'good'\nport = 'memory:unique,packets=2000,rate=20k'\n";
+    let bad = |name: &str| format!("[[source]]\nname = '{name}'\nport = 'pcap:/does/not/exist/{name}.pcap'\n");
+    let config = scratch.write("one.toml", format!("format = 'json'\n{}{good}", bad("bad")));
+    let outcome = run(&["run", "--config", &config]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("error: source bad: ") && outcome.stderr.contains("of 2 sources these have failed: bad"),
+        "{}",
+        outcome.stderr
+    );
+    assert_eq!(number(common::total(&parse(&outcome.stdout)), "packets"), 2000);
+    let config = scratch.write("all.toml", format!("format = 'json'\n{}{}", bad("one"), bad("two")));
+    let outcome = run(&["run", "--config", &config]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(
+        outcome.stderr.contains("all sources have failed: one, two")
+            || outcome.stderr.contains("all sources have failed: two, one"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn a_signal_ends_all_sources_with_what_they_counted() {
+    let scratch = Scratch::new("agent-signal");
+    let source = |name: &str| format!("[[source]]\nname = '{name}'\nport = 'memory:unique,rate=20k'\n");
+    let config = scratch.write("run.toml", format!("format = 'json'\nwindow = '10ms'\n{}{}", source("a"), source("b")));
+    let mut running = Running::start(&["run", "--config", &config]);
+    let mut seen = Vec::new();
+    while !["a", "b"].iter().all(|name| seen.iter().any(|line: &Value| line["source"] == *name)) {
+        seen.extend(parse(&running.line()));
+    }
+    running.interrupt();
+    let outcome = running.outcome();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    seen.extend(parse(&outcome.stdout));
+    for name in ["a", "b"] {
+        let own: Vec<Value> = seen.iter().filter(|record| record["source"] == name).cloned().collect();
+        assert!(number(common::total(&own), "packets") > 0);
+    }
+}
+
+#[test]
+fn a_configuration_is_checked_and_told_with_its_origins() {
+    let scratch = Scratch::new("agent-config");
+    let content = "window = '1m'\nread-every = '1s'\n\n[[source]]\nname = 'uplink'\ninterface = 'eth1,eth2'\nkey = ['src', 'heavy=dst']\nmeasure = 'cardinality,heavy'\nadopt = true\n";
+    let config = scratch.write("run.toml", content);
+    assert_eq!(run(&["config", "check", &config]).quiet(), format!("{config} is well: 1 source\n"));
+    let output = flowgauge()
+        .env_remove("FLOWGAUGE_HOST")
+        .env("FLOWGAUGE_READ_EVERY", "2s")
+        .args(["config", "print", "--origin", "--config", &config, "--window", "10s"])
+        .output();
+    let expected = format!(
+        "read-every = \"2s\"  # FLOWGAUGE_READ_EVERY in the environment\nwindow = \"10s\"  # --window on the command line\n\n[[source]]\nname = \
+         \"uplink\"  # {config}:5\ninterface = [\"eth1\", \"eth2\"]  # {config}:6\nkey = [\"src\", \"heavy=dst\"]  # {config}:7\nmeasure = \
+         \"cardinality,heavy\"  # {config}:8\nadopt = true  # {config}:9\n"
+    );
+    assert_eq!(Outcome::from(output.unwrap()).quiet(), expected);
+    // What is printed is a configuration.
+    let printed = flowgauge().env_remove("FLOWGAUGE_HOST").args(["config", "print", "--config", &config]).output().unwrap();
+    let again = scratch.write("again.toml", printed.stdout);
+    assert_eq!(run(&["config", "check", &again]).code, Some(0));
+    for (content, complaint) in [
+        ("windw = '1m'\n", "line 1: there is no option 'windw'; did you mean 'window'?"),
+        ("[[source]]\ninterface = 'eth1'\nadot = true\n", "line 3: there is no option 'adot'; did you mean 'adopt'?"),
+        ("[[source]]\nname = 'x'\ninterface = 'eth1'\nhash-key = 'k'\nhash = 'crc32'\n", "source x ("),
+    ] {
+        let config = scratch.write("wrong.toml", content);
+        let outcome = run(&["config", "check", &config]);
+        assert_eq!(outcome.code, Some(2), "{content}");
+        assert!(outcome.complaint().contains(complaint), "{content}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn the_environment_goes_before_the_file_and_the_command_line_before_both() {
+    let scratch = Scratch::new("agent-environment");
+    let config = scratch.write("run.toml", "port = 'memory:unique,packets=100,rate=max'\nformat = 'csv'\n");
+    let packets = |port: &str, arguments: &[&str]| {
+        let mut command = flowgauge();
+        command
+            .env("FLOWGAUGE_CONFIG", &config)
+            .env("FLOWGAUGE_FORMAT", "json")
+            .env("FLOWGAUGE_PORT", port)
+            .arg("run")
+            .args(arguments);
+        number(common::total(&parse(&Outcome::from(command.output().unwrap()).live())), "packets")
+    };
+    assert_eq!(packets("", &[]), 100);
+    assert_eq!(packets("memory:unique,packets=200,rate=max", &[]), 200);
+    assert_eq!(packets("memory:unique,packets=200,rate=max", &["--port", "memory:unique,packets=300,rate=max"]), 300);
+    let output = flowgauge().env("FLOWGAUGE_WINDOW", "soon").arg("run").output().unwrap();
+    let outcome = Outcome::from(output);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.complaint().contains("FLOWGAUGE_WINDOW: 'soon' will not do"), "{}", outcome.stderr);
+}
+
+/// Sends datagrams until it is stopped; gives how many it sent.
+fn traffic(stop: &Arc<AtomicBool>) -> thread::JoinHandle<u64> {
+    let stop = Arc::clone(stop);
+    thread::spawn(move || {
+        let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+        let mut sent = 0;
+        while !stop.load(Ordering::Relaxed) {
+            sent += u64::from(socket.send_to(&[0; 18], (RECEIVER.1, 9)).is_ok());
+        }
+        sent
+    })
+}
+
+/// A configuration that changes a hundred times under traffic: windows are numbered, nothing is lost, and every packet is in a window.
+fn reloads(source: &'static str) {
+    const RELOADS: usize = 100;
+    let scratch = Scratch::new(if source.contains("af_xdp") { "agent-reload-af-xdp" } else { "agent-reload-xdp" });
+    let content = |round: usize| {
+        let (window, read) = (5 + round % 7, if round.is_multiple_of(2) { "never" } else { "3ms" });
+        let alert = if round.is_multiple_of(3) { "alert = ['packets > 1G']\n" } else { "" };
+        format!("format = 'json'\n{source}\nwindow = '{window}ms'\nread-every = '{read}'\n{alert}")
+    };
+    let config = scratch.write("run.toml", content(0));
+    let mut command = flowgauge();
+    command.args(["run", "--config", &config]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let begun = Arc::new(AtomicBool::new(false));
+    let beginning = Arc::clone(&begun);
+    let reader = thread::spawn(move || {
+        let lines = stdout.lines().map(|line| {
+            beginning.store(true, Ordering::Release);
+            serde_json::from_str(&line.unwrap()).unwrap()
+        });
+        lines.collect::<Vec<Value>>()
+    });
+    while !begun.load(Ordering::Acquire) {
+        thread::yield_now();
+    }
+    let stop = Arc::default();
+    let sender = traffic(&stop);
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    for round in 1..=RELOADS {
+        let next = scratch.write("next.toml", content(round));
+        fs::rename(next, &config).unwrap();
+        nix::sys::signal::kill(pid, Signal::SIGHUP).unwrap();
+        let mut line = String::new();
+        while !line.contains("changed between two windows") {
+            line.clear();
+            assert!(told.read_line(&mut line).unwrap() > 0, "it ended after {round} reloads");
+            assert!(!line.contains("not used"), "{line}");
+        }
+        assert!(line.contains("; 0 packets lost"), "{line}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sent = sender.join().unwrap();
+    // What is on its way is received when the device says so.
+    while veth_received() < sent {
+        thread::yield_now();
+    }
+    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{rest}");
+    let records = reader.join().unwrap();
+    let windows = of_kind(&records, "window");
+    let mut expected = 0;
+    for window in &windows {
+        assert_eq!(number(window, "window"), expected, "{window}");
+        expected = window["last_window"].as_u64().unwrap_or(expected) + 1;
+    }
+    assert!(windows.windows(2).all(|pair| pair[0]["end_ns"] == pair[1]["start_ns"]));
+    let counted: u64 = windows.iter().map(|window| number(window, "packets")).sum();
+    let dropped: u64 =
+        windows.iter().flat_map(|window| window["drops"].as_object().unwrap().values()).map(|drops| drops.as_u64().unwrap()).sum();
+    println!("{source}: {sent} sent, {counted} counted, {dropped} lost, {} windows, {RELOADS} reloads", windows.len());
+    // A socket's frames may run out under traffic, which has nothing to do with changes, and is in the ledger.
+    assert_eq!(counted + dropped, sent);
+    assert_eq!(number(common::total(&records), "packets"), counted);
+    let ledger = &common::total(&records)["ledger"];
+    assert_eq!(ledger["unaccounted"], 0, "{ledger}");
+}
+
+fn veth_received() -> u64 {
+    flowgauge_dataplane::xdp::DeviceCounters::read(RECEIVER.0).unwrap().received
+}
+
+#[test]
+fn a_hundred_changes_under_traffic_lose_nothing_in_the_kernel() {
+    on_veth(|| reloads("interface = 'rx'"));
+}
+
+#[test]
+fn a_hundred_changes_under_traffic_lose_nothing_on_a_socket() {
+    on_veth(|| reloads("port = 'af_xdp:rx,from-host'"));
+}
+
+#[test]
+fn what_cannot_change_stays_and_is_told() {
+    let scratch = Scratch::new("agent-stays");
+    let content =
+        |key: &str, window: &str| format!("format = 'json'\nport = 'memory:unique,rate=10k'\nkey = '{key}'\nwindow = '{window}'\n");
+    let config = scratch.write("run.toml", content("src", "10ms"));
+    let mut running = Running::start(&["run", "--config", &config]);
+    let mut told = BufReader::new(running.child.stderr.take().unwrap());
+    running.line();
+    scratch.write("run.toml", content("dst", "20ms"));
+    running.signal(Signal::SIGHUP);
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("key cannot change while packets are counted, and stays"), "{line}");
+    line.clear();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("changed between two windows") && line.contains("; 0 packets lost"), "{line}");
+    scratch.write("run.toml", "windw = '1s'\n");
+    running.signal(Signal::SIGHUP);
+    line.clear();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("did you mean 'window'?") && line.contains("goes on as it was"), "{line}");
+    running.interrupt();
+    let mut rest = String::new();
+    running.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    let records = parse(&rest);
+    assert_eq!(common::of_kind(&records, "total")[0]["cardinality"]["key"], "src");
+}
+
+/// Reads lines until one is of a source and has packets.
+fn counted_at(running: &mut Running, source: &str, packets: u64) {
+    let mut counted = 0;
+    while counted < packets {
+        let line: Value = serde_json::from_str(&running.line()).unwrap();
+        if line["source"] == source && line["record"] == "window" {
+            counted += number(&line, "packets");
+        }
+    }
+    assert_eq!(counted, packets);
+}
+
+#[test]
+fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
+    on_veth(|| {
+        let send = |port: u16, address: &str| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            (0..50).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, port)).unwrap(), 18));
+        };
+        let mut running = Running::start(&[
+            "run",
+            "-i",
+            "rx*",
+            "--xdp-mode",
+            "skb",
+            "--window",
+            "10ms",
+            "--read-every",
+            "never",
+            "--format",
+            "json",
+        ]);
+        let first: Value = serde_json::from_str(&running.line()).unwrap();
+        assert_eq!(text(&first, "source"), "rx");
+        send(9, RECEIVER.1);
+        counted_at(&mut running, "rx", 50);
+        for round in 0..2 {
+            veth::ip("link add rx9 type veth peer name tx9").unwrap();
+            for device in ["rx9", "tx9"] {
+                veth::ip(&format!("link set dev {device} addrgenmode none")).unwrap();
+                veth::ip(&format!("link set dev {device} up")).unwrap();
+            }
+            veth::ip("addr add 10.78.0.1/24 dev tx9").unwrap();
+            veth::ip("neigh add 10.78.0.2 lladdr 02:00:00:00:00:09 dev tx9 nud permanent").unwrap();
+            // It is counted once it says so.
+            let mut line = Value::Null;
+            while line["source"] != "rx9" {
+                line = serde_json::from_str(&running.line()).unwrap();
+            }
+            send(9, "10.78.0.2");
+            counted_at(&mut running, "rx9", 50);
+            veth::ip("link del rx9").unwrap();
+            // The total of a source that has ended.
+            while line["source"] != "rx9" || line["record"] != "total" {
+                line = serde_json::from_str(&running.line()).unwrap();
+            }
+            assert_eq!(number(&line, "packets"), 50, "round {round}");
+        }
+        running.interrupt();
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("rx9 is gone; it is counted again when it is there again"), "{}", outcome.stderr);
+    });
+}
+
+/// What a service manager hears, one message after the other.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn at(path: &Path) -> Self {
+        Manager(UnixDatagram::bind(path).unwrap())
+    }
+
+    fn hear(&self) -> String {
+        let mut message = [0; 256];
+        let length = self.0.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    }
+
+    fn wait_for(&self, part: &str) -> String {
+        loop {
+            let heard = self.hear();
+            if heard.contains(part) {
+                return heard;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_manager_hears_how_it_goes() {
+    let scratch = Scratch::new("agent-service");
+    let socket = scratch.path("notify");
+    let manager = Manager::at(&socket);
+    let config = scratch.write("run.toml", "format = 'json'\nport = 'memory:unique,rate=10k'\nwindow = '10ms'\n");
+    let mut command = flowgauge();
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "400000").args(["run", "--config", &config]);
+    let mut running = Running::of(&mut command);
+    let stdout = running.stdout.take().unwrap();
+    let reader = thread::spawn(move || stdout.lines().count());
+    assert!(manager.hear().contains("READY=1"));
+    manager.wait_for("WATCHDOG=1");
+    running.signal(Signal::SIGHUP);
+    assert!(manager.wait_for("RELOADING=1").contains("MONOTONIC_USEC="));
+    manager.wait_for("READY=1");
+    manager.wait_for("WATCHDOG=1");
+    running.interrupt();
+    manager.wait_for("STOPPING=1");
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    assert!(reader.join().unwrap() > 0);
+}
+
+/// Nobody reads what it prints, so that its controller stands still: then nobody is told that it lives.
+#[test]
+fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
+    let scratch = Scratch::new("agent-watchdog");
+    let socket = scratch.path("notify");
+    let manager = Manager::at(&socket);
+    let mut command = flowgauge();
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "80000");
+    command.args(["run", "--port", "memory:unique,rate=10k", "--window", "1h", "--read-every", "100us", "--format", "json"]);
+    let mut running = Running::of(&mut command);
+    manager.wait_for("WATCHDOG=1");
+    // The pipe is full sooner or later; from then on there is silence.
+    manager.0.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut message = [0; 256];
+    while manager.0.recv(&mut message).is_ok() {}
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+}
+
+#[test]
+fn an_alert_is_told_in_records_log_and_to_a_server() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/alerts", server.local_addr().unwrap());
+    let posts = thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line == "\r\n" {
+                break;
+            }
+            head += &line;
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        (head, serde_json::from_slice::<Value>(&body).unwrap())
+    });
+    let outcome = run(&[
+        "run",
+        "--port",
+        "memory:unique,packets=20000,rate=max",
+        "--format",
+        "json",
+        "--alert",
+        "distinct_flows > 10k",
+        "--alert",
+        "distinct_flows > 1M",
+        "--alert-webhook",
+        &url,
+    ]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let records = parse(&outcome.stdout);
+    let fired: BTreeMap<String, bool> = of_kind(&records, "window")
+        .iter()
+        .flat_map(|window| window["alerts"].as_array().unwrap())
+        .fold(BTreeMap::new(), |mut fired, alert| {
+            *fired.entry(text(alert, "rule").to_owned()).or_default() |= alert["firing"] == true;
+            fired
+        });
+    assert_eq!(fired, [("distinct_flows > 10k".to_owned(), true), ("distinct_flows > 1M".to_owned(), false)].into());
+    assert!(outcome.stderr.contains("ALERT distinct_flows > 10k: it is "), "{}", outcome.stderr);
+    let (head, body) = posts.join().unwrap();
+    assert!(head.starts_with("POST /alerts HTTP/1.1\r\n"), "{head}");
+    assert_eq!((text(&body, "rule"), &body["firing"], text(&body, "host")), ("distinct_flows > 10k", &Value::Bool(true), "host"));
+    assert!(body["low"].as_f64().unwrap() > 10_000.0, "{body}");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_told_once_and_stops_nothing() {
+    // A port that was free a moment ago: nobody listens there.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{address}/");
+    let outcome = run(&[
+        "run",
+        "--port",
+        "memory:attack,packets=20000,rate=50k",
+        "--window",
+        "50ms",
+        "--format",
+        "json",
+        "--alert",
+        "distinct_flows > 1",
+        "--alert",
+        "packets > 1",
+        "--alert-webhook",
+        &url,
+    ]);
+    assert_eq!(outcome.code, Some(1), "it is no good news for who relies on it");
+    assert_eq!(outcome.stderr.lines().filter(|line| line.contains("cannot tell http")).count(), 1, "{}", outcome.stderr);
+    assert_eq!(number(common::total(&parse(&outcome.stdout)), "packets"), 20_000);
+}
+
+#[test]
+fn rules_that_make_no_sense_are_refused() {
+    let outcome = run(&["run", "--alert", "distinct_flows"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.stderr.contains("FIGURE > NUMBER"), "{}", outcome.stderr);
+    let outcome = run(&["run", "--alert-webhook", "http://127.0.0.1:1/"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.complaint().contains("add an --alert"), "{}", outcome.stderr);
+}

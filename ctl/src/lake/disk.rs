@@ -1,0 +1,130 @@
+//! What of a lake waits for the disk.
+//!
+//! Rows become a Parquet file under a temporary name, then, when it is on disk, under its own. Their journal is removed after that; if it is
+//! not, whoever starts next finds the file there and removes it, or writes the file. So no reader sees a broken file, and no row is in two.
+
+use super::identity::SCHEMA;
+use super::journal::{self, Journal};
+use super::parquet;
+use super::row::{Row, Value};
+use super::writer::{AGAIN, JOURNALS, Settings, Shared};
+use crate::text::counted;
+use crossbeam::channel::{Receiver, RecvTimeoutError};
+use jiff::Timestamp;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub(super) struct Disk {
+    pub(super) shared: Arc<Shared>,
+    /// Files of earlier runs, among them their journals.
+    pub(super) left: Vec<PathBuf>,
+}
+
+impl Disk {
+    /// Writes what waits, until nothing more comes.
+    pub(super) fn run(self, woken: &Receiver<()>) {
+        self.finish_what_others_left();
+        while !matches!(woken.recv_timeout(AGAIN), Err(RecvTimeoutError::Disconnected)) {
+            self.write_waiting();
+        }
+        self.write_waiting();
+        let directory = self.shared.directory();
+        for rows in std::mem::take(&mut self.shared.pending().waiting) {
+            let unkept = rows.rows.len() - rows.kept;
+            let kept = if rows.kept > 0 {
+                format!("{} wait in {JOURNALS} for the next run", counted(rows.kept as u64, "row"))
+            } else {
+                String::new()
+            };
+            let lost = if unkept > 0 { format!("{} are lost", counted(unkept as u64, "row")) } else { String::new() };
+            let both = if kept.is_empty() || lost.is_empty() { "" } else { ", " };
+            (self.shared.problems)(format!("{directory}: {} could not be written: {kept}{both}{lost}", rows.name));
+        }
+    }
+
+    /// Has journals survive a crash of the machine, and makes files of what is complete.
+    fn write_waiting(&self) {
+        let unsynced = self.shared.pending().unsynced.take();
+        if let Some(Err(error)) = unsynced.map(|journal| journal.sync_data()) {
+            self.shared.tell("a journal", &error);
+        }
+        loop {
+            let Some(rows) = self.shared.pending().waiting.pop_front() else { break };
+            match place(&self.shared.settings, &rows.name, &rows.partition, &rows.rows) {
+                Ok(()) => {
+                    self.shared.is_told.store(false, Ordering::Relaxed);
+                    if let Some(Err(error)) = rows.journal.map(Journal::remove) {
+                        tracing::debug!("{}: the journal of {} stays: {error}", self.shared.directory(), rows.name);
+                    }
+                }
+                Err(error) => {
+                    self.shared.tell(&rows.name, &error);
+                    self.shared.pending().waiting.push_front(rows);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn finish_what_others_left(&self) {
+        for path in self.left.iter().filter(|path| path.extension().is_some_and(|it| it == "journal")) {
+            if let Err(error) = self.finish(path) {
+                (self.shared.problems)(format!("cannot finish what an earlier run left in {}: {error}", path.display()));
+            }
+        }
+    }
+
+    fn finish(&self, path: &Path) -> io::Result<()> {
+        let Some(left) = journal::left(path)? else { return Ok(()) };
+        let (name, directory) = (path.file_stem().unwrap_or_default().to_string_lossy(), self.shared.directory());
+        if let Some(first) = left.rows.first() {
+            let partition = partition(begin(first));
+            let is_there = self.shared.settings.directory.join(&partition).join(format!("{name}.parquet")).exists();
+            if !is_there {
+                place(&self.shared.settings, &name, &partition, &left.rows)?;
+                let rows = counted(left.rows.len() as u64, "row");
+                tracing::info!("{directory}: {rows} of an earlier run are in {partition}/{name}.parquet now");
+            }
+        }
+        if left.rest > 0 {
+            tracing::warn!("{directory}: the row that {name} was writing when it ended is lost");
+        }
+        fs::remove_file(path)
+    }
+}
+
+/// Start of a row's window, in microseconds.
+pub(super) fn begin(row: &Row) -> i64 {
+    if let Some(Value::Time(time)) = row.get("time") { *time } else { 0 }
+}
+
+/// The directory of a time: `date=2026-11-23/hour=14`, UTC.
+pub(super) fn partition(microseconds: i64) -> String {
+    let time = Timestamp::from_microsecond(microseconds).unwrap_or_default();
+    time.strftime("date=%Y-%m-%d/hour=%H").to_string()
+}
+
+/// Writes a file that is seen when it is whole, and on disk.
+fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::Result<()> {
+    let about = [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())];
+    let bytes = parquet::write(rows, &about).map_err(io::Error::other)?;
+    let directory = settings.directory.join(partition);
+    let temporary = settings.directory.join(JOURNALS).join(format!("{name}.tmp"));
+    let written = File::create(&temporary).and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
+    let rename = || fs::create_dir_all(&directory).and_then(|()| fs::rename(&temporary, directory.join(format!("{name}.parquet"))));
+    // Whoever carries files into a store removes directories that are empty.
+    let placed =
+        written.and_then(|()| rename().or_else(|error| if error.kind() == ErrorKind::NotFound { rename() } else { Err(error) }));
+    if placed.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    placed?;
+    match File::open(&directory) {
+        // It was carried away already.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        opened => opened?.sync_all(),
+    }
+}

@@ -1,0 +1,126 @@
+//! CRCs of 32 keys at once, with the AVX2 instructions of x86 CPUs since 2013.
+//!
+//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 32 keys. What comes behind the CRC is
+//! quicker one by one: tables of 256 words are too large for registers, and gathers are slower than loads.
+#![allow(
+    unsafe_code,
+    reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
+)]
+
+use super::super::batch::{CAPACITY, Keys, WORDS};
+use flowgauge_core::KeyKind;
+use std::arch::x86_64::{
+    __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256, _mm256_set1_epi8,
+    _mm256_setr_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_unpackhi_epi8,
+    _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
+    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
+};
+
+/// Keys that are hashed at once.
+pub(in crate::poll) const GROUP: usize = 32;
+
+/// What half a byte changes, by byte of the CRC.
+type Tables = [[u8; 16]; 4];
+
+/// The CRC of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
+pub(in crate::poll) struct Avx2 {
+    /// By byte of the key: of its lower half, and of its upper half.
+    tables: [[Tables; 2]; 4 * WORDS],
+    /// The CRC of a key of zeros.
+    constant: [u8; 4],
+    key: KeyKind,
+}
+
+impl Avx2 {
+    pub(in crate::poll) fn new(key: KeyKind) -> Option<Self> {
+        let [key_bytes, _] = key.lengths();
+        super::has_avx2().then(|| Avx2 { tables: tables(key_bytes), constant: super::constant(key_bytes), key })
+    }
+
+    /// The CRCs of the keys of the first `groups` groups, in an order of its own within each group.
+    pub(in crate::poll) fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+        // SAFETY: `new` has found every instruction that these functions are made of.
+        unsafe {
+            match self.key {
+                KeyKind::Src | KeyKind::Dst => self.signatures_of::<4>(keys, groups, signatures),
+                KeyKind::SrcDst => self.signatures_of::<8>(keys, groups, signatures),
+                KeyKind::FiveTuple => self.signatures_of::<13>(keys, groups, signatures),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn signatures_of<const BYTES: usize>(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+        let half = _mm256_set1_epi8(0x0f);
+        for (group, signatures) in signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups) {
+            let mut crc = self.constant.map(|byte| _mm256_set1_epi8(byte.cast_signed()));
+            for ((word, tables), first) in keys.words.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
+                for (plane, [lower, upper]) in planes(word, group).into_iter().zip(tables).take(BYTES - first) {
+                    let low = _mm256_and_si256(plane, half);
+                    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(plane), half);
+                    for ((crc, lower), upper) in crc.iter_mut().zip(lower).zip(upper) {
+                        let changed =
+                            _mm256_xor_si256(_mm256_shuffle_epi8(table(lower), low), _mm256_shuffle_epi8(table(upper), high));
+                        *crc = _mm256_xor_si256(*crc, changed);
+                    }
+                }
+            }
+            let [b0, b1, b2, b3] = crc;
+            let (low, high) = (_mm256_unpacklo_epi8(b0, b1), _mm256_unpackhi_epi8(b0, b1));
+            let (low_upper, high_upper) = (_mm256_unpacklo_epi8(b2, b3), _mm256_unpackhi_epi8(b2, b3));
+            let words = [
+                _mm256_unpacklo_epi16(low, low_upper),
+                _mm256_unpackhi_epi16(low, low_upper),
+                _mm256_unpacklo_epi16(high, high_upper),
+                _mm256_unpackhi_epi16(high, high_upper),
+            ];
+            for (to, words) in signatures.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                let to: &mut [u32; 8] = to;
+                // SAFETY: the array is as long as what is written, and does not have to be aligned.
+                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), words) }
+            }
+        }
+    }
+}
+
+/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same order in all four.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn planes(word: &[u32; CAPACITY], group: usize) -> [__m256i; 4] {
+    let by_place = _mm256_setr_epi8(
+        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+    );
+    let mut words = [_mm256_setzero_si256(); 4];
+    let chunks: &[[u32; 8]] = word[group * GROUP..][..GROUP].as_chunks().0;
+    for (vector, chunk) in words.iter_mut().zip(chunks) {
+        // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+        *vector = _mm256_shuffle_epi8(unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) }, by_place);
+    }
+    let [w0, w1, w2, w3] = words;
+    let (a, b) = (_mm256_unpacklo_epi32(w0, w1), _mm256_unpackhi_epi32(w0, w1));
+    let (c, d) = (_mm256_unpacklo_epi32(w2, w3), _mm256_unpackhi_epi32(w2, w3));
+    [_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d), _mm256_unpackhi_epi64(b, d)]
+}
+
+/// A table, for both halves of a vector.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn table(bytes: &[u8; 16]) -> __m256i {
+    // SAFETY: the array is as long as what is read, and does not have to be aligned.
+    _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+}
+
+fn tables(key_bytes: usize) -> [[Tables; 2]; 4 * WORDS] {
+    super::changes(key_bytes).map(|bits| {
+        let [lower, upper] = [0, 4].map(|first| {
+            let mut tables: Tables = [[0; 16]; 4];
+            for (byte, table) in tables.iter_mut().enumerate() {
+                for (half, entry) in table.iter_mut().enumerate() {
+                    *entry = (0..4).filter(|bit| half >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[first + bit][byte]);
+                }
+            }
+            tables
+        });
+        [lower, upper]
+    })
+}

@@ -1,0 +1,202 @@
+//! Registers and levels of many keys at once, with the AVX-512 instructions of CPUs since Ice Lake and Zen 4.
+//!
+//! A byte of a key gives a byte of the CRC by a matrix of 8 by 8 bits, which is one instruction for 64 keys. Tables of 256 bytes lie in
+//! four registers, and are looked up by two instructions for 64 keys.
+#![allow(
+    unsafe_code,
+    reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
+)]
+
+use super::super::batch::{CAPACITY, Keys, WORDS};
+use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
+use std::arch::x86_64::{
+    __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_broadcast_i32x4,
+    _mm512_cvtepi32_epi8, _mm512_cvtepi32_epi16, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_lzcnt_epi32,
+    _mm512_maskz_permutex2var_epi8, _mm512_movepi8_mask, _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_sll_epi32, _mm512_srl_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi8,
+    _mm512_unpackhi_epi16, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
+    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
+};
+
+/// Words of a key that is a signature already.
+const SIGNATURES: usize = 0;
+
+/// By byte of a word, then by byte of the CRC: the matrix from one to the other.
+type Matrices = [[u64; 4]; 4];
+
+/// Keys that are hashed at once.
+pub(in crate::poll) const GROUP: usize = 64;
+
+/// Where keys belong.
+#[repr(C, align(64))]
+pub(in crate::poll) struct Places {
+    /// Their registers.
+    pub(in crate::poll) indices: [u16; CAPACITY],
+    /// And what these are raised to.
+    pub(in crate::poll) levels: [u8; CAPACITY],
+}
+
+/// The hash of a kind of key, for vectors. There is none where the CPU lacks the instructions: that one exists says that it has them.
+pub(in crate::poll) struct Avx512 {
+    matrices: [Matrices; WORDS],
+    /// The CRC of a key of zeros.
+    constant: [u8; 4],
+    tables: Box<Tables>,
+    key: KeyKind,
+    hash: HashMode,
+    precision: Precision,
+}
+
+/// By byte of the CRC, then by byte of the hash: what it adds to it, as four vectors.
+#[repr(C, align(64))]
+struct Tables([[[[u8; 64]; 4]; 4]; 4]);
+
+impl Avx512 {
+    pub(in crate::poll) fn new(key: KeyKind, hash: HashMode, precision: Precision, tabulation: &Tabulation) -> Option<Self> {
+        let [key_bytes, _] = key.lengths();
+        super::has_avx512().then(|| Avx512 {
+            matrices: matrices(key_bytes),
+            constant: super::constant(key_bytes),
+            tables: tables(tabulation),
+            key,
+            hash,
+            precision,
+        })
+    }
+
+    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each group.
+    pub(in crate::poll) fn split(&self, keys: &Keys, groups: usize, places: &mut Places) {
+        // SAFETY: `new` has found every instruction that these functions are made of.
+        unsafe {
+            match (self.key, self.hash) {
+                (KeyKind::Src | KeyKind::Dst, HashMode::Crc32) => self.split_words::<1, false>(keys, groups, places),
+                (KeyKind::Src | KeyKind::Dst, HashMode::Tabulated) => self.split_words::<1, true>(keys, groups, places),
+                (KeyKind::SrcDst, HashMode::Crc32) => self.split_words::<2, false>(keys, groups, places),
+                (KeyKind::SrcDst, HashMode::Tabulated) => self.split_words::<2, true>(keys, groups, places),
+                (KeyKind::FiveTuple, HashMode::Crc32) => self.split_words::<4, false>(keys, groups, places),
+                (KeyKind::FiveTuple, HashMode::Tabulated) => self.split_words::<4, true>(keys, groups, places),
+                (_, HashMode::Keyed) => self.split_words::<SIGNATURES, true>(keys, groups, places),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
+    fn split_words<const USED: usize, const TABULATED: bool>(&self, keys: &Keys, groups: usize, places: &mut Places) {
+        for group in 0..groups.min(CAPACITY / GROUP) {
+            if USED == SIGNATURES {
+                self.place(self.tabulated(planes(&keys.words[0], group)), group, places);
+                continue;
+            }
+            let mut crc = self.constant.map(|byte| _mm512_set1_epi8(byte as i8));
+            for (word, matrices) in keys.words.iter().zip(&self.matrices).take(USED) {
+                for (plane, matrices) in planes(word, group).into_iter().zip(matrices) {
+                    for (crc, matrix) in crc.iter_mut().zip(matrices) {
+                        let part = _mm512_gf2p8affine_epi64_epi8::<0>(plane, _mm512_set1_epi64(matrix.cast_signed()));
+                        *crc = _mm512_xor_si512(*crc, part);
+                    }
+                }
+            }
+            let hash = if TABULATED { self.tabulated(crc) } else { crc };
+            self.place(hash, group, places);
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn tabulated(&self, signature: [__m512i; 4]) -> [__m512i; 4] {
+        let mut hash = [_mm512_setzero_si512(); 4];
+        for (byte, tables) in signature.into_iter().zip(&self.tables.0) {
+            let upper = _mm512_movepi8_mask(byte);
+            for (hash, [t0, t1, t2, t3]) in hash.iter_mut().zip(tables) {
+                let low = _mm512_maskz_permutex2var_epi8(!upper, load(t0), byte, load(t1));
+                let high = _mm512_maskz_permutex2var_epi8(upper, load(t2), byte, load(t3));
+                // The exclusive or of three.
+                *hash = _mm512_ternarylogic_epi32::<0x96>(*hash, low, high);
+            }
+        }
+        hash
+    }
+
+    /// Cuts hashes, given byte by byte, into register and level.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd")]
+    fn place(&self, [b0, b1, b2, b3]: [__m512i; 4], group: usize, places: &mut Places) {
+        let (low, high) = (_mm512_unpacklo_epi8(b0, b1), _mm512_unpackhi_epi8(b0, b1));
+        let (low_upper, high_upper) = (_mm512_unpacklo_epi8(b2, b3), _mm512_unpackhi_epi8(b2, b3));
+        let hashes = [
+            _mm512_unpacklo_epi16(low, low_upper),
+            _mm512_unpackhi_epi16(low, low_upper),
+            _mm512_unpacklo_epi16(high, high_upper),
+            _mm512_unpackhi_epi16(high, high_upper),
+        ];
+        let bits = self.precision.bits();
+        let index_bits = _mm_cvtsi32_si128(bits.cast_signed());
+        let rank_bits = _mm_cvtsi32_si128(self.precision.rank_bits().cast_signed());
+        let sentinel = _mm512_set1_epi32(1 << (bits - 1));
+        let indices = places.indices[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
+        let levels = places.levels[group * GROUP..][..GROUP].as_chunks_mut().0.iter_mut();
+        for ((hash, indices), levels) in hashes.into_iter().zip(indices).zip(levels) {
+            let rank = _mm512_or_si512(_mm512_sll_epi32(hash, index_bits), sentinel);
+            let level = _mm512_add_epi32(_mm512_lzcnt_epi32(rank), _mm512_set1_epi32(1));
+            let indices: &mut [u16; 16] = indices;
+            let levels: &mut [u8; 16] = levels;
+            // SAFETY: both arrays are as long as what is written, and neither has to be aligned.
+            unsafe {
+                _mm256_storeu_si256(indices.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(_mm512_srl_epi32(hash, rank_bits)));
+                _mm_storeu_si128(levels.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(level));
+            }
+        }
+    }
+}
+
+/// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same order in all four.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn planes(word: &[u32; CAPACITY], group: usize) -> [__m512i; 4] {
+    let by_place = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    let mut words = [_mm512_setzero_si512(); 4];
+    let chunks: &[[u32; 16]] = word[group * GROUP..][..GROUP].as_chunks().0;
+    for (vector, chunk) in words.iter_mut().zip(chunks) {
+        *vector = _mm512_shuffle_epi8(load(chunk), by_place);
+    }
+    let [w0, w1, w2, w3] = words;
+    let (a, b) = (_mm512_unpacklo_epi32(w0, w1), _mm512_unpackhi_epi32(w0, w1));
+    let (c, d) = (_mm512_unpacklo_epi32(w2, w3), _mm512_unpackhi_epi32(w2, w3));
+    [_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
+    const { assert!(size_of::<[T; N]>() == size_of::<__m512i>()) };
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+    unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+}
+
+/// The matrices of the CRC of a key.
+fn matrices(key_bytes: usize) -> [Matrices; WORDS] {
+    let mut matrices = [[[0; 4]; 4]; WORDS];
+    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(super::changes(key_bytes)) {
+        for (bit, changes) in bits.into_iter().enumerate() {
+            for (matrix, changed) in matrices.iter_mut().zip(changes) {
+                // The row of the result's highest bit is the lowest byte.
+                let rows = (0..8).filter(|row| changed >> (7 - row) & 1 == 1);
+                *matrix |= rows.fold(0_u64, |matrix, row| matrix | 1 << (8 * row + bit));
+            }
+        }
+    }
+    matrices
+}
+
+fn tables(tabulation: &Tabulation) -> Box<Tables> {
+    let mut tables = Box::new(Tables([[[[0; 64]; 4]; 4]; 4]));
+    // The first table is for the CRC's highest byte.
+    for (tables, words) in tables.0.iter_mut().rev().zip(tabulation.tables()) {
+        for (value, word) in words.iter().enumerate() {
+            for (table, byte) in tables.iter_mut().zip(word.to_le_bytes()) {
+                table.as_flattened_mut()[value] = byte;
+            }
+        }
+    }
+    tables
+}

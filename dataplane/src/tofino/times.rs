@@ -1,0 +1,102 @@
+//! How long it takes to read a switch.
+
+use super::measurement;
+use super::options::Options;
+use super::program::Program;
+use super::session::Session;
+use super::{active, names};
+use crate::error::{Error, Failure};
+use flowgauge_bfruntime::proto;
+use flowgauge_bfruntime::schema::Table;
+use std::time::{Duration, Instant};
+
+/// What it took to read and to clear a bank that does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadTimes {
+    /// The tables that a rotation reads; the first one holds the counters of packets, which it reads twice.
+    pub tables: Vec<TableTimes>,
+    /// How long the bank stands still before it is read.
+    pub transit: Duration,
+}
+
+/// What it took for one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableTimes {
+    /// Its full name.
+    pub table: String,
+    /// Elements of a bank.
+    pub elements: usize,
+    /// Having the chip copy it.
+    pub sync: Duration,
+    /// Reading a bank of the copy.
+    pub read: Duration,
+    /// Writing every element of a bank. A rotation writes those that are not empty.
+    pub clear: Duration,
+}
+
+impl ReadTimes {
+    /// The longest that a rotation takes: every element of its bank is to be cleared.
+    #[must_use]
+    pub fn rotation(&self) -> Duration {
+        let all = self.tables.iter().map(|times| times.sync + times.read + times.clear).sum::<Duration>();
+        let again = self.tables.first().map_or(Duration::ZERO, |counters| counters.sync + counters.read);
+        self.transit + all + again
+    }
+}
+
+/// Measures it. The bank is that which does not count; what it holds is lost. While this process has the program, no other one counts.
+///
+/// # Errors
+/// [`Error::Switch`] if the switch cannot be reached, another client has its program, or the program is not flowgauge's.
+pub fn read_times(options: &Options) -> Result<ReadTimes, Error> {
+    let failed = |failure| Error::Switch { operation: "measure reads", target: options.address.clone(), failure };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
+    runtime.block_on(measure(options)).map_err(failed)
+}
+
+async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
+    let (mut session, schema) = Session::open(options, false).await?;
+    let program = Program::new(schema)?;
+    let idle = active(&mut session, &program).await? & 1 ^ 1;
+    let mut reader = Reader { session: &mut session, batch: options.batch, tables: Vec::new() };
+    let frames = program.table(names::FRAMES)?;
+    let elements = program.elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
+    reader.measure(frames, elements, program.clear_counters(idle)?).await?;
+    for array in measurement::arrays(&program.settings) {
+        let table = program.table(&array.table)?;
+        let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
+        reader.measure(table, elements, program.clear_array(idle, &array, 0..array.per_bank)?).await?;
+    }
+    Ok(ReadTimes { tables: reader.tables, transit: options.transit })
+}
+
+struct Reader<'a> {
+    session: &'a mut Session,
+    batch: usize,
+    tables: Vec<TableTimes>,
+}
+
+impl Reader<'_> {
+    async fn measure(
+        &mut self,
+        table: &Table,
+        elements: Vec<proto::TableEntry>,
+        updates: Vec<proto::Update>,
+    ) -> Result<(), Failure> {
+        let (number, begin) = (elements.len(), Instant::now());
+        self.session.sync(&[table]).await?;
+        let synced = Instant::now();
+        self.session.read_elements(table, elements).await?;
+        let read = Instant::now();
+        self.session.write(&format!("clearing {}", table.name), updates, self.batch).await?;
+        self.tables.push(TableTimes {
+            table: table.name.clone(),
+            elements: number,
+            sync: synced - begin,
+            read: read - synced,
+            clear: read.elapsed(),
+        });
+        Ok(())
+    }
+}

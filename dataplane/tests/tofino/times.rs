@@ -1,0 +1,116 @@
+//! How long a driver would be busy: no time passes in these tests, a ledger notes it.
+
+use crate::answers::persist;
+use crate::lab::{SEED, options, settings};
+use crate::switch::Switch;
+use flowgauge_bfruntime::server::{Costs, Ledger, Pace, Running, Server, Target};
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::OwnedFrame;
+use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_p4_model::{Model, Options};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A driver that takes 120 us to read an element from the chip, and 1 ms to copy a register.
+const COSTS: Costs = Costs::SWITCH;
+
+fn serve(target: Arc<dyn Target>) -> (Running, Arc<Ledger>) {
+    let (server, ledger) = Server::driver_like(target, COSTS, Pace::Noted).unwrap();
+    (Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap(), ledger)
+}
+
+fn counting(running: &Running, settings: Settings) -> Tofino {
+    let mut tofino = Tofino::connect(options(running.address()), settings).unwrap();
+    tofino.install(&Tables::new(&settings, SEED)).unwrap();
+    tofino
+}
+
+#[test]
+fn costs_are_those_of_the_published_measurement() {
+    assert_eq!((COSTS.index, COSTS.sync), (Duration::from_micros(120), Duration::from_millis(1)));
+    // 245 ms for 2,048 registers.
+    assert!((COSTS.index * 2048).abs_diff(Duration::from_millis(245)) < Duration::from_millis(1));
+}
+
+#[test]
+fn a_rotation_of_2048_registers_takes_less_than_50_ms_even_if_all_are_raised() {
+    let settings = settings(11);
+    let switch = Switch::new(settings, 2);
+    let (running, ledger) = serve(Arc::clone(&switch.memory) as Arc<dyn Target>);
+    let mut tofino = counting(&running, settings);
+    let mut first = 0;
+    for packets in [0, 1_000, 30_000] {
+        switch.count(&crate::frames::uniques(first..first + packets));
+        first += packets;
+        ledger.reset();
+        assert_eq!(tofino.rotate().unwrap().bank.counters.packets(), packets);
+        assert!(ledger.total() < Duration::from_millis(50), "{ledger}");
+        // Counters before and after, and registers.
+        assert_eq!((ledger.syncs(), ledger.indices()), (3, 0), "{ledger}");
+    }
+    ledger.reset();
+    tofino.sample().unwrap();
+    assert!(ledger.total() < Duration::from_millis(5), "{ledger}");
+}
+
+#[test]
+fn sixty_five_thousand_registers_start_and_no_call_takes_a_tenth_of_the_deadline() {
+    let settings = settings(16);
+    let switch = Switch::new(settings, 2);
+    let (running, ledger) = serve(Arc::clone(&switch.memory) as Arc<dyn Target>);
+    let mut tofino = counting(&running, settings);
+    switch.count(&crate::frames::uniques(0..20_000));
+    assert_eq!(tofino.rotate().unwrap().bank.counters.packets(), 20_000);
+    let deadline = flowgauge_dataplane::tofino::Options::new("").deadline;
+    assert!(ledger.longest() < deadline / 10, "{ledger}");
+    assert_eq!(ledger.indices(), 0, "{ledger}");
+}
+
+/// All measurements but reordering, which a chip has no room for beside delays, as P4 that the model executes.
+#[test]
+fn a_rotation_of_all_measurements_takes_less_than_500_ms_and_two_hundred_windows_are_exact() {
+    let settings = everything();
+    let definitions = flowgauge_dataplane::tofino::definitions(&settings).unwrap();
+    let definitions = definitions.into_iter().fold(Options::default(), |all, (name, value)| all.define(name, value));
+    let switch = Arc::new(flowgauge_p4_model::Switch::new(Model::flowgauge(&definitions).unwrap(), "flowgauge"));
+    let (running, ledger) = serve(Arc::clone(&switch) as Arc<dyn Target>);
+    let times = flowgauge_dataplane::tofino::read_times(&options(running.address())).unwrap();
+    let measured = times.tables.len();
+    // The client that measured is gone, but the switch may not have noticed yet.
+    let mut tofino = crate::windows::connect_patiently(&options(running.address()), settings);
+    tofino.install(&Tables::new(&settings, SEED)).unwrap();
+    let send = |frames: &[OwnedFrame]| {
+        let mut entrance = switch.enter();
+        for (index, frame) in frames.iter().enumerate() {
+            entrance.arrive(switch.port(index), &frame.bytes).unwrap();
+        }
+    };
+    let (mut sent, mut counted) = (0, 0);
+    for window in 0..200 {
+        let packets = if window == 100 { 20_000 } else { window % 7 * 3 };
+        send(&crate::frames::uniques(sent..sent + packets));
+        sent += packets;
+        ledger.reset();
+        let snapshot = persist(|| tofino.rotate());
+        assert!(snapshot.complete);
+        assert_eq!(snapshot.bank.counters.packets(), packets, "window {window}");
+        counted += snapshot.bank.counters.packets();
+        assert!(ledger.total() < Duration::from_millis(500), "window {window}: {ledger}");
+        // Counters once more than tables that were measured.
+        assert_eq!((ledger.syncs(), ledger.indices()), (measured as u64 + 1, 0));
+    }
+    assert_eq!(counted, sent);
+}
+
+fn everything() -> Settings {
+    use flowgauge_core::{delay, heavy, sizes, sketch};
+    let mut settings = Settings::default();
+    settings.entropy[0] =
+        sketch::Settings { mode: sketch::Mode::CountSketch, key: settings.cardinality.key, ..settings.entropy[0] };
+    settings.frequency.mode = sketch::Mode::CountMin;
+    settings.membership.on = true;
+    settings.heavy.algorithm = heavy::Algorithm::Precision;
+    settings.sizes = sizes::Settings::ON;
+    settings.delay.kinds = delay::Kinds::NONE.with(delay::Kind::TcpData);
+    settings
+}

@@ -1,0 +1,496 @@
+//! What a Tofino 1 has. A program that needs more is refused when it is loaded, so that it does not run here and nowhere else.
+//!
+//! The limits are those that the chip's compiler checks, or where it is known to fail. Where packets, stages and units end up only the
+//! compiler knows: what passes here may still not fit.
+
+use super::Compiler;
+use crate::program::{Operator, Program, Slot, Step, Value};
+use crate::source::{Place, Result};
+use hashbrown::{HashMap, HashSet};
+
+/// Match-action stages.
+const STAGES: usize = 12;
+/// Bits of SRAM in a stage: 80 blocks of 1,024 words of 128 bits.
+const SRAM_OF_STAGE: u128 = 80 * 1024 * 128;
+/// TCAM blocks of all stages, and what each holds.
+const TCAM_BLOCKS: u128 = STAGES as u128 * 24;
+const TCAM_ENTRIES: u128 = 512;
+const TCAM_BITS: u128 = 44;
+/// Stateful ALUs of all stages.
+const STATEFUL_ALUS: usize = STAGES * 4;
+/// What a stateful ALU has: instructions, comparisons in each, and operands from the packet.
+const SALU_INSTRUCTIONS: usize = 4;
+const SALU_COMPARISONS: usize = 2;
+const SALU_OPERANDS: usize = 2;
+/// Bytes of a digest.
+const DIGEST_BYTES: u32 = 48;
+/// Bits that are added at once.
+const ADDER_BITS: u32 = 64;
+
+/// Arrays that a packet has reached on its way.
+pub(super) type Reached = HashSet<Array>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Array {
+    Register(usize),
+    Counter(usize),
+}
+
+impl Compiler {
+    /// Notes that a packet reaches arrays here. On no way through the program it may reach one twice, for an array belongs to one stage.
+    pub(super) fn reach(&mut self, arrays: &Reached, place: &Place) -> Result<()> {
+        let again = arrays.iter().find(|array| self.reached.contains(*array));
+        if let Some(array) = again {
+            let name = match array {
+                Array::Register(index) => &self.program.registers[*index].name,
+                Array::Counter(index) => &self.program.counters[*index].name,
+            };
+            return place.fail(format!(
+                "{name} is reached twice on one way through the program: an array belongs to one stage, which a packet passes once; \
+                 put the accesses into branches of one if"
+            ));
+        }
+        self.reached.extend(arrays);
+        Ok(())
+    }
+
+    /// What the actions of a table reach, of which one runs.
+    pub(super) fn reached_by_table(&self, table: usize) -> Reached {
+        let actions = &self.program.tables[table].actions;
+        actions.iter().filter_map(|action| self.reached_by_action.get(action)).flatten().copied().collect()
+    }
+
+    /// Checks that one more action of a register has an instruction.
+    pub(super) fn check_instructions(&self, register: usize, place: &Place) -> Result<()> {
+        let others = self.program.register_actions.iter().filter(|action| action.register == register).count();
+        if others < SALU_INSTRUCTIONS {
+            return Ok(());
+        }
+        let name = &self.program.registers[register].name;
+        place.fail(format!(
+            "{name} has more than {SALU_INSTRUCTIONS} register actions: a stateful ALU has {SALU_INSTRUCTIONS} instructions"
+        ))
+    }
+
+    /// Checks that a stateful ALU can do this with an element.
+    pub(super) fn check_register_action(&self, steps: &[Step], own: &[Slot], place: &Place) -> Result<()> {
+        let mut work =
+            Work { own, parameters: self.program.parameters.iter().map(|parameter| parameter.slot).collect(), ..Work::default() };
+        work.steps(steps);
+        if let Some(problem) = work.problem {
+            return place.fail(problem);
+        }
+        if work.comparisons.len() > SALU_COMPARISONS {
+            let number = work.comparisons.len();
+            return place.fail(format!("{number} comparisons in a register action: a stateful ALU has {SALU_COMPARISONS}"));
+        }
+        if work.operands.len() > SALU_OPERANDS {
+            let number = work.operands.len();
+            return place
+                .fail(format!("{number} operands from the packet in a register action: a stateful ALU has {SALU_OPERANDS}"));
+        }
+        Ok(())
+    }
+
+    /// Checks that everything fits into the chip together, and that no look-ups depend on one another in more stages than there are.
+    pub(super) fn check_totals(&self, place: &Place) -> Result<()> {
+        let Program { registers, tables, .. } = &self.program;
+        if registers.len() > STATEFUL_ALUS {
+            let number = registers.len();
+            return place.fail(format!("{number} registers: the chip has {STATEFUL_ALUS} stateful ALUs, one for each"));
+        }
+        let chip = SRAM_OF_STAGE * STAGES as u128;
+        let of_registers = registers.iter().map(|register| {
+            let width: u32 = register.fields.iter().map(|(_, width)| width).sum();
+            register.size as u128 * u128::from(width)
+        });
+        let (mut sram, mut tcam) = (of_registers.sum::<u128>(), 0);
+        for table in tables {
+            match cells_of_tcam(table) {
+                Some(blocks) => tcam += blocks,
+                None => sram += bits_of_sram(table),
+            }
+        }
+        if sram > chip {
+            return place.fail(format!("registers and tables take {sram} bits of SRAM: the chip has {chip}"));
+        }
+        if tcam > TCAM_BLOCKS {
+            return place.fail(format!("tables take {tcam} blocks of TCAM: the chip has {TCAM_BLOCKS}"));
+        }
+        let mut chain = Chain { compiler: self, ready: HashMap::new(), longest: 0 };
+        chain.steps(&self.program.ingress, 0);
+        if chain.longest > STAGES {
+            let longest = chain.longest;
+            return place.fail(format!("{longest} look-ups and registers depend on one another: the chip has {STAGES} stages"));
+        }
+        Ok(())
+    }
+}
+
+/// The TCAM blocks that a table takes, if it is not exact.
+fn cells_of_tcam(table: &crate::program::Table) -> Option<u128> {
+    let is_exact = table.key.iter().all(|field| field.kind == crate::program::MatchKind::Exact);
+    let width: u128 = table.key.iter().map(|field| u128::from(field.width)).sum();
+    (!is_exact).then(|| (table.size as u128).div_ceil(TCAM_ENTRIES) * width.div_ceil(TCAM_BITS))
+}
+
+fn bits_of_sram(table: &crate::program::Table) -> u128 {
+    let width: u128 = table.key.iter().map(|field| u128::from(field.width)).sum();
+    table.size as u128 * width
+}
+
+/// Checks that a table fits into the chip.
+pub(super) fn check_table(table: &crate::program::Table, place: &Place) -> Result<()> {
+    let (name, size) = (&table.name, table.size);
+    match cells_of_tcam(table) {
+        Some(blocks) if blocks > TCAM_BLOCKS => {
+            place.fail(format!("{name} of {size} entries takes {blocks} blocks of TCAM: the chip has {TCAM_BLOCKS}"))
+        }
+        None if bits_of_sram(table) > SRAM_OF_STAGE * STAGES as u128 => {
+            let (bits, chip) = (bits_of_sram(table), SRAM_OF_STAGE * STAGES as u128);
+            place.fail(format!("{name} of {size} entries takes {bits} bits of SRAM: the chip has {chip}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a register fits into a stage.
+pub(super) fn check_register(name: &str, size: usize, fields: &[(std::sync::Arc<str>, u32)], place: &Place) -> Result<()> {
+    let width: u32 = fields.iter().map(|(_, width)| width).sum();
+    let bits = size as u128 * u128::from(width);
+    if bits <= SRAM_OF_STAGE {
+        return Ok(());
+    }
+    place.fail(format!(
+        "{name} of {size} elements takes {bits} bits of SRAM: a stage, in which a register lies, has {SRAM_OF_STAGE}"
+    ))
+}
+
+/// Checks that a digest can be sent.
+pub(super) fn check_digest(fields: &[(String, u32)], place: &Place) -> Result<()> {
+    let bytes: u32 = fields.iter().map(|(_, width)| width.div_ceil(8)).sum();
+    if bytes <= DIGEST_BYTES {
+        return Ok(());
+    }
+    place.fail(format!("a digest of {bytes} bytes: the chip sends at most {DIGEST_BYTES}"))
+}
+
+/// Checks that an ALU can do this with values of this width.
+pub(super) fn check_operator(operator: &Operator, left: &Value, right: &Value, width: u32, place: &Place) -> Result<()> {
+    match operator {
+        Operator::Multiply(_) if !is_constant(left) && !is_constant(right) => {
+            place.fail("a multiplication of two variables: the chip has no multiplier")
+        }
+        Operator::ShiftLeft(_) | Operator::ShiftRight { .. } if !is_constant(right) => {
+            place.fail("a shift by a variable: the chip shifts by constants; look the result up in a table")
+        }
+        Operator::Add(_) | Operator::Subtract(_) | Operator::AddSaturating { .. } | Operator::SubtractSaturating { .. }
+            if width > ADDER_BITS =>
+        {
+            place.fail(format!("an addition of {width} bits: the chip adds at most {ADDER_BITS}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a gateway can decide this.
+pub(super) fn check_condition(condition: &Value, place: &Place) -> Result<()> {
+    let problem = match condition {
+        Value::Not(of) => return check_condition(of, place),
+        Value::Binary(Operator::BothTrue | Operator::OneTrue, sides) => {
+            check_condition(&sides.0, place)?;
+            return check_condition(&sides.1, place);
+        }
+        Value::Binary(_, sides) if computes(&sides.0) || computes(&sides.1) => {
+            "a condition on a result of arithmetic: a gateway compares fields as they are; compute it in an action before"
+        }
+        Value::Binary(Operator::Less(_) | Operator::LessOrEqual(_), sides) if !is_constant(&sides.0) && !is_constant(&sides.1) => {
+            "a condition on which of two fields is less: a gateway compares with constants; look at a bit of their difference"
+        }
+        _ => return Ok(()),
+    };
+    place.fail(problem)
+}
+
+/// Checks that an index is a value that is there.
+pub(super) fn check_index(index: &Value, place: &Place) -> Result<()> {
+    if !computes(index) {
+        return Ok(());
+    }
+    place.fail("arithmetic in an index: an address takes bits as they are; compute it in an action before")
+}
+
+/// Checks that a parser can assign these values.
+pub(super) fn check_parser(steps: &[Step], place: &Place) -> Result<()> {
+    let is_fine = |step: &Step| match step {
+        Step::Assign(_, value) | Step::AssignSlice { value, .. } => !computes(value),
+        _ => true,
+    };
+    if steps.iter().all(is_fine) { Ok(()) } else { place.fail("arithmetic in a parser: it copies fields and constants") }
+}
+
+fn is_constant(value: &Value) -> bool {
+    matches!(value, Value::Constant(_))
+}
+
+/// Whether a value takes an adder, a shifter or a comparison to find.
+fn computes(value: &Value) -> bool {
+    match value {
+        Value::Constant(_) | Value::Slot(_) => false,
+        Value::Slice { of, .. } | Value::Extend { of, .. } | Value::Not(of) | Value::Complement(of, _) => computes(of),
+        Value::Negate(..) | Value::Conditional(_) | Value::Predicate(_) => true,
+        Value::Binary(operator, sides) => {
+            let is_wiring = matches!(
+                operator,
+                Operator::Concatenate(_)
+                    | Operator::And
+                    | Operator::Or
+                    | Operator::Xor
+                    | Operator::Equal
+                    | Operator::NotEqual
+                    | Operator::Less(_)
+                    | Operator::LessOrEqual(_)
+                    | Operator::BothTrue
+                    | Operator::OneTrue
+            );
+            !is_wiring || computes(&sides.0) || computes(&sides.1)
+        }
+    }
+}
+
+/// What a register action asks of a stateful ALU.
+#[derive(Default)]
+struct Work<'a> {
+    /// The element and the result.
+    own: &'a [Slot],
+    parameters: HashSet<Slot>,
+    /// Each once, whichever way round it is.
+    comparisons: HashSet<String>,
+    operands: HashSet<String>,
+    problem: Option<String>,
+}
+
+impl Work<'_> {
+    fn steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::If(condition, then, otherwise) => {
+                    self.condition(condition);
+                    self.steps(then);
+                    self.steps(otherwise);
+                }
+                Step::Assign(_, value) | Step::AssignSlice { value, .. } => self.result(value),
+                _ => {}
+            }
+        }
+    }
+
+    fn condition(&mut self, condition: &Value) {
+        match condition {
+            Value::Not(of) => self.condition(of),
+            Value::Binary(Operator::BothTrue | Operator::OneTrue, sides) => {
+                self.condition(&sides.0);
+                self.condition(&sides.1);
+            }
+            Value::Binary(operator, sides) => {
+                let (left, right) = (&sides.0, &sides.1);
+                // a <= b is not b < a.
+                let comparison = match operator {
+                    Operator::Equal | Operator::NotEqual => {
+                        let mut sides = [format!("{left:?}"), format!("{right:?}")];
+                        sides.sort();
+                        format!("{sides:?}")
+                    }
+                    Operator::Less(signed) => format!("{signed:?} {left:?} {right:?}"),
+                    Operator::LessOrEqual(signed) => format!("{signed:?} {right:?} {left:?}"),
+                    _ => format!("{condition:?}"),
+                };
+                self.comparisons.insert(comparison);
+                self.operand(left);
+                self.operand(right);
+            }
+            // A bit is compared with zero.
+            Value::Constant(_) => {}
+            bit => {
+                self.comparisons.insert(format!("{bit:?}"));
+                self.operand(bit);
+            }
+        }
+    }
+
+    /// A value that is stored or told: one operation of two operands.
+    fn result(&mut self, value: &Value) {
+        match value {
+            Value::Predicate(conditions) => {
+                self.condition(&conditions.0);
+                self.condition(&conditions.1);
+            }
+            Value::Binary(operator, sides) if !matches!(operator, Operator::Concatenate(_)) => {
+                if computes_deep(&sides.0) || computes_deep(&sides.1) {
+                    self.refuse("an operation of more than two operands in a register action: a stateful ALU has one of two");
+                }
+                self.operand(value);
+            }
+            value => self.operand(value),
+        }
+    }
+
+    /// Looks for what comes from the packet, and for what the ALU cannot do.
+    fn operand(&mut self, value: &Value) {
+        match value {
+            Value::Constant(_) => {}
+            Value::Slot(slot) if self.own.contains(slot) || self.parameters.contains(slot) => {}
+            Value::Slot(_) => self.from_packet(value),
+            Value::Slice { of, .. } => match &**of {
+                Value::Slot(slot) if !self.own.contains(slot) => self.from_packet(value),
+                of => self.operand(of),
+            },
+            Value::Complement(of, _) | Value::Negate(of, _) | Value::Not(of) | Value::Extend { of, .. } => self.operand(of),
+            Value::Binary(operator, sides) => {
+                match operator {
+                    Operator::Multiply(_) => self.refuse("a multiplication in a register action: a stateful ALU has none"),
+                    Operator::ShiftLeft(_) | Operator::ShiftRight { .. } => {
+                        self.refuse("a shift in a register action: a stateful ALU has none");
+                    }
+                    _ => {}
+                }
+                self.operand(&sides.0);
+                self.operand(&sides.1);
+            }
+            Value::Conditional(of) => {
+                self.condition(&of.0);
+                self.operand(&of.1);
+                self.operand(&of.2);
+            }
+            Value::Predicate(of) => {
+                self.condition(&of.0);
+                self.condition(&of.1);
+            }
+        }
+    }
+
+    fn from_packet(&mut self, value: &Value) {
+        self.operands.insert(format!("{value:?}"));
+    }
+
+    fn refuse(&mut self, problem: &str) {
+        self.problem.get_or_insert_with(|| problem.to_owned());
+    }
+}
+
+/// Whether an operand is itself the result of an operation of two.
+fn computes_deep(value: &Value) -> bool {
+    match value {
+        Value::Constant(_) | Value::Slot(_) | Value::Predicate(_) => false,
+        Value::Slice { of, .. } | Value::Extend { of, .. } | Value::Not(of) | Value::Complement(of, _) | Value::Negate(of, _) => {
+            computes_deep(of)
+        }
+        Value::Binary(Operator::Concatenate(_), sides) => computes_deep(&sides.0) || computes_deep(&sides.1),
+        Value::Binary(..) | Value::Conditional(_) => true,
+    }
+}
+
+/// The least number of stages, from what look-ups and registers need of one another.
+struct Chain<'a> {
+    compiler: &'a Compiler,
+    /// From which stage on a value is there.
+    ready: HashMap<Slot, usize>,
+    longest: usize,
+}
+
+impl Chain<'_> {
+    fn of(&self, value: &Value) -> usize {
+        match value {
+            Value::Constant(_) => 0,
+            Value::Slot(slot) => self.ready.get(slot).copied().unwrap_or(0),
+            Value::Slice { of, .. }
+            | Value::Extend { of, .. }
+            | Value::Not(of)
+            | Value::Complement(of, _)
+            | Value::Negate(of, _) => self.of(of),
+            Value::Binary(_, sides) => self.of(&sides.0).max(self.of(&sides.1)),
+            Value::Predicate(sides) => self.of(&sides.0).max(self.of(&sides.1)),
+            Value::Conditional(of) => self.of(&of.0).max(self.of(&of.1)).max(self.of(&of.2)),
+        }
+    }
+
+    /// `from`: the stage of the conditions that steps are under, or of the table whose action they are.
+    fn steps(&mut self, steps: &[Step], from: usize) {
+        for step in steps {
+            match step {
+                Step::Assign(slot, value) => {
+                    let stage = self.of(value).max(from);
+                    self.ready.insert(*slot, stage);
+                }
+                Step::AssignSlice { slot, value, .. } => {
+                    let stage = self.of(value).max(from).max(self.of(&Value::Slot(*slot)));
+                    self.ready.insert(*slot, stage);
+                }
+                Step::If(condition, then, otherwise) => {
+                    let from = from.max(self.of(condition));
+                    let before = self.ready.clone();
+                    self.steps(then, from);
+                    let after = std::mem::replace(&mut self.ready, before);
+                    self.steps(otherwise, from);
+                    for (slot, stage) in after {
+                        let other = self.ready.entry(slot).or_insert(stage);
+                        *other = stage.max(*other);
+                    }
+                }
+                Step::Apply { table, hit } => {
+                    let table = &self.compiler.program.tables[*table];
+                    let key = table.key.iter().map(|field| self.of(&field.value)).max().unwrap_or(0).max(from);
+                    // What it finds is there in the next stage. A table without a key may be taken together with others.
+                    let found = if table.key.is_empty() { key } else { self.take(key) };
+                    self.ready.extend(hit.map(|hit| (hit, found)));
+                    let before = self.ready.clone();
+                    let mut after = before.clone();
+                    for action in &table.actions {
+                        self.ready.clone_from(&before);
+                        self.steps(&self.compiler.program.actions[*action].steps, found);
+                        for (slot, stage) in &self.ready {
+                            let other = after.entry(*slot).or_insert(*stage);
+                            *other = (*stage).max(*other);
+                        }
+                    }
+                    self.ready = after;
+                }
+                Step::Run(action) => self.steps(&self.compiler.program.actions[*action].steps, from),
+                Step::Execute { action, index } => {
+                    let action = &self.compiler.program.register_actions[*action];
+                    let stage = inputs(&action.steps).iter().map(|value| self.of(value)).max().unwrap_or(0);
+                    let told = self.take(stage.max(self.of(index)).max(from));
+                    self.ready.extend(action.result.map(|result| (result, told)));
+                }
+                Step::Hash { input, to, .. } => {
+                    let stage = input.iter().map(|(value, _)| self.of(value)).max().unwrap_or(0).max(from);
+                    self.ready.insert(*to, stage);
+                }
+                Step::Count { .. } | Step::Digest { .. } | Step::Resubmit(_) | Step::Emit(_) => {}
+            }
+        }
+    }
+
+    /// A look-up or a register in this stage; its result is there in the next one.
+    fn take(&mut self, stage: usize) -> usize {
+        self.longest = self.longest.max(stage + 1);
+        stage + 1
+    }
+}
+
+/// What a register action reads.
+fn inputs(steps: &[Step]) -> Vec<&Value> {
+    let mut values = Vec::new();
+    for step in steps {
+        match step {
+            Step::If(condition, then, otherwise) => {
+                values.push(condition);
+                values.extend(inputs(then));
+                values.extend(inputs(otherwise));
+            }
+            Step::Assign(_, value) | Step::AssignSlice { value, .. } => values.push(value),
+            _ => {}
+        }
+    }
+    values
+}

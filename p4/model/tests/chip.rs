@@ -1,0 +1,486 @@
+//! What the chip or its compiler refuses, the model refuses when the program is loaded: at file and line, with the limit's name.
+//!
+//! Each construct is in a table with what becomes of it. With the chip's compiler at hand its verdict can be noted here, beside the
+//! model's.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Program, frame, program};
+use flowgauge_p4_model::{Fault, Model, Options, Place, SourceError};
+
+/// What becomes of a program.
+enum Outcome {
+    /// It is refused on the line with a mark, with these words.
+    Refused(&'static str),
+    /// It is refused somewhere, with these words.
+    RefusedAnywhere(&'static str),
+    /// It runs, for all that is known of the compiler.
+    Runs,
+    /// It is loaded, and this packet is a fault.
+    Fault(fn(&Fault) -> bool, u32, u32),
+}
+
+use Outcome::{Refused, RefusedAnywhere, Runs};
+
+/// A construct: what it is, how it comes into a program, and what becomes of it.
+type Construct = (&'static str, fn(&mut Program), Outcome);
+
+const ADD: &str = "Register<bit<32>, bit<8>>(256, 0) r;
+    RegisterAction<bit<32>, bit<8>, bit<32>>(r) add = { void apply(inout bit<32> v, out bit<32> rv) { v = v + 1; rv = v; } };";
+
+/// A register action on a register of numbers, with this body.
+fn on_number(program: &mut Program, body: &str) {
+    program.locals = format!(
+        "Register<bit<32>, bit<8>>(256, 0) r;
+        RegisterAction<bit<32>, bit<8>, bit<32>>(r) f = {{
+            void apply(inout bit<32> v, out bit<32> rv) {{ {body} }} /*!*/
+        }};"
+    );
+    program.body = "hdr.io.x = f.execute(hdr.io.a[7:0]);".to_owned();
+}
+
+/// The same on a register of pairs.
+fn on_pair(program: &mut Program, body: &str) {
+    program.declarations += "\nstruct pair_t { bit<32> lo; bit<32> hi; }";
+    program.locals = format!(
+        "Register<pair_t, bit<8>>(256, {{0, 0}}) r;
+        RegisterAction<pair_t, bit<8>, bit<32>>(r) f = {{
+            void apply(inout pair_t v, out bit<32> rv) {{ {body} }} /*!*/
+        }};"
+    );
+    program.body = "hdr.io.x = f.execute(hdr.io.a[7:0]);".to_owned();
+}
+
+fn body(program: &mut Program, body: &str) {
+    program.declarations = program.declarations.replace("bool flag;", "bool flag; bit<64> wide; bit<128> widest;");
+    program.body = format!("\n{body} /*!*/\n");
+}
+
+fn local(program: &mut Program, local: &str, body: &str) {
+    program.locals = format!("\n{local} /*!*/\n");
+    program.body = body.to_owned();
+}
+
+/// One table after another, each of which looks up what the last one found.
+fn chained(program: &mut Program, number: usize) {
+    for table in 0..number {
+        program.locals += &format!(
+            "action s{table}(bit<32> d) {{ hdr.io.x = d; }}
+            table t{table} {{ key = {{ hdr.io.x : exact; }} actions = {{ s{table}; }} size = 16; }}\n"
+        );
+        program.body += &format!("t{table}.apply();\n");
+    }
+}
+
+/// Registers, each of which is read where the last one says.
+fn chained_registers(program: &mut Program, number: usize) {
+    for register in 0..number {
+        program.locals += &ADD
+            .replace("(r)", &format!("(r{register})"))
+            .replace(" r;", &format!(" r{register};"))
+            .replace(" add ", &format!(" add{register} "));
+        program.body += &format!("hdr.io.x = add{register}.execute(hdr.io.x[7:0]);\n");
+    }
+}
+
+/// So many actions of one register, of which a packet runs one.
+fn register_actions(program: &mut Program, number: usize) {
+    program.locals = "Register<bit<32>, bit<8>>(256, 0) r;\n".to_owned();
+    for action in 0..number {
+        let mark = if action == 4 { "/*!*/" } else { "" };
+        program.locals += &format!(
+            "RegisterAction<bit<32>, bit<8>, bit<32>>(r) f{action} = {{ {mark}
+                void apply(inout bit<32> v) {{ v = v + {action}; }} }};\n"
+        );
+        let otherwise = if action > 0 { "else" } else { "" };
+        program.body += &format!("{otherwise} if (hdr.io.b[2:0] == {action}) {{ f{action}.execute(hdr.io.a[7:0]); }}\n");
+    }
+}
+
+fn digest(program: &mut Program, fields: &str, values: &str) {
+    program.declarations += &format!("\nstruct digest_t {{ {fields} }}");
+    program.deparser_locals = "\nDigest<digest_t>() report; /*!*/\n".to_owned();
+    program.body = "dm.digest_type = 1;".to_owned();
+    program.deparser = format!("if (dm.digest_type == 1) {{ report.pack({{ {values} }}); }}");
+}
+
+const CONSTRUCTS: &[Construct] = &[
+    // Registers: each belongs to one stage.
+    (
+        "two accesses one after another",
+        |program| {
+            local(program, ADD, "");
+            program.locals = ADD.to_owned();
+            body(program, "hdr.io.x = add.execute(hdr.io.a[7:0]); hdr.io.y = add.execute(hdr.io.b[7:0]);");
+        },
+        Refused("pipe.Ingress.r is reached twice"),
+    ),
+    (
+        "a second access that hardly any packet makes",
+        |program| {
+            program.locals = ADD.to_owned();
+            body(program, "hdr.io.x = add.execute(0); if (hdr.io.b == 0xfffffff0) { add.execute(1); }");
+        },
+        Refused("pipe.Ingress.r is reached twice"),
+    ),
+    (
+        "accesses under conditions that exclude each other, in two ifs",
+        |program| {
+            program.locals = ADD.to_owned();
+            body(program, "if (hdr.io.a == 1) { add.execute(0); }\nif (hdr.io.a == 2) { add.execute(1); }");
+        },
+        Refused("put the accesses into branches of one if"),
+    ),
+    (
+        "accesses in the branches of one if",
+        |program| {
+            program.locals = ADD.to_owned();
+            body(program, "if (hdr.io.a == 1) { add.execute(0); } else if (hdr.io.a == 2) { add.execute(1); }");
+        },
+        Runs,
+    ),
+    (
+        "an access by a table's action and another one",
+        |program| {
+            program.locals = format!(
+                "{ADD} action s() {{ add.execute(1); }} table t {{ key = {{ hdr.io.a : exact; }} actions = {{ s; NoAction; }} }}"
+            );
+            body(program, "t.apply(); hdr.io.x = add.execute(0);");
+        },
+        Refused("pipe.Ingress.r is reached twice"),
+    ),
+    (
+        "a counter that two tables count in, one of which is applied",
+        |program| {
+            program.locals = "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c;
+                action s() { c.count(hdr.io.a[7:0]); } action s2() { c.count(hdr.io.b[7:0]); }
+                table t { key = { hdr.io.a : exact; } actions = { s; } const default_action = s(); }
+                table t2 { key = { hdr.io.b : exact; } actions = { s2; } const default_action = s2(); }"
+                .to_owned();
+            body(program, "if (hdr.io.a[0:0] == 1) { t.apply(); } else { t2.apply(); }");
+        },
+        Runs,
+    ),
+    (
+        "a counter that two tables count in one after another",
+        |program| {
+            program.locals = "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c;
+                action s() { c.count(hdr.io.a[7:0]); } action s2() { c.count(hdr.io.b[7:0]); }
+                table t { key = { hdr.io.a : exact; } actions = { s; } const default_action = s(); }
+                table t2 { key = { hdr.io.b : exact; } actions = { s2; } const default_action = s2(); }"
+                .to_owned();
+            body(program, "t.apply(); t2.apply();");
+        },
+        Refused("pipe.Ingress.c is reached twice"),
+    ),
+    // Stateful ALUs.
+    (
+        "three comparisons of a pair",
+        |program| {
+            on_pair(
+                program,
+                "if (v.lo > 7 && v.hi != md.m && v.lo != hdr.io.b) { v.hi = v.hi + 1; rv = 1; } else { v.lo = v.lo + 1; rv = 0; }",
+            );
+        },
+        Refused("3 comparisons in a register action"),
+    ),
+    (
+        "four comparisons inside one another",
+        |program| {
+            on_pair(
+                program,
+                "if (v.lo > 7) { if (v.hi > 9) { v.hi = 1; } else { v.hi = 2; } }
+                 else if (v.lo == hdr.io.b) { if (v.hi == hdr.io.a) { v.lo = 4; } } rv = v.lo;",
+            );
+            program.locals = program.locals.replace(" /*!*/", "").replace("void apply", "/*!*/ void apply");
+        },
+        Refused("4 comparisons in a register action"),
+    ),
+    (
+        "two comparisons, one of them twice, and turned round",
+        |program| on_pair(program, "if (v.lo > 7) { v.hi = 1; } if (!(v.lo <= 7) && v.hi != md.m) { rv = 1; } else { rv = v.lo; }"),
+        Runs,
+    ),
+    ("a difference compared with a constant", |program| on_number(program, "if (hdr.io.b - v > 5) { v = v + 1; } rv = v;"), Runs),
+    ("a multiplication", |program| on_number(program, "v = v * 3; rv = v;"), Refused("a multiplication in a register action")),
+    ("a shift", |program| on_number(program, "v = v << 3; rv = v;"), Refused("a shift in a register action")),
+    (
+        "an addition of three",
+        |program| on_number(program, "v = v + hdr.io.a + hdr.io.b; rv = v;"),
+        Refused("an operation of more than two operands"),
+    ),
+    (
+        "a result of two operations",
+        |program| on_number(program, "v = v + 1; rv = (v ^ hdr.io.a) + hdr.io.b;"),
+        Refused("an operation of more than two operands"),
+    ),
+    (
+        "four operands from the packet",
+        |program| {
+            on_pair(
+                program,
+                "v.lo = v.lo + hdr.io.a; v.hi = v.hi + hdr.io.b; if (v.lo > hdr.io.x) { v.hi = hdr.io.y; } rv = v.hi;",
+            );
+        },
+        Refused("4 operands from the packet"),
+    ),
+    ("a sum that stays at its end", |program| on_number(program, "v = v |+| hdr.io.b; rv = v;"), Runs),
+    (
+        "a comparison with a sign",
+        |program| {
+            program.locals = "Register<int<32>, bit<8>>(256, 0) r; RegisterAction<int<32>, bit<8>, int<32>>(r) f = {
+                void apply(inout int<32> v) { if (v < 0) { v = v + 1; } else { v = v - 3; } } };"
+                .to_owned();
+            program.body = "f.execute(0);".to_owned();
+        },
+        Runs,
+    ),
+    ("four actions of a register", |program| register_actions(program, 4), Runs),
+    ("six actions of a register", |program| register_actions(program, 6), Refused("has 4 instructions")),
+    (
+        "an element of 64 bits",
+        |program| local(program, "Register<bit<64>, bit<8>>(256, 0) r;", ""),
+        Refused("a stateful ALU has no more"),
+    ),
+    (
+        "an element of three fields",
+        |program| {
+            program.declarations += "\nstruct three_t { bit<32> a; bit<32> b; bit<32> c; }";
+            local(program, "Register<three_t, bit<8>>(256, {0, 0, 0}) r;", "");
+        },
+        Refused("a stateful ALU has no more"),
+    ),
+    (
+        "an index of another width",
+        |program| {
+            program.locals = ADD.to_owned();
+            body(program, "hdr.io.x = add.execute(hdr.io.b);");
+        },
+        Refused("bit<32> where bit<8> is needed"),
+    ),
+    (
+        "a counter's index of another width",
+        |program| {
+            program.locals = "Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS) c;".to_owned();
+            body(program, "c.count(hdr.io.b[8:0]);");
+        },
+        Refused("bit<9> where bit<8> is needed"),
+    ),
+    (
+        "arithmetic in an index",
+        |program| {
+            program.locals = ADD.to_owned();
+            body(program, "hdr.io.x = add.execute(hdr.io.a[7:0] + hdr.io.b[7:0]);");
+        },
+        Refused("arithmetic in an index"),
+    ),
+    (
+        "an index behind the end",
+        |program| {
+            program.locals = ADD.replace("(256, 0)", "(100, 0)");
+            program.body = "hdr.io.x = add.execute(hdr.io.b[7:0]);".to_owned();
+        },
+        Outcome::Fault(|fault| matches!(fault, Fault::IndexOutOfRange { index: 200, .. }), 0, 200),
+    ),
+    // Actions and gateways.
+    ("an addition of 64 bits", |program| body(program, "md.wide = hdr.io.a ++ hdr.io.b; md.wide = md.wide + md.wide;"), Runs),
+    (
+        "an addition of 128 bits",
+        |program| body(program, "md.widest = md.widest + md.widest;"),
+        Refused("an addition of 128 bits: the chip adds at most 64"),
+    ),
+    ("a division", |program| body(program, "hdr.io.x = hdr.io.a / hdr.io.b;"), Refused("division")),
+    ("a remainder", |program| body(program, "hdr.io.x = hdr.io.a % hdr.io.b;"), Refused("division")),
+    ("a shift by a variable", |program| body(program, "hdr.io.x = hdr.io.a << md.small;"), Refused("a shift by a variable")),
+    ("a product", |program| body(program, "hdr.io.x = hdr.io.a * hdr.io.b;"), Refused("the chip has no multiplier")),
+    (
+        "which of two fields is less",
+        |program| body(program, "if (hdr.io.a < hdr.io.b) { hdr.io.x = 1; }"),
+        Refused("which of two fields is less"),
+    ),
+    ("whether two fields are equal", |program| body(program, "if (hdr.io.a == hdr.io.b && hdr.io.a >= 7) { hdr.io.x = 1; }"), Runs),
+    (
+        "a condition on a sum",
+        |program| body(program, "if (hdr.io.a + hdr.io.b == hdr.io.x) { hdr.io.y = 1; }"),
+        Refused("a condition on a result of arithmetic"),
+    ),
+    (
+        "a choice on a sum",
+        |program| body(program, "hdr.io.y = hdr.io.a + hdr.io.b == 5 ? hdr.io.a : hdr.io.b;"),
+        Refused("a condition on a result of arithmetic"),
+    ),
+    ("the highest of three", |program| body(program, "hdr.io.x = max(hdr.io.a, max(hdr.io.b, hdr.io.y));"), Runs),
+    ("metadata that nothing wrote", |program| body(program, "hdr.io.x = md.m; hdr.io.y = (bit<32>)md.small;"), Runs),
+    ("a field of a header that is not there", |program| body(program, "hdr.carried.one = 7; hdr.io.x = hdr.carried.one;"), Runs),
+    // Tables.
+    (
+        "a key of 160 bits",
+        |program| {
+            local(
+                program,
+                "table t { key = { hdr.io.a : exact; hdr.io.b : exact; hdr.io.x : exact; hdr.io.y : exact; md.m : exact; }
+                 actions = { NoAction; } size = 16; }",
+                "t.apply();",
+            );
+            program.locals = program.locals.replace(" /*!*/", "").replacen("table", "/*!*/ table", 1);
+        },
+        Refused("unsupported key of 160 bits"),
+    ),
+    (
+        "two prefixes in a key",
+        |program| {
+            local(program, "table t { key = { hdr.io.a : lpm; hdr.io.b : lpm; } actions = { NoAction; } size = 4; }", "t.apply();")
+        },
+        Refused("at most one lpm field"),
+    ),
+    (
+        "four million exact entries",
+        |program| {
+            let table = "table t { key = { hdr.io.a : exact; hdr.io.b : exact; } actions = { NoAction; } size = 4194304; }";
+            local(program, table, "t.apply();");
+        },
+        Refused("pipe.Ingress.t of 4194304 entries takes 268435456 bits of SRAM"),
+    ),
+    (
+        "a hundred thousand ternary entries",
+        |program| {
+            let key = "hdr.io.a : ternary; hdr.io.b : ternary; hdr.io.x : ternary;";
+            local(program, &format!("table t {{ key = {{ {key} }} actions = {{ NoAction; }} size = 100000; }}"), "t.apply();");
+        },
+        Refused("pipe.Ingress.t of 100000 entries takes 588 blocks of TCAM: the chip has 288"),
+    ),
+    (
+        "sixteen million elements",
+        |program| local(program, "Register<bit<32>, bit<24>>(16777216, 0) r;", ""),
+        Refused("a stage, in which a register lies, has 10485760"),
+    ),
+    (
+        "registers that fill the chip, one by one small enough",
+        |program| {
+            for register in 0..13 {
+                program.locals += &format!("Register<bit<32>, bit<18>>(262144, 0) r{register};\n");
+                program.locals += &format!("Register<bit<8>, bit<18>>(262144, 0) s{register};\n");
+            }
+        },
+        RefusedAnywhere("bits of SRAM: the chip has 125829120"),
+    ),
+    ("twelve tables, one after another", |program| chained(program, 12), Runs),
+    (
+        "forty tables, one after another",
+        |program| chained(program, 40),
+        RefusedAnywhere("40 look-ups and registers depend on one another"),
+    ),
+    ("twelve registers, one after another", |program| chained_registers(program, 12), Runs),
+    ("thirteen registers, one after another", |program| chained_registers(program, 13), RefusedAnywhere("the chip has 12 stages")),
+    ("fifty registers", |program| chained_registers(program, 50), RefusedAnywhere("50 registers: the chip has 48 stateful ALUs")),
+    (
+        "priorities of constant entries",
+        |program| {
+            let entries = "const entries = { (_) : s(1); (5) : s(2); } default_action = s(3); size = 4;";
+            let table = format!("table t {{ key = {{ hdr.io.a : ternary; }} actions = {{ s; }} {entries} }}");
+            local(program, &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"), "t.apply();");
+        },
+        Runs,
+    ),
+    ("an action profile", |program| local(program, "ActionProfile(16) profile;", ""), Refused("unsupported extern ActionProfile")),
+    (
+        "idle timeouts",
+        |program| {
+            local(program, "table t { key = { hdr.io.a : exact; } actions = { NoAction; } idle_timeout = true; }", "t.apply();")
+        },
+        Refused("unsupported table property"),
+    ),
+    // Hashes and digests.
+    (
+        "a hash of 1024 bits",
+        |program| {
+            program.locals = "Hash<bit<32>>(HashAlgorithm_t.CRC32) h;".to_owned();
+            let fields = ["hdr.io.a, hdr.io.b, hdr.io.x, hdr.io.y"; 8].join(", ");
+            body(program, &format!("hdr.io.x = h.get({{ {fields} }});"));
+        },
+        Runs,
+    ),
+    ("a digest of 48 bytes", |program| digest(program, &fields_of(12), &["md.m"; 12].join(", ")), Runs),
+    (
+        "a digest of 64 bytes",
+        |program| digest(program, &fields_of(16), &["md.m"; 16].join(", ")),
+        Refused("a digest of 64 bytes: the chip sends at most 48"),
+    ),
+    // Parsers.
+    (
+        "a sum in a parser",
+        |program| {
+            program.parser =
+                "state body { packet.extract(hdr.io);\nmd.m = hdr.io.a + hdr.io.b; /*!*/\ntransition accept; }".to_owned()
+        },
+        Refused("arithmetic in a parser"),
+    ),
+    (
+        "a shift in a parser",
+        |program| {
+            program.parser = "state body { packet.extract(hdr.io);\nmd.m = hdr.io.a << 2; /*!*/\ntransition accept; }".to_owned()
+        },
+        Refused("arithmetic in a parser"),
+    ),
+    (
+        "a select of 128 bits",
+        |program| {
+            program.parser = "state body { packet.extract(hdr.io); transition select(hdr.io.a, hdr.io.b, hdr.io.x, hdr.io.y) {
+                (1, 2, 3, 4) : accept; default : accept; } }"
+                .to_owned();
+        },
+        Runs,
+    ),
+    (
+        "a loop over a stack",
+        |program| {
+            program.parser = "state body { packet.extract(hdr.extra.next); /*!*/
+                transition select(hdr.extra.last.kind) { 1 : body; default : accept; } }"
+                .to_owned();
+        },
+        Refused("unsupported stack member"),
+    ),
+    // Externs.
+    ("a meter", |program| local(program, "Meter<bit<8>>(256, MeterType_t.BYTES) m;", ""), Refused("unsupported extern Meter")),
+    ("random numbers", |program| local(program, "Random<bit<16>>() random;", ""), Refused("unsupported extern Random")),
+    (
+        "a checksum",
+        |program| program.deparser_locals = "\nChecksum() c; /*!*/\n".to_owned(),
+        Refused("unsupported extern Checksum"),
+    ),
+    ("a mirror", |program| program.deparser_locals = "\nMirror() m; /*!*/\n".to_owned(), Refused("unsupported extern Mirror")),
+];
+
+fn fields_of(words: usize) -> String {
+    (0..words).map(|word| format!("bit<32> w{word};")).collect()
+}
+
+#[test]
+fn what_the_chip_refuses_is_refused_when_it_is_loaded() {
+    for (what, edit, outcome) in CONSTRUCTS {
+        let mut program = program("", "");
+        edit(&mut program);
+        let text = program.text();
+        let loaded = Model::from_text("small.p4", &text, &Options::default());
+        match (outcome, loaded) {
+            (Runs, Ok(mut model)) => drop(model.inject(0, &frame(1, 2)).unwrap_or_else(|fault| panic!("{what}: {fault}"))),
+            (Outcome::Fault(expected, a, b), Ok(mut model)) => {
+                let fault = model.inject(0, &frame(*a, *b)).expect_err(what);
+                assert!(expected(&fault), "{what}: {fault}");
+            }
+            (Refused(because) | RefusedAnywhere(because), Err(SourceError::Invalid { place, problem })) => {
+                assert!(problem.contains(because), "{what}: {problem}");
+                if matches!(outcome, Refused(_)) {
+                    let line = 1 + text.lines().position(|line| line.contains("/*!*/")).expect(what) as u32;
+                    let lines = line..=line + u32::from(problem.contains("branches"));
+                    assert_eq!(place.file.as_ref(), "small.p4");
+                    assert!(lines.contains(&place.line), "{what}: {place} and not {line}\n{text}");
+                }
+            }
+            (_, Ok(_)) => panic!("{what} is not refused"),
+            (_, Err(error)) => panic!("{what}: {error}"),
+        }
+    }
+    let _ = Place { file: "".into(), line: 0 };
+}
