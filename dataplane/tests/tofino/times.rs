@@ -103,13 +103,14 @@ fn a_rotation_of_all_measurements_takes_less_than_500_ms_and_two_hundred_windows
 }
 
 fn everything() -> Settings {
-    use flowgauge_core::{delay, heavy, sizes, sketch};
+    use flowgauge_core::{Grid, delay, heavy, membership, sizes, sketch};
     let mut settings = Settings::default();
-    settings.entropy[0] =
-        sketch::Settings { mode: sketch::Mode::CountSketch, key: settings.cardinality.key, ..settings.entropy[0] };
-    settings.frequency.mode = sketch::Mode::CountMin;
-    settings.membership.on = true;
-    settings.heavy.algorithm = heavy::Algorithm::Precision;
+    let key = settings.cardinality.key;
+    let sketch = |mode| sketch::Settings { mode, key, shape: Grid::of_counters(3, 1024).unwrap() };
+    settings.entropy[0] = sketch(sketch::Mode::CountSketch);
+    settings.frequency = sketch(sketch::Mode::CountMin);
+    settings.membership = membership::Settings { on: true, key, shape: Grid::of_bits(3, 65_536).unwrap() };
+    settings.heavy = heavy::Settings { algorithm: heavy::Algorithm::Precision, key, ..heavy::Settings::DEFAULT };
     settings.sizes = sizes::Settings::ON;
     settings.delay.kinds = delay::Kinds::NONE.with(delay::Kind::TcpData);
     settings
