@@ -397,7 +397,7 @@ const CONSTRUCTS: &[Construct] = &[
         RefusedAnywhere("40 look-ups and registers depend on one another"),
     ),
     ("twelve registers, one after another", |program| chained_registers(program, 12), Runs),
-    ("thirteen registers, one after another", |program| chained_registers(program, 13), RefusedAnywhere("the chip has 12 stages")),
+    ("twenty-five registers, one after another", |program| chained_registers(program, 25), RefusedAnywhere("the chip's 12 stages")),
     ("fifty registers", |program| chained_registers(program, 50), RefusedAnywhere("50 registers: the chip has 48 stateful ALUs")),
     (
         "priorities of constant entries",
