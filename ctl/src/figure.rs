@@ -114,6 +114,9 @@ pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(pub Vec<Figure>);
 
+/// What a count of lost packets is, for people.
+pub(crate) const LOST: &str = "packets lost before they could be counted";
+
 /// Labels of a figure.
 pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
@@ -178,8 +181,7 @@ impl Record {
         }
         figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
         for (cause, packets) in self.drops.iter() {
-            let title = "packets lost before they could be counted";
-            figures.count("lost_packets", title, Unit::Things, &[("cause", cause.name())], packets as f64);
+            figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
         }
         if let Some(ledger) = self.ledger {
             figures.count("received_packets", "packets that devices received", Unit::Things, &[], ledger.received as f64);

@@ -166,9 +166,10 @@ fn strangers_have_to_know_the_token() {
     let mut served = Served::start(&format!(
         "--port memory:zipf,rate=5k --listen-cert {certificate} --listen-key {key} --listen-token-file {token}"
     ));
+    let address = served.address;
     let ask = |path: &str, authorization: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: node-1.example\r\n{authorization}Connection: close\r\n\r\n");
-        exchange(&mut encrypted(served.connect(), &certificate), &request)
+        exchange(&mut encrypted(TcpStream::connect(address).unwrap(), &certificate), &request)
     };
     let (status, head, body) = ask("/health", "");
     assert!(status == 401 && head.contains("www-authenticate: basic realm=") && body.contains("token"), "{head} {body}");

@@ -4,10 +4,10 @@
 //! prefixes are told by their places, `rank="1"`.
 
 use crate::controller::{Sink, Summary};
-use crate::figure::{Figure, Range, Shape};
+use crate::figure::{Figure, LOST, Range, Shape};
 use crate::measurement::Number;
 use crate::record::{Kind, Record};
-use flowgauge_dataplane::Dataplane;
+use flowgauge_dataplane::{Dataplane, LossCause};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
@@ -169,6 +169,11 @@ impl Sink for Metrics {
             }
         }
         if !is_sum {
+            // From zero, since a rate takes two values: of a counter that begins with its first packets these would be missed.
+            for cause in LossCause::ALL {
+                let labels = [place.clone(), vec![("cause", cause.name().to_owned())]].concat();
+                state.add("lost_packets_total".to_owned(), LOST, labels, 0.0);
+            }
             let seconds = |ns: u64| ns as f64 / 1e9;
             state.set("window_end_timestamp_seconds".into(), "end of the last window", place.clone(), seconds(record.end_ns));
             state.set("window_late_seconds".into(), "how late it was closed", place.clone(), seconds(record.late_ns));

@@ -29,6 +29,26 @@ fn a_lost_connection_loses_nothing() {
     }
 }
 
+/// The system asks a silent switch whether it is there: a timer of TCP's runs.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_silent_switch_is_asked_whether_it_is_there() {
+    const ESTABLISHED: &str = "01";
+    const KEEPALIVE: &str = "02:";
+    let lab = Lab::new(1);
+    let _tofino = lab.counting();
+    let server = format!(":{:04X}", lab.proxy.address.port());
+    let is_asked = || {
+        std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, _, remote, state, _, timer, ..] = fields[..] else { return false };
+            remote.ends_with(&server) && state == ESTABLISHED && timer.starts_with(KEEPALIVE)
+        })
+    };
+    // While something is not acknowledged yet, another timer runs.
+    assert!((0..1_000).any(|_| is_asked()), "nobody asks");
+}
+
 /// The switch does not hear of the end of a connection, and lets nobody subscribe with its number.
 #[test]
 fn a_connection_that_is_half_open_is_taken_over() {

@@ -9,7 +9,6 @@ use flowgauge_bfruntime::Match;
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Tabulation, cardinality::rank_table};
 use flowgauge_dataplane::tofino::{Fec, Port, Speed};
 use flowgauge_dataplane::{Dataplane, Snapshot};
-use std::time::Duration;
 
 #[test]
 fn the_tables_on_the_switch_are_those_of_the_core() {

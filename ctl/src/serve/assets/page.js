@@ -1,5 +1,6 @@
 "use strict";
-// Draws the figures of windows, as a run tells them or as this page holds them. It knows shapes and units, and no measurement but the alarm.
+// Draws the figures of windows, as a run tells them or as this page holds them. It knows shapes and units, and no measurement; of states it knows the
+// alarm and the rules of --alert.
 // Which figure is a line, a bar or a table is said by its shape; figures of one name are one panel.
 
 const MOST = 7200; // windows of a source that are held
@@ -345,6 +346,12 @@ function table(head, rows, caption) {
   return make("table", {}, ...told, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows));
 }
 
+// Rules that hold for certain.
+function firing(window) {
+  const holding = [...window.numbers].filter(([key, [holds]]) => key.startsWith("alert_firing|") && holds);
+  return holding.map(([key]) => key.slice("alert_firing|".length));
+}
+
 function isAlarmed(window) {
   const alarm = window.numbers.get("alarm|");
   return Boolean(alarm && alarm[0]);
@@ -413,10 +420,12 @@ function draw() {
   const alarmed = windows.filter(isAlarmed);
   element("alarmed").hidden = alarmed.length === 0;
   const what = "the entropies of sources and destinations are far off what is usual";
-  element("alarm").hidden = held ? alarmed.length === 0 : !(last && isAlarmed(last));
-  element("alarm").textContent = held
-    ? `ALARM in ${alarmed.length} of ${windows.length} windows, first in the one that ended at ${alarmed.length ? time(alarmed[0].end) : ""}: ${what}`
-    : `ALARM: ${what}`;
+  const told = [];
+  if (held && alarmed.length > 0) told.push(`ALARM in ${alarmed.length} of ${windows.length} windows, first in the one that ended at ${time(alarmed[0].end)}: ${what}`);
+  if (!held && last && isAlarmed(last)) told.push(`ALARM: ${what}`);
+  if (last) told.push(...firing(last).map((rule) => `ALERT: ${rule}`));
+  element("alarm").hidden = told.length === 0;
+  if (element("alarm").textContent !== told.join("; ")) element("alarm").textContent = told.join("; ");
   tell(windows);
 }
 

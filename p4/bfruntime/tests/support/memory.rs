@@ -43,8 +43,7 @@ impl Memory {
         let schema = Schema::parse(json.as_bytes()).unwrap();
         let mut state = State::default();
         for table in schema.tables().iter().filter(|table| table.kind.is_indexed()) {
-            let zero: Cell = table.data.iter().map(|field| (field.name.clone(), vec![0; field.kind.bytes().unwrap()])).collect();
-            let cells = vec![vec![zero; table.size as usize]; pipes as usize];
+            let cells = vec![vec![initial(table); table.size as usize]; pipes as usize];
             state.hardware.insert(table.name.clone(), cells.clone());
             state.software.insert(table.name.clone(), cells);
         }
@@ -90,9 +89,7 @@ impl State {
                         let zero = Data { fields: data.fields.iter().map(zeroed).collect(), action: None };
                         set(cell, if written { data } else { &zero });
                     }
-                    Write::Clear => {
-                        cells[pipe as usize].iter_mut().flat_map(|cell| cell.values_mut()).for_each(|bytes| bytes.fill(0))
-                    }
+                    Write::Clear => cells[pipe as usize].fill(initial(table)),
                     other => return Err(Fault::invalid(format!("{other:?}"))),
                 }
             }
@@ -118,6 +115,18 @@ impl State {
         }
         Entry { place: Place::Key(key), data: Data { action: None, fields } }
     }
+}
+
+/// An element as the program declares it. Counts of flows begin with one, and all else with zero.
+fn initial(table: &Table) -> Cell {
+    let of = |name: &str, length: usize| {
+        let mut bytes = vec![0; length];
+        if name.contains(".flows") && name.ends_with(".count") {
+            bytes[length - 1] = 1;
+        }
+        bytes
+    };
+    table.data.iter().map(|field| (field.name.clone(), of(&field.name, field.kind.bytes().unwrap()))).collect()
 }
 
 fn zeroed((name, value): &(String, Value)) -> (String, Value) {

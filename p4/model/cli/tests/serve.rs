@@ -38,7 +38,7 @@ impl Drop for Model {
 
 #[test]
 fn packets_arrive_and_are_counted_until_ctrl_c() {
-    let mut model = Model::start(&["-D", "FLOWGAUGE_PRECISION=4", "--traffic", "unique,rate=20k"]);
+    let mut model = Model::start(&["-D", "FLOWGAUGE_PRECISION=4", "--traffic", "unique,rate=20k", "--driver-like=sync=100us"]);
     let mut settings = Settings::default();
     settings.cardinality.precision = Precision::new(4).unwrap();
     let mut options = Options::new(&model.address);
@@ -69,5 +69,8 @@ fn what_makes_no_sense_is_told() {
     fails(&["-D", "FLOWGAUGE_PRECISION=3"], "");
     fails(&["--traffic", "nothing"], "use unique");
     fails(&["--pipes", "5"], "4");
+    fails(&["--driver-like=index"], "NAME=TIME");
+    fails(&["--driver-like=speed=1s"], "index, sync, update and completion");
+    fails(&["--driver-like=sync=1"], "sync: ");
     fails(&["--listen", "127.0.0.1:0", "--pcap", "/does/not/exist.pcap"], "cannot open /does/not/exist.pcap");
 }
