@@ -169,7 +169,7 @@ mod tests {
 
     fn figure(name: &'static str, labels: &[(&'static str, &str)], shape: Shape) -> Figure {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        Figure { name, title: "", unit: Unit::Things, labels, shape }
+        Figure { name, title: "", unit: Unit::Things, labels, shape, truth: None }
     }
 
     fn between(low: f64, value: f64, high: f64) -> Shape {
