@@ -104,7 +104,10 @@ fn ports_and_backends_that_make_no_sense_are_refused_with_advice() {
 #[test]
 fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("reply trace.pcap", "replay");
-    refused("frobnicate", "use one of run, replay, generate, reproduce, bench, merge, diff, tables, status, detach, doctor");
+    refused(
+        "frobnicate",
+        "use one of run, replay, generate, reproduce, bench, merge, diff, tables, status, config, detach, doctor",
+    );
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");
     refused("generate unique", "--to <FILE|af_xdp:IFACE|live:IFACE|dpdk:DEVICE>");
