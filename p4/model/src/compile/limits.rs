@@ -345,9 +345,9 @@ impl Work<'_> {
         match value {
             Value::Constant(_) => {}
             Value::Slot(slot) if self.own.contains(slot) || self.parameters.contains(slot) => {}
-            Value::Slot(_) => self.from_packet(value),
+            Value::Slot(_) => self.of_packet(value),
             Value::Slice { of, .. } => match &**of {
-                Value::Slot(slot) if !self.own.contains(slot) => self.from_packet(value),
+                Value::Slot(slot) if !self.own.contains(slot) => self.of_packet(value),
                 of => self.operand(of),
             },
             Value::Complement(of, _) | Value::Negate(of, _) | Value::Not(of) | Value::Extend { of, .. } => self.operand(of),
@@ -374,7 +374,7 @@ impl Work<'_> {
         }
     }
 
-    fn from_packet(&mut self, value: &Value) {
+    fn of_packet(&mut self, value: &Value) {
         self.operands.insert(format!("{value:?}"));
     }
 
