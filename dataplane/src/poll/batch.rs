@@ -369,7 +369,8 @@ pub(super) mod tests {
             let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
             let (mut one_by_one, mut batched) = (State::boxed(), State::boxed());
             let mut rest = packets.iter().cycle();
-            for length in 0..=300 {
+            let step = if settings.cardinality.precision == Precision::DEFAULT { 1 } else { 7 };
+            for length in (0..=300).step_by(step) {
                 let mut filling = batch.fill(batched.active(&shared, 0), &context);
                 for (bytes, link) in rest.by_ref().take(length) {
                     let wire_length = 1000 + bytes.len() as u32;
@@ -385,7 +386,7 @@ pub(super) mod tests {
                 assert_eq!(one.counters, many.counters, "{instructions}, {settings:?}, after a batch of {length}");
                 assert!(one.cardinality == many.cardinality, "{instructions}, {settings:?}, after a batch of {length}");
                 // Full registers would hide what is missing.
-                if length % 16 == 0 {
+                if length % 16 < step {
                     one.clear(&settings);
                     many.clear(&settings);
                 }
