@@ -122,7 +122,7 @@ mod tests {
         let mut state = State { controllers: BTreeMap::from([(1, false), (2, false)]), next: 2, ready: false, fed: None };
         // No time passes between two looks: it is fed whenever it may be.
         let mut look = |beaten: &[u64]| {
-            beaten.iter().for_each(|number| drop(state.controllers.insert(*number, true)));
+            beaten.iter().for_each(|number| _ = state.controllers.insert(*number, true));
             state.look(Some(Duration::ZERO), tell);
             std::mem::take(&mut *told.borrow_mut())
         };

@@ -29,6 +29,7 @@ pub(super) struct Keys {
 }
 
 /// How keys get into registers.
+#[allow(clippy::large_enum_variant, reason = "a worker has one, in the box of its batch")]
 enum Way {
     OneByOne,
     #[cfg(target_arch = "x86_64")]
