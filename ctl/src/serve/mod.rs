@@ -1,6 +1,6 @@
 //! What a run tells over HTTP: metrics, whether it is well, and a page that shows windows as they end.
 //!
-//! A thread of its own serves, so that no packet waits for a reader, and it [may](fence) do nothing else. What readers can make it hold is bounded:
+//! A thread of its own serves, so that no packet waits for a reader, and it may do nothing else. What readers can make it hold is bounded:
 //! so many connections, so much of a request, so long for it and for the answer.
 
 mod access;
