@@ -36,7 +36,7 @@ mod odometer {
     #[derive(Clone, Debug)]
     pub(crate) struct Odometer {
         began: Began,
-        /// The oldest first; all but the first are younger than [`SETTLED`].
+        /// The oldest first; all but the first were younger than [`SETTLED`] at the last look.
         readings: VecDeque<(Instant, u64)>,
         /// Received since it began, up to the last rotation, at least.
         least: u64,
@@ -73,6 +73,11 @@ mod odometer {
                 *self = Odometer::later();
             }
             self.readings.push_back((now, counter));
+            self.settle(now);
+        }
+
+        /// Forgets readings before the last one that is settled.
+        fn settle(&mut self, now: Instant) {
             while self.readings.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= SETTLED) {
                 self.readings.pop_front();
             }
@@ -80,6 +85,7 @@ mod odometer {
 
         /// A bank is about to be closed, and so many packets wait to be counted at most.
         pub(crate) fn rotate(&mut self, now: Instant, waiting: u64) {
+            self.settle(now);
             let Some((_, settled)) = self.readings.front().filter(|(at, _)| now.duration_since(*at) >= SETTLED) else { return };
             match self.began {
                 Began::Between(_, after) => {
