@@ -28,6 +28,7 @@ mod kind;
 pub mod lake;
 mod ledger;
 pub mod measurement;
+pub mod otlp;
 pub mod output;
 pub mod record;
 pub mod schedule;

@@ -1,5 +1,6 @@
 //! Code that is generated from a `.proto` and committed, so that nobody who builds flowgauge builds a generator first.
 
+use prost::Message;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -7,25 +8,33 @@ use std::path::Path;
 /// Set to 1, it writes what is expected.
 pub const BLESS: &str = "FLOWGAUGE_BLESS";
 
-/// Checks that `code` is what `proto`, a file of the folder `protos`, generates for tonic and prost: messages, client and server. The compiler for
-/// protocol buffers is written in Rust. With [`BLESS`] it writes `code`.
+/// Checks what is committed beside `proto`, a file of the folder `protos`: in `.rs` what it generates for tonic and prost (messages, client and server)
+/// and, if there is such a file, in `.descriptors` what reflection tells. The compiler for protocol buffers is written in Rust. With [`BLESS`] it writes
+/// them.
 ///
 /// # Errors
-/// If the `.proto` does not compile, a file cannot be read or written, or `code` is something else.
-pub fn check(protos: &Path, proto: &str, code: &Path, scratch: &Path) -> Result<(), Box<dyn Error>> {
+/// If the `.proto` does not compile, a file cannot be read or written, or something else is committed.
+pub fn check(protos: &Path, proto: &str, scratch: &Path) -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile([proto], [protos])?;
     let package =
         descriptors.file.iter().find(|file| file.name() == proto).ok_or("the compiler left the file out")?.package().to_owned();
+    let beside = protos.join(proto);
+    let told = beside.with_extension("descriptors");
+    if told.exists() {
+        same(&told, &descriptors.encode_to_vec(), proto)?;
+    }
     fs::create_dir_all(scratch)?;
     tonic_prost_build::configure().out_dir(scratch).compile_fds(descriptors)?;
-    let generated = fs::read_to_string(scratch.join(format!("{package}.rs")))?;
+    same(&beside.with_extension("rs"), &fs::read(scratch.join(format!("{package}.rs")))?, proto)
+}
+
+fn same(committed: &Path, generated: &[u8], proto: &str) -> Result<(), Box<dyn Error>> {
     if std::env::var(BLESS).is_ok_and(|value| value == "1") {
-        fs::write(code, &generated)?;
+        fs::write(committed, generated)?;
     }
-    let committed = fs::read_to_string(code).unwrap_or_default();
-    if committed == generated {
+    if fs::read(committed).unwrap_or_default() == generated {
         Ok(())
     } else {
-        Err(format!("{} is not what {proto} generates; {BLESS}=1 writes it", code.display()).into())
+        Err(format!("{} is not what {proto} generates; {BLESS}=1 writes it", committed.display()).into())
     }
 }

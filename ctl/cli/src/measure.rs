@@ -2,7 +2,7 @@
 
 use crate::agent::{Lines, Source};
 use crate::error::Failure;
-use crate::listen;
+use crate::listen::Outlets;
 use crate::options::Options;
 use crate::progress::Watch;
 use crate::service;
@@ -17,9 +17,8 @@ use flowgauge_ctl::Clock;
 use flowgauge_ctl::clock::{Interrupt, Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::lake::{self, Identity, Lake, Store};
-use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Metrics, Origin, Tee, Times, escaped};
+use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times, escaped};
 use flowgauge_ctl::schedule::Intervals;
-use flowgauge_ctl::serve::Board;
 use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
@@ -110,35 +109,31 @@ fn conduct<C: Clock>(
     let source = options.source.as_deref();
     let name = source.and_then(|source| source.name.clone());
     let mut sinks = Tee::default();
-    let origin = Origin { identity: Some(identity(options)?), sketches: options.sketches.unwrap_or_default() };
+    let identity = identity(options)?;
+    let origin = Origin { identity: Some(identity.clone()), sketches: options.sketches.unwrap_or_default() };
     // Until the run has ended.
-    let (mut _server, mut publication) = (None, None);
+    let (mut open, mut publication) = (None, None);
+    let problems = Problems::default();
     // A replay is over before anyone asks how it is doing.
     if let Some((source, name)) = source.zip(name.as_ref()) {
         let shared = &source.shared;
         sinks.0.push(Box::new(shared.publication.publisher(Some(name), &dataplane, &plan)));
-        if options.listen.is_some() {
-            sinks.0.push(Box::new(shared.metrics.of_source(name)));
-            sinks.0.push(Box::new(shared.board.clone()));
-        }
+        sinks.0.extend(shared.outlets.sinks(options, Some(name), name, &origin));
     } else if watch.is_none() {
         let told = Publication::default();
         told.start();
         // First, so that it knows what the others may take long to write.
         sinks.0.push(Box::new(told.publisher(None, &dataplane, &plan)));
-        if options.listen.is_some() {
-            let (metrics, board) = (Metrics::default(), Board::default());
-            sinks.0.push(Box::new(metrics.clone()));
-            sinks.0.push(Box::new(board.clone()));
-            _server = listen::start(options, &metrics, &board, told.problems())?;
-        }
+        let configured = source.map_or(&options.configured, |source| &source.shared.outlets.configured);
+        let outlets = Outlets::of(configured);
+        sinks.0.extend(outlets.sinks(options, None, &dataplane.capabilities().interface, &origin));
+        open = Some(outlets.open(options, &identity, &told, &problems)?);
         publication = Some(told);
     }
     if watch.is_none() {
         let controller = source.and_then(Source::controller).unwrap_or_else(service::Controller::new);
         sinks.0.push(Box::new(controller));
     }
-    let problems = Problems::default();
     // Before standard output, whose reader may have gone.
     if let Some(directory) = &options.out {
         sinks.0.extend(files(directory, name.as_deref(), &origin, &problems)?);
@@ -184,7 +179,7 @@ fn conduct<C: Clock>(
     let changes = source.map(|source| source.changes.clone()).unwrap_or_default();
     let outcome = controller.with(changes).run(&mut sinks);
     // What is still to be written is, and what could not be is told.
-    drop((sinks, publication));
+    drop((sinks, publication, open));
     match outcome {
         Ok(summary) => conclude(&summary, problems.all()),
         // A capture is no longer looked at, as with `head`; a run that should go on has lost whom it runs for.

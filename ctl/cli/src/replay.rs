@@ -40,9 +40,11 @@ impl Replay {
         // Keys are those of `run`, so that both can have the same file; what only `run` has is of no use here.
         self.options.given = Configuration::read::<Run>(given)?.fill(&mut self.options, None)?;
         self.options.check()?;
-        if self.options.listen.is_some() {
-            let problem = "--listen is for `flowgauge run`: a replay is over before anyone looks; leave it out";
-            return Err(Failure::Usage(problem.to_owned()));
+        let Options { listen, grpc, otlp, .. } = &self.options;
+        let live = [("--listen", listen.is_some()), ("--grpc", grpc.is_some()), ("--otlp", otlp.is_some())];
+        if let Some((option, _)) = live.into_iter().find(|(_, is_given)| *is_given) {
+            let problem = format!("{option} is for `flowgauge run`: a replay is over before anyone looks; leave it out");
+            return Err(Failure::Usage(problem));
         }
         let options = self.options.with_hash(false, || None)?;
         options.check_order()?;

@@ -91,8 +91,8 @@ impl Report {
 
     /// Options of other outputs are refused: whoever gives them believes that something is written there.
     fn refuse_other_outputs(&self) -> Result<(), Failure> {
-        const OTHERS: [&str; 9] =
-            ["listen", "lake", "out", "record", "format", "staggered", "sketches", "delay_samples", "read_every"];
+        const OTHERS: [&str; 11] =
+            ["listen", "grpc", "otlp", "lake", "out", "record", "format", "staggered", "sketches", "delay_samples", "read_every"];
         let other = OTHERS.into_iter().find(|other| self.options.given.iter().any(|given| given == other));
         other.map_or(Ok(()), |other| {
             let other = other.replace('_', "-");

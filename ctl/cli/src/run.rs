@@ -119,6 +119,7 @@ impl Run {
         if configuration.file.is_some() || self.interfaces().iter().any(|interface| agent::is_pattern(interface)) {
             return agent::run(given, configuration);
         }
+        self.options.configured.set("", configuration.effective(None));
         self.start()
     }
 

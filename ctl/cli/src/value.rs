@@ -309,6 +309,14 @@ pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "give an address and a port, such as 127.0.0.1:9420, or a port".to_owned())
 }
 
+/// Where a collector of OpenTelemetry is.
+pub(crate) fn collector(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let authority = rest.map(|rest| rest.trim_end_matches('/'));
+    let fits = authority.is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic() && !b"/@?#".contains(&it)));
+    if fits { Ok(text.to_owned()) } else { Err("give an address such as http://127.0.0.1:4317".to_owned()) }
+}
+
 /// The name of a machine.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let fits = !text.is_empty()

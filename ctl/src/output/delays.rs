@@ -32,6 +32,13 @@ impl<W: Write> DelayLog<W> {
     }
 }
 
+impl DelayLog<Vec<u8>> {
+    /// Takes what was written since the last time.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+}
+
 impl<W: Write> Sink for DelayLog<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let Some(delays) = record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part) else {

@@ -33,6 +33,11 @@ impl<W: Write> Sink for Json<W> {
     }
 }
 
+/// A record as a line, without its end.
+pub(crate) fn line(record: &Record, origin: &Origin) -> serde_json::Result<String> {
+    serde_json::to_string(&Line { record, origin })
+}
+
 /// A record, who says it, and its registers if they are asked for.
 struct Line<'a> {
     record: &'a Record,

@@ -24,18 +24,22 @@ const RANKS: usize = 10;
 const BOUNDS: [(&str, &str); 3] = [("", ""), ("_low", ": lower end of the interval"), ("_high", ": upper end of the interval")];
 
 /// Names and values of labels.
-type Labels = Vec<(&'static str, String)>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// A metric with all of its series.
-struct Family {
-    help: String,
-    kind: MetricType,
-    series: BTreeMap<Labels, Value>,
+#[derive(Clone)]
+pub(crate) struct Family {
+    pub(crate) help: String,
+    pub(crate) kind: MetricType,
+    pub(crate) series: BTreeMap<Labels, Value>,
 }
 
+/// What there is of a series.
 #[derive(Clone)]
-enum Value {
+pub(crate) enum Value {
+    /// A number.
     One(f64),
+    /// A distribution.
     Many { ranges: Vec<Range>, sum: f64 },
 }
 
@@ -65,10 +69,34 @@ impl Metrics {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what is not answered.
-    pub(crate) fn refused(&self, reason: &str, more: u64) {
-        let help = "connections and requests over HTTP that got no answer";
-        self.state().add("http_refused_total".to_owned(), help, vec![("reason", reason.to_owned())], more as f64);
+    /// Counts what is not answered over a protocol, and says in which metric.
+    pub(crate) fn refused(&self, protocol: &str, reason: &str, more: u64) -> String {
+        let help = format!("connections and requests over {protocol} that got no answer");
+        self.count(&format!("{}_refused_total", protocol.to_lowercase()), &help, vec![("reason", reason.to_owned())], more)
+    }
+
+    /// Counts more of something; gives the full name of the metric.
+    pub(crate) fn count(&self, name: &str, help: &str, labels: Labels, more: u64) -> String {
+        self.state().add(name.to_owned(), help, labels, more as f64);
+        PREFIX.to_owned() + name
+    }
+
+    /// All of them as of now, by their names.
+    pub(crate) fn families(&self) -> Vec<(String, Family)> {
+        let state = self.state();
+        let all = state.families.iter().filter(|(_, family)| !family.series.is_empty());
+        let mut all: Vec<(String, Family)> = all.map(|(name, family)| (name.clone(), family.clone())).collect();
+        drop(state);
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        let series = BTreeMap::from([(version, Value::One(1.0))]);
+        let help = "which flowgauge it is".to_owned();
+        all.push(("flowgauge_build_info".to_owned(), Family { help, kind: MetricType::GAUGE, series }));
+        if let Some(seconds) = cpu_seconds() {
+            let series = BTreeMap::from([(Vec::new(), Value::One(seconds))]);
+            let help = "CPU time of the whole process, user and system".to_owned();
+            all.push(("process_cpu_seconds_total".to_owned(), Family { help, kind: MetricType::COUNTER, series }));
+        }
+        all
     }
 
     /// All of them, in the text format of Prometheus.
@@ -211,18 +239,7 @@ impl Collector for Metrics {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let state = self.state();
-        let all = state.families.iter().filter(|(_, family)| !family.series.is_empty());
-        let mut all: Vec<MetricFamily> = all.map(|(name, family)| family.told(name)).collect();
-        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        let series = BTreeMap::from([(version, Value::One(1.0))]);
-        all.push(Family { help: "which flowgauge it is".to_owned(), kind: MetricType::GAUGE, series }.told("flowgauge_build_info"));
-        if let Some(seconds) = cpu_seconds() {
-            let series = BTreeMap::from([(Vec::new(), Value::One(seconds))]);
-            let help = "CPU time of the whole process, user and system".to_owned();
-            all.push(Family { help, kind: MetricType::COUNTER, series }.told("process_cpu_seconds_total"));
-        }
-        all
+        self.families().iter().map(|(name, family)| family.told(name)).collect()
     }
 }
 

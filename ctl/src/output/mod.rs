@@ -5,13 +5,14 @@ mod delays;
 mod idle;
 mod json;
 mod layout;
-mod metrics;
+pub(crate) mod metrics;
 mod table;
 
 pub use csv::Csv;
 pub use delays::DelayLog;
 pub use idle::Idle;
 pub use json::Json;
+pub(crate) use json::line;
 pub use metrics::Metrics;
 pub use table::{Look, Table, Times};
 

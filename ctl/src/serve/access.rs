@@ -1,5 +1,8 @@
 //! Who may ask: whoever knows a token, over a connection that nobody else reads.
 
+use super::guard::{Guard, Protocol};
+use super::refusal::Refusals;
+use crate::output::Metrics;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::ServerConfig;
@@ -11,6 +14,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
+use tonic::metadata::AsciiMetadataValue;
 
 /// No file with a token is longer.
 const LONGEST: u64 = 4096;
@@ -40,6 +44,13 @@ impl Token {
         Ok(Token(token.into()))
     }
 
+    /// What a request says that tells it, as programs do.
+    pub(crate) fn bearer(&self) -> Option<AsciiMetadataValue> {
+        let mut told = AsciiMetadataValue::try_from([b"Bearer ", &*self.0].concat()).ok()?;
+        told.set_sensitive(true);
+        Some(told)
+    }
+
     /// Whether this is what a request says of itself: `Bearer TOKEN`, or `Basic` with the token as password, as browsers do. How long it
     /// takes to say no tells the length of the token at most.
     pub(super) fn allows(&self, authorization: &[u8]) -> bool {
@@ -55,6 +66,21 @@ impl Token {
         let Ok(pair) = STANDARD.decode(told) else { return false };
         let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
         pair.get(colon + 1..).is_some_and(|password| self.0.ct_eq(password).into())
+    }
+}
+
+/// Who may ask.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// What connections are encrypted with, if they are.
+    pub encryption: Option<Arc<ServerConfig>>,
+    /// What whoever asks has to know. Without one, only names of the machine itself are answered.
+    pub token: Option<Token>,
+}
+
+impl Access {
+    pub(super) fn guard(&self, protocol: Protocol, metrics: &Metrics) -> Guard {
+        Guard { protocol, token: self.token.clone(), refusals: Refusals::new(protocol, metrics.clone()) }
     }
 }
 
@@ -74,8 +100,7 @@ pub fn encryption(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, error.to_string()))?;
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
     let config = config.and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret));
-    let mut config = config.map_err(|error| named(certificate, format!("does not do with {}: {error}", key.display())))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let config = config.map_err(|error| named(certificate, format!("does not do with {}: {error}", key.display())))?;
     Ok(Arc::new(config))
 }
 

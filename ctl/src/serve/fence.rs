@@ -7,22 +7,27 @@ use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Rulese
 
 /// Takes all capabilities, all of the file system and all further connections and ports from this thread and those that it begins; says how much
 /// of that the kernel does.
-pub(super) fn enter() {
-    use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
-    for set in [Ambient, Effective, Inheritable, Permitted] {
-        if let Err(error) = caps::clear(None, set) {
-            tracing::warn!("the thread that answers over HTTP keeps its capabilities: {error}");
-        }
-    }
+pub(super) fn enter(protocol: &str) {
+    give_up_capabilities(&format!("that answers over {protocol}"));
     match restrict() {
         Ok(RulesetStatus::FullyEnforced) => {}
         Ok(RulesetStatus::PartiallyEnforced) => {
-            tracing::debug!("this kernel fences the thread that answers over HTTP in part (Landlock)")
+            tracing::debug!("this kernel fences the thread that answers over {protocol} in part (Landlock)")
         }
         Ok(RulesetStatus::NotEnforced) => {
-            tracing::debug!("this kernel has no Landlock: the thread that answers over HTTP is not fenced")
+            tracing::debug!("this kernel has no Landlock: the thread that answers over {protocol} is not fenced")
         }
-        Err(error) => tracing::warn!("the thread that answers over HTTP is not fenced: {error}"),
+        Err(error) => tracing::warn!("the thread that answers over {protocol} is not fenced: {error}"),
+    }
+}
+
+/// Takes all capabilities from this thread and those that it begins. `which` says in messages which thread it is.
+pub(crate) fn give_up_capabilities(which: &str) {
+    use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
+    for set in [Ambient, Effective, Inheritable, Permitted] {
+        if let Err(error) = caps::clear(None, set) {
+            tracing::warn!("the thread {which} keeps its capabilities: {error}");
+        }
     }
 }
 
@@ -48,7 +53,7 @@ mod tests {
     fn a_thread_that_is_fenced_may_nothing_and_others_what_they_could() {
         let before = caps::read(None, CapSet::Permitted).unwrap();
         let fenced = thread::spawn(|| {
-            enter();
+            enter("HTTP");
             let left = caps::read(None, CapSet::Permitted).unwrap();
             (left, File::open("/proc/self/status").is_err(), TcpListener::bind("127.0.0.1:0").is_err())
         });

@@ -1,5 +1,6 @@
 //! What is refused: counted in metrics, and told once each, since whoever asks must not be able to fill the log.
 
+use super::guard::Protocol;
 use crate::output::Metrics;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -42,26 +43,25 @@ impl Refusal {
 /// Refusals of a server; clones are of the same one.
 #[derive(Clone)]
 pub(super) struct Refusals {
+    protocol: Protocol,
     metrics: Metrics,
     told: Arc<[AtomicBool; Refusal::ALL.len()]>,
 }
 
 impl Refusals {
-    pub(super) fn new(metrics: Metrics) -> Self {
+    pub(super) fn new(protocol: Protocol, metrics: Metrics) -> Self {
         for refusal in Refusal::ALL {
-            metrics.refused(refusal.name(), 0);
+            metrics.refused(protocol.name(), refusal.name(), 0);
         }
-        Refusals { metrics, told: Arc::default() }
+        Refusals { protocol, metrics, told: Arc::default() }
     }
 
     /// Counts one, and tells it if it is the first of its kind.
     pub(super) fn add(&self, refusal: Refusal, why: impl Display) {
-        let name = refusal.name();
-        self.metrics.refused(name, 1);
+        let (name, protocol) = (refusal.name(), self.protocol.name());
+        let metric = self.metrics.refused(protocol, name, 1);
         if self.told.get(refusal as usize).is_some_and(|told| !told.swap(true, Ordering::Relaxed)) {
-            tracing::warn!(
-                "refused over HTTP: {why}; further ones are counted in flowgauge_http_refused_total{{reason=\"{name}\"}}"
-            );
+            tracing::warn!("refused over {protocol}: {why}; further ones are counted in {metric}{{reason=\"{name}\"}}");
         }
     }
 }

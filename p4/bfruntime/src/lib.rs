@@ -22,7 +22,7 @@ pub mod server;
     reason = "generated; the .proto has the comments"
 )]
 pub mod proto {
-    include!("generated.rs");
+    include!("../proto/bfruntime.rs");
 }
 
 pub use entry::{Data, Entry, Key, Match, Pipes, Place, Value};

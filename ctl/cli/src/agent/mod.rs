@@ -10,17 +10,18 @@ pub(crate) use lines::Lines;
 
 use crate::config::{Configuration, Given, SourceTable};
 use crate::error::Failure;
-use crate::listen;
+use crate::listen::{Open, Outlets};
+use crate::measure::identity;
 use crate::options::Options;
 use crate::run::Run;
 use crate::service;
 use crate::signals;
 use crate::status::Publication;
+use crate::writers::Problems;
 use clap::ArgMatches;
 use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;
-use flowgauge_ctl::output::{Format, Metrics, escaped};
-use flowgauge_ctl::serve::{Board, Server};
+use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::xdp::LinkChanges;
 use glob::Pattern;
 use nix::net::if_::if_nameindex;
@@ -37,8 +38,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What sources of one run have in common.
 #[derive(Default)]
 pub(crate) struct Shared {
-    pub(crate) metrics: Metrics,
-    pub(crate) board: Board,
+    pub(crate) outlets: Outlets,
     pub(crate) publication: Publication,
     pub(crate) output: lines::Output,
 }
@@ -160,7 +160,8 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
         events,
     };
     agent.check()?;
-    let _server = agent.serve()?;
+    let problems = Problems::default();
+    let open = agent.serve(&problems)?;
     let reload = agent.events.clone();
     if agent.configuration.file.is_some() {
         signals::on_reload(move || _ = reload.send(Event::Reload));
@@ -168,7 +169,12 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     if patterns {
         follow_links(agent.events.clone())?;
     }
-    agent.go_on(&heard)
+    let outcome = agent.go_on(&heard);
+    drop(open);
+    match problems.all().pop() {
+        Some(problem) if outcome.is_ok() => Err(Failure::Incomplete(problem)),
+        _ => outcome,
+    }
 }
 
 /// Whether an interface's name is a pattern of names.
@@ -300,14 +306,14 @@ impl Agent<'_> {
     }
 
     /// Serves all sources together.
-    fn serve(&self) -> Result<Option<Server>, Failure> {
+    fn serve(&self, problems: &Problems) -> Result<Option<Open>, Failure> {
         if !self.several {
             return Ok(None);
         }
         let Prepared { run, .. } = prepared(&self.configuration, None)?;
-        let Shared { metrics, board, publication, .. } = &*self.shared;
+        let Shared { outlets, publication, .. } = &*self.shared;
         publication.start();
-        listen::start(run.options(), metrics, board, publication.problems())
+        outlets.open(run.options(), &identity(run.options())?, publication, problems).map(Some)
     }
 
     /// Starts what is wanted, until all have ended.
@@ -384,12 +390,14 @@ impl Agent<'_> {
             .spawn(body)
             .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
         self.started += 1;
+        self.shared.outlets.configured.set(&name, &given);
         self.running.insert(name, Running { source, given, interface: number, ends: false });
         Ok(())
     }
 
     fn ended(&mut self, name: &str, outcome: Result<(), Failure>) {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
+        self.shared.outlets.configured.remove(name);
         // One of the same name that has come meanwhile is another one.
         let is_gone = interface.is_some_and(|interface| !interfaces().iter().any(|(number, _)| *number == interface));
         let failure = match outcome {

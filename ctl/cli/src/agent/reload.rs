@@ -78,6 +78,7 @@ impl Running {
                 None => kept.push(key),
             }
         }
+        self.source.shared.outlets.configured.set(name, &self.given);
         let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
         if !kept.is_empty() {
             tracing::warn!(

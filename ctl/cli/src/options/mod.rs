@@ -5,6 +5,7 @@ pub(crate) mod measurement;
 
 use crate::agent::Source;
 use crate::error::Failure;
+use crate::listen::Configured;
 use crate::value::{self, Cpus, Lake, Lateness, ReadEvery};
 use clap::{Args, Command, ValueEnum};
 use flowgauge_core::cardinality::{self, Mode};
@@ -206,7 +207,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Encrypt what --listen serves, with this certificate and those that vouch for it (PEM)
+    /// Tell windows, samples, configuration and status over gRPC at this address, with reflection and health
+    ///
+    /// An address and port, such as 127.0.0.1:9421, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
+    /// and --listen-token-file.
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
+    pub(crate) grpc: Option<SocketAddr>,
+
+    /// Encrypt what --listen and --grpc serve, with this certificate and those that vouch for it (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_cert: Option<PathBuf>,
 
@@ -217,6 +225,28 @@ pub(crate) struct Options {
     /// Answer only who tells the token in this file: as a bearer token, or in a browser as the password of any user
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) listen_token_file: Option<PathBuf>,
+
+    /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
+    ///
+    /// The same metrics as those of /metrics. An address that begins with https:// takes --otlp-ca.
+    #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Output")]
+    pub(crate) otlp: Option<String>,
+
+    /// How often [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
+    pub(crate) otlp_every: Option<Duration>,
+
+    /// Encrypt what is sent, and trust collectors with certificates of this authority (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) otlp_ca: Option<PathBuf>,
+
+    /// Tell the collector the token in this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) otlp_token_file: Option<PathBuf>,
+
+    /// What was given, for those who ask for it.
+    #[arg(skip)]
+    pub(crate) configured: Configured,
 
     /// Whether another port will do as well; `demo` settles on it.
     #[arg(skip)]
@@ -276,7 +306,7 @@ impl Options {
         } else {
             None
         });
-        let problem = problem.map(str::to_owned).or_else(|| self.listen_problem());
+        let problem = problem.map(str::to_owned).or_else(|| self.listen_problem()).or_else(|| self.otlp_problem());
         problem.map_or_else(|| self.check_idle(), |problem| Err(Failure::Usage(problem)))
     }
 

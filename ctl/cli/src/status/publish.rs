@@ -67,6 +67,12 @@ impl Publication {
         let states = Arc::clone(&self.states);
         move || told(&states).problems
     }
+
+    /// Tells how the run is doing, whenever it is asked: a JSON object.
+    pub(crate) fn status(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let states = Arc::clone(&self.states);
+        move || serde_json::to_string(&told(&states)).unwrap_or_default()
+    }
 }
 
 /// Keeps what is known of a source up to date.

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct Served {
     pub(crate) running: Running,
     pub(crate) address: SocketAddr,
-    stderr: BufReader<ChildStderr>,
+    pub(crate) stderr: BufReader<ChildStderr>,
 }
 
 /// Everything that is measured, so that nothing is left out of what is told.

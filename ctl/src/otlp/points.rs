@@ -1,0 +1,135 @@
+//! Metrics as OpenTelemetry has them.
+//!
+//! Names stay those of Prometheus, `_total` and units included: OpenTelemetry's specification of compatibility leaves them as they are, so that a
+//! collector that tells Prometheus gives the same metrics as `/metrics`.
+
+use super::Resource;
+use crate::output::metrics::{Family, Labels, Value};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource as Who;
+use prometheus::proto::MetricType;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Ends of names, and the units that they tell.
+const UNITS: [(&str, &str); 3] = [("_seconds", "s"), ("_bytes", "By"), ("_ratio", "1")];
+
+/// All metrics at a time; sums are since the run began.
+pub(super) fn request(
+    families: &[(String, Family)],
+    resource: &Resource,
+    began: SystemTime,
+    now: SystemTime,
+) -> ExportMetricsServiceRequest {
+    let times = Times { began: nanoseconds(began), now: nanoseconds(now) };
+    let attributes = resource.iter().map(|(name, value)| attribute(name, value)).collect();
+    let scope = InstrumentationScope {
+        name: "flowgauge".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let metrics = families.iter().map(|(name, family)| times.metric(name, family)).collect();
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
+    let resource = Some(Who { attributes, ..Who::default() });
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }],
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+fn attribute(name: &str, value: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
+    KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
+}
+
+fn attributes(labels: &Labels) -> Vec<KeyValue> {
+    labels.iter().map(|(name, value)| attribute(name, value)).collect()
+}
+
+/// The unit that a name tells, as UCUM writes it.
+fn unit(name: &str) -> &'static str {
+    let name = name.trim_end_matches("_total");
+    UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit)
+}
+
+/// Of all points of an export.
+struct Times {
+    began: u64,
+    now: u64,
+}
+
+impl Times {
+    fn metric(&self, name: &str, family: &Family) -> Metric {
+        let temporality = AggregationTemporality::Cumulative as i32;
+        let numbers = || family.series.iter().filter_map(|(labels, value)| self.number(labels, value)).collect();
+        let data = match family.kind {
+            MetricType::COUNTER => {
+                Data::Sum(Sum { data_points: numbers(), aggregation_temporality: temporality, is_monotonic: true })
+            }
+            MetricType::HISTOGRAM => {
+                let points = family.series.iter().filter_map(|(labels, value)| self.distribution(labels, value));
+                Data::Histogram(Histogram { data_points: points.collect(), aggregation_temporality: temporality })
+            }
+            _ => Data::Gauge(Gauge { data_points: numbers() }),
+        };
+        let (name, description, unit) = (name.to_owned(), family.help.clone(), unit(name).to_owned());
+        Metric { name, description, unit, data: Some(data), ..Metric::default() }
+    }
+
+    fn number(&self, labels: &Labels, value: &Value) -> Option<NumberDataPoint> {
+        let Value::One(value) = value else { return None };
+        Some(NumberDataPoint {
+            attributes: attributes(labels),
+            start_time_unix_nano: self.began,
+            time_unix_nano: self.now,
+            value: Some(Number::AsDouble(*value)),
+            ..NumberDataPoint::default()
+        })
+    }
+
+    fn distribution(&self, labels: &Labels, value: &Value) -> Option<HistogramDataPoint> {
+        let Value::Many { ranges, sum } = value else { return None };
+        // Rounded all together, as in buckets that hold those before.
+        let (mut all, mut before) = (0.0, 0);
+        let mut bucket_counts: Vec<u64> = ranges
+            .iter()
+            .map(|range| {
+                all += range.count;
+                let count = all as u64 - before;
+                before = all as u64;
+                count
+            })
+            .collect();
+        bucket_counts.push(0);
+        Some(HistogramDataPoint {
+            attributes: attributes(labels),
+            start_time_unix_nano: self.began,
+            time_unix_nano: self.now,
+            count: all as u64,
+            sum: Some(*sum),
+            bucket_counts,
+            explicit_bounds: ranges.iter().map(|range| range.high).collect(),
+            ..HistogramDataPoint::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unit;
+
+    #[test]
+    fn names_tell_units() {
+        let told = ["delay_seconds", "worker_cpu_seconds_total", "traffic_bytes_total", "x_ratio", "packets_total", "entropy"];
+        assert_eq!(told.map(unit), ["s", "s", "By", "1", "", ""]);
+    }
+}

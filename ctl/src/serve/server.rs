@@ -1,0 +1,242 @@
+//! A listener on a thread of its own, and what its connections may take.
+
+use super::access::Access;
+use super::fence;
+use super::guard::{Guard, Protocol};
+use super::refusal::{Refusal, Refusals};
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
+
+/// Connections at the same time; more are closed at once.
+const CONNECTIONS: usize = 64;
+/// Requests at the same time on one of them (HTTP 2).
+const STREAMS: u32 = 16;
+/// How long a request may take to come.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How much of one is held.
+pub(super) const REQUEST: usize = 16 << 10;
+/// How long a reader may take to read something of what it is sent, before it is given up.
+pub(super) const READER: Duration = Duration::from_secs(30);
+/// How often a reader is told that nothing happened, so that whoever is between keeps the connection.
+pub(super) const QUIET: Duration = Duration::from_secs(15);
+/// How much waits on one connection for a reader (HTTP 2).
+const WAITING: usize = 64 << 10;
+/// How long the end of a run waits for readers of streams to take the last of it.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A server, until it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    /// Dropped, it ends the thread.
+    stop: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(super) fn begin(address: SocketAddr, access: Access, guard: Guard, router: Router) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(());
+        Server::listen(address, access, guard, router, stop, stopped)
+    }
+
+    /// The same; `stopped` tells streams as well that they end.
+    pub(super) fn listen(
+        address: SocketAddr,
+        access: Access,
+        guard: Guard,
+        router: Router,
+        stop: watch::Sender<()>,
+        stopped: watch::Receiver<()>,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let protocol = guard.protocol;
+        let tls = access.encryption.map(|encryption| {
+            let mut encryption = (*encryption).clone();
+            encryption.alpn_protocols = vec![protocol.inside()];
+            TlsAcceptor::from(Arc::new(encryption))
+        });
+        let serving = Serving { protocol, router, tls, refusals: guard.refusals, stopped };
+        let thread = thread::Builder::new().name(protocol.name().to_lowercase()).spawn(move || {
+            fence::enter(protocol.name());
+            runtime.block_on(serving.serve(listener));
+        })?;
+        Ok(Server { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens; with the port that it was given, if any would do.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Until the server is dropped.
+pub(super) async fn end(mut stopped: watch::Receiver<()>) {
+    while stopped.changed().await.is_ok() {}
+}
+
+#[derive(Clone)]
+struct Serving {
+    protocol: Protocol,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    refusals: Refusals,
+    stopped: watch::Receiver<()>,
+}
+
+impl Serving {
+    async fn serve(self, listener: TcpListener) {
+        let protocol = self.protocol;
+        let listener = match tokio::net::TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::warn!("nobody is answered over {}: {error}", protocol.name()),
+        };
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut stopped = pin!(end(self.stopped.clone()));
+        loop {
+            tokio::select! {
+                () = self.take(&listener, &permits) => {}
+                () = &mut stopped => break,
+            }
+        }
+        if protocol == Protocol::Grpc {
+            // Streams end when their readers have the last record.
+            let _ = tokio::time::timeout(LAST, permits.acquire_many(CONNECTIONS as u32)).await;
+        }
+    }
+
+    /// Takes a connection, and answers it beside others.
+    async fn take(&self, listener: &tokio::net::TcpListener, permits: &Arc<Semaphore>) {
+        let refusals = &self.refusals;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                refusals.add(Refusal::Accept, format_args!("a connection could not be accepted: {error}"));
+                return tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
+            return refusals.add(Refusal::Crowded, format_args!("{CONNECTIONS} connections are open, and no more are taken"));
+        };
+        let serving = self.clone();
+        tokio::spawn(async move {
+            // Of a reader that does not read nothing else would tell.
+            let mut stream = Box::pin(TimeoutStream::new(stream));
+            stream.as_mut().set_write_timeout_pinned(Some(READER));
+            match &serving.tls {
+                None => serving.answer(stream).await,
+                Some(tls) => match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => serving.answer(stream).await,
+                    Ok(Err(error)) => {
+                        serving.refusals.add(Refusal::Encryption, format_args!("a connection without TLS as it should be: {error}"))
+                    }
+                    Err(_) => {
+                        serving.refusals.add(Refusal::Encryption, format_args!("a connection that said nothing for {PATIENCE:?}"))
+                    }
+                },
+            }
+            drop(permit);
+        });
+    }
+
+    async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        match self.protocol {
+            Protocol::Http => self.answer_http(stream).await,
+            Protocol::Grpc => self.answer_grpc(stream).await,
+        }
+    }
+
+    async fn answer_http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let mut http = http1::Builder::new();
+        let http = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
+        match http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(self.router.clone())).await {
+            Err(error) if error.is_parse() || error.is_timeout() => {
+                self.refusals.add(Refusal::Request, format_args!("a request: {error}"))
+            }
+            Err(error) => tracing::debug!("a connection over HTTP ended: {error}"),
+            Ok(()) => {}
+        }
+    }
+
+    async fn answer_grpc(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        let http = http.timer(TokioTimer::new()).keep_alive_interval(QUIET).keep_alive_timeout(PATIENCE);
+        let http = http.max_concurrent_streams(STREAMS).max_header_list_size(REQUEST as u32).max_send_buf_size(WAITING);
+        let admission = Admission(watch::Sender::new(false));
+        let (service, admitting) = (TowerToHyperService::new(self.router.clone()), admission.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(admitting.clone());
+            service.call(request)
+        });
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        // Clients keep connections that are idle; strangers do not.
+        let mut stranger = pin!(admission.waited_for());
+        let (mut stopped, mut is_ending) = (pin!(end(self.stopped.clone())), false);
+        loop {
+            tokio::select! {
+                outcome = &mut connection => return match outcome {
+                    Err(error) if !admission.is_given() => self.refusals.add(Refusal::Request, format_args!("a request: {error}")),
+                    Err(error) => tracing::debug!("a connection over gRPC ended: {error}"),
+                    Ok(()) => {}
+                },
+                () = &mut stranger => {
+                    let why = format_args!("a connection without a request that is answered, for {PATIENCE:?}");
+                    return self.refusals.add(Refusal::Request, why);
+                }
+                () = &mut stopped, if !is_ending => {
+                    is_ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// Whether a connection had a request that is answered.
+#[derive(Clone)]
+pub(super) struct Admission(watch::Sender<bool>);
+
+impl Admission {
+    pub(super) fn give(&self) {
+        self.0.send_replace(true);
+    }
+
+    fn is_given(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Comes back when it is not given for too long.
+    async fn waited_for(&self) {
+        let mut given = self.0.subscribe();
+        if tokio::time::timeout(PATIENCE, given.wait_for(|given| *given)).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

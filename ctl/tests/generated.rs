@@ -1,0 +1,11 @@
+//! The committed code of the gRPC service that a run serves is what its `.proto` generates.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+
+#[test]
+fn the_code_belongs_to_the_protocol() {
+    let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
+    flowgauge_testing::generated::check(&protos, "flowgauge/v1/agent.proto", &scratch).unwrap();
+}
