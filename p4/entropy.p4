@@ -16,7 +16,20 @@
 #define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_MIN
 #endif
 
-control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md) {
+#if FLOWGAUGE_ENTROPY_BITS
+#define FLOWGAUGE_ENTROPY_DIGEST 2
+
+struct flowgauge_in_integers_t {
+    bit<32> entropy;
+    bit<32> told;
+}
+#endif
+
+control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
+#if FLOWGAUGE_ENTROPY_ALARM
+                         , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
+#endif
+                         ) {
     bit<32> count0;
     bit<32> count1;
     bit<32> count2;
@@ -123,7 +136,183 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md) {
         }
     };
 
+#if FLOWGAUGE_ENTROPY_BITS
+    // The window's entropy is log2 S - sum / S, S being its packets: made after every packet, so that it is there when the window is closed, and
+    // an attack shows before that. The quotient is the power of 2 to the difference of two logarithms (paper, equation 2).
+    //
+    // A stateful ALU gives one word to the packet. So the sum is kept a second time, its whole part apart from the ten bits of its fraction.
+    bit<32> of_packets;
+    bit<32> fraction_term;
+    bit<32> fraction_complement;
+    bit<32> whole_term;
+    bit<32> whole_term_and_one;
+    bit<32> carry;
+    bit<32> whole_sum;
+    bit<32> excess;
+    bit<32> exponent;
+
+    Register<bit<32>, bit<1>>(2, 0) packets;
+    RegisterAction<bit<32>, bit<1>, bit<32>>(packets) next_packet = {
+        void apply(inout bit<32> number, out bit<32> said) {
+            number = number |+| 1;
+            said = number;
+        }
+    };
+
+    action set_of_packets(bit<32> value) {
+        of_packets = value;
+    }
+
+    table packets_logarithm {
+        key = { md.flowgauge.entropy_packets : lpm @name("packets"); }
+        actions = { set_of_packets; }
+        default_action = set_of_packets(0);
+        size = 4096;
+    }
+
+    action set_parts(bit<32> fraction, bit<32> inverted, bit<32> whole, bit<32> whole_and_one) {
+        fraction_term = fraction;
+        fraction_complement = inverted;
+        whole_term = whole;
+        whole_term_and_one = whole_and_one;
+    }
+
+    // What a packet adds, as `logarithm` has it.
+    table parts {
+        key = { count : lpm @name("count"); }
+        actions = { set_parts; }
+        default_action = set_parts(0, 0xffffffff, 0, 1);
+        size = 512;
+    }
+
+    Register<bit<32>, bit<1>>(2, 0) fraction;
+    RegisterAction<bit<32>, bit<1>, bit<32>>(fraction) add_fraction = {
+        void apply(inout bit<32> sum, out bit<32> overflows) {
+            if (sum > fraction_complement) {
+                overflows = 1;
+            } else {
+                overflows = 0;
+            }
+            sum = sum + fraction_term;
+        }
+    };
+
+    Register<bit<32>, bit<1>>(2, 0) whole;
+    RegisterAction<bit<32>, bit<1>, bit<32>>(whole) add_whole = {
+        void apply(inout bit<32> sum, out bit<32> said) {
+            sum = sum |+| whole_term;
+            said = sum;
+        }
+    };
+    RegisterAction<bit<32>, bit<1>, bit<32>>(whole) add_whole_and_carry = {
+        void apply(inout bit<32> sum, out bit<32> said) {
+            sum = sum |+| whole_term_and_one;
+            said = sum;
+        }
+    };
+
+    action set_exponent(bit<32> value) {
+        exponent = value - of_packets;
+    }
+
+    // A sum that has no logarithm here: this is the difference of no two logarithms.
+    action is_beyond() {
+        exponent = 0x2000;
+    }
+
+    table sum_logarithm {
+        key = { whole_sum : lpm @name("sum"); }
+        actions = {
+            set_exponent;
+            is_beyond;
+        }
+        const default_action = is_beyond();
+        size = 4096;
+    }
+
+    action compare() {
+        excess = whole_sum - md.flowgauge.entropy_packets;
+    }
+
+    table comparison {
+        actions = { compare; }
+        const default_action = compare();
+        size = 1;
+    }
+
+    action add_power(bit<32> negative) {
+        md.flowgauge.entropy = of_packets + negative;
+    }
+
+    action add_nothing() {
+        md.flowgauge.entropy = of_packets;
+    }
+
+    // By the difference of the logarithms, and whether there are more packets than the sum says: then nothing is subtracted.
+    table power {
+        key = {
+            excess[31:31] : exact @name("is_less");
+            exponent[16:0] : exact @name("exponent");
+        }
+        actions = {
+            add_power;
+            add_nothing;
+        }
+        const default_action = add_nothing();
+        size = 8192;
+    }
+
+    Register<flowgauge_in_integers_t, bit<1>>(2, {0, 0}) in_integers;
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<32>>(in_integers) keep = {
+        void apply(inout flowgauge_in_integers_t it) {
+            it.entropy = md.flowgauge.entropy;
+        }
+    };
+    // Constants are off by a little. An entropy is not negative.
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<32>>(in_integers) keep_zero = {
+        void apply(inout flowgauge_in_integers_t it) {
+            it.entropy = 0;
+        }
+    };
+#if FLOWGAUGE_ENTROPY_ALARM
+    RegisterParam<bit<32>>(0) threshold;
+#if FLOWGAUGE_ENTROPY_ALARM == FLOWGAUGE_ENTROPY_ALARM_BELOW
+#define FLOWGAUGE_ENTROPY_ALARMS (int<32>) md.flowgauge.entropy < (int<32>) threshold.read()
+#else
+#define FLOWGAUGE_ENTROPY_ALARMS (int<32>) md.flowgauge.entropy > (int<32>) threshold.read()
+#endif
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_and_tell = {
+        void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
+            if (FLOWGAUGE_ENTROPY_ALARMS && it.told == 0) {
+                digest = FLOWGAUGE_ENTROPY_DIGEST;
+                it.told = 1;
+            } else {
+                digest = 0;
+            }
+            it.entropy = md.flowgauge.entropy;
+        }
+    };
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_zero_and_tell = {
+        void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
+            if (FLOWGAUGE_ENTROPY_ALARMS && it.told == 0) {
+                digest = FLOWGAUGE_ENTROPY_DIGEST;
+                it.told = 1;
+            } else {
+                digest = 0;
+            }
+            it.entropy = 0;
+        }
+    };
+#endif
+#endif
+
     apply {
+#if FLOWGAUGE_ENTROPY_BITS
+        if (md.flowgauge.sound == 1) {
+            md.flowgauge.entropy_packets = next_packet.execute(md.flowgauge.bank);
+        }
+        packets_logarithm.apply();
+#endif
         FLOWGAUGE_ENTROPY_COUNT(0, FLOWGAUGE_ENTROPY_COLUMN_BITS, FLOWGAUGE_ENTROPY_HASHES, count0)
         FLOWGAUGE_ENTROPY_COUNT(1, FLOWGAUGE_ENTROPY_COLUMN_BITS, FLOWGAUGE_ENTROPY_HASHES, count1)
         FLOWGAUGE_ENTROPY_COUNT(2, FLOWGAUGE_ENTROPY_COLUMN_BITS, FLOWGAUGE_ENTROPY_HASHES, count2)
@@ -138,6 +327,38 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md) {
         if (md.flowgauge.sound == 1) {
             add.execute(md.flowgauge.bank);
         }
+#if FLOWGAUGE_ENTROPY_BITS
+        parts.apply();
+        if (md.flowgauge.sound == 1) {
+            carry = add_fraction.execute(md.flowgauge.bank);
+        }
+        if (md.flowgauge.sound == 1) {
+            if (carry == 0) {
+                whole_sum = add_whole.execute(md.flowgauge.bank);
+            } else {
+                whole_sum = add_whole_and_carry.execute(md.flowgauge.bank);
+            }
+        }
+        sum_logarithm.apply();
+        comparison.apply();
+        power.apply();
+        if (md.flowgauge.sound == 1) {
+#if FLOWGAUGE_ENTROPY_ALARM
+            if (md.flowgauge.entropy_packets[31:FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS] != 0) {
+                if (md.flowgauge.entropy[31:31] == 0) {
+                    for_deparser.digest_type = keep_and_tell.execute(md.flowgauge.bank);
+                } else {
+                    for_deparser.digest_type = keep_zero_and_tell.execute(md.flowgauge.bank);
+                }
+            } else
+#endif
+            if (md.flowgauge.entropy[31:31] == 0) {
+                keep.execute(md.flowgauge.bank);
+            } else {
+                keep_zero.execute(md.flowgauge.bank);
+            }
+        }
+#endif
     }
 }
 

@@ -51,7 +51,7 @@ control Ingress(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 
     apply {
         forward.apply(intrinsic, for_tm, for_deparser);
-#if FLOWGAUGE_HEAVY || FLOWGAUGE_DELAY_SAMPLES
+#if FLOWGAUGE_FOR_DEPARSER
         flowgauge.apply(hdr, md, from_parser, for_deparser);
 #else
         flowgauge.apply(hdr, md, from_parser);
@@ -67,6 +67,9 @@ control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWG
 #if FLOWGAUGE_DELAY_SAMPLES
     Digest<flowgauge_delay_sample_t>() delay_samples;
 #endif
+#if FLOWGAUGE_ENTROPY_ALARM
+    Digest<flowgauge_entropy_alarm_t>() entropy_alarms;
+#endif
 
     apply {
 #if FLOWGAUGE_HEAVY
@@ -77,6 +80,11 @@ control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWG
 #if FLOWGAUGE_DELAY_SAMPLES
         if (for_deparser.digest_type == FLOWGAUGE_DELAY_DIGEST) {
             delay_samples.pack(FLOWGAUGE_DELAY_SAMPLE);
+        }
+#endif
+#if FLOWGAUGE_ENTROPY_ALARM
+        if (for_deparser.digest_type == FLOWGAUGE_ENTROPY_DIGEST) {
+            entropy_alarms.pack({md.flowgauge.entropy, md.flowgauge.entropy_packets, md.flowgauge.bank});
         }
 #endif
         packet.emit(hdr);

@@ -240,6 +240,14 @@ struct flowgauge_followed_t {
 }
 #endif
 
+#if FLOWGAUGE_ENTROPY_ALARM
+struct flowgauge_entropy_alarm_t {
+    bit<32> entropy;
+    bit<32> packets;
+    bit<1>  bank;
+}
+#endif
+
 struct flowgauge_metadata_t {
 #if FLOWGAUGE_HEAVY
     flowgauge_admission_h admission;
@@ -267,6 +275,11 @@ struct flowgauge_metadata_t {
 #endif
 #if FLOWGAUGE_REORDER
     flowgauge_followed_t followed;
+#endif
+#if FLOWGAUGE_ENTROPY_BITS
+    // Of the open window, with this packet.
+    bit<32> entropy;
+    bit<32> entropy_packets;
 #endif
     flowgauge_hashes_t src;
     flowgauge_hashes_t dst;

@@ -19,7 +19,7 @@
 
 control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
                   in ingress_intrinsic_metadata_from_parser_t from_parser
-#if FLOWGAUGE_HEAVY || FLOWGAUGE_DELAY_SAMPLES
+#if FLOWGAUGE_FOR_DEPARSER
                   , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
 #endif
                   ) {
@@ -75,7 +75,11 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY).apply(hdr, md);
 #endif
 #if FLOWGAUGE_ENTROPY
+#if FLOWGAUGE_ENTROPY_ALARM
+        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md, for_deparser);
+#else
         FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md);
+#endif
 #endif
 #if FLOWGAUGE_FREQUENCY
         FLOWGAUGE_BY_KEY(frequency, FLOWGAUGE_FREQUENCY_KEY).apply(md);

@@ -5,11 +5,18 @@ mod common;
 
 use common::flowgauge;
 use common::served::{Served, certificate, secret};
-use flowgauge_testing::skip;
+use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_p4_model::wire::{Wire, wait};
+use flowgauge_p4_model::{Model, Options, Switch};
+use flowgauge_testing::{on_veth, skip};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Everything that is measured, on traffic of which every metric tells something.
 const EVERYTHING: &str = "--port memory:zipf,rate=50k --measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder --alarm \
@@ -141,4 +148,98 @@ fn configurations_are_understood() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && !told.contains("configuration"), "{file}: {told}");
     }
+}
+
+/// The folder that has the vendor's client: `bfrt_grpc`, and in it what `protoc` makes of the public `bfruntime.proto`.
+const CLIENT: &str = "FLOWGAUGE_BFRT_GRPC";
+/// A Python that has what the client imports.
+const PYTHON: &str = "FLOWGAUGE_PYTHON";
+
+/// The vendor's client reads the schema, registers by `Sync`, and a digest, of a model that has counted what came over a wire.
+#[test]
+fn a_switch_is_checked_with_the_vendors_client() {
+    let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".to_owned());
+    let Some(folder) = std::env::var_os(CLIENT).map(PathBuf::from) else {
+        skip(format!("the vendor's client, bfrt_grpc (the folder that has it is {CLIENT})"));
+        return;
+    };
+    let path = std::env::join_paths([folder.join("bfrt_grpc"), folder]).unwrap();
+    let imported = Command::new(&python).args(["-c", "import bfrt_grpc.client"]).env("PYTHONPATH", &path).output();
+    if !imported.is_ok_and(|output| output.status.success()) {
+        skip(format!("a Python that can import bfrt_grpc.client ({PYTHON})"));
+        return;
+    }
+    on_veth(move || {
+        flowgauge_dataplane::xdp::veth::ip("link set dev lo up").unwrap();
+        let scratch = common::Scratch::new("vendors-client");
+        let switch = switch();
+        let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+        let mut checking = Command::new(&python)
+            .arg(deploy("tofino/check.py"))
+            .args(["--address", &running.address().to_string(), "--interface", "tx", "--on-input", "--digests", "1"])
+            .args(["--flowgauge", env!("CARGO_BIN_EXE_flowgauge")])
+            .args(["--options", "--registers 512 --measure cardinality,delay --delay icmp"])
+            .args(["--run-options", &format!("--delay-samples {}", scratch.path("samples.json").display())])
+            .env("PYTHONPATH", &path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (ended, mut wires) = (AtomicBool::new(false), [Wire::open("rx").unwrap()]);
+        let told = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Acquire) {
+                    wait(&wires, Duration::from_millis(20)).unwrap();
+                    while let Some(frame) = wires[0].receive().unwrap() {
+                        switch.enter().arrive(switch.port(1), frame).unwrap();
+                    }
+                }
+            });
+            let mut told = Vec::new();
+            for line in BufReader::new(checking.stdout.take().unwrap()).lines() {
+                let line = line.unwrap();
+                if line == "ready" {
+                    for is_reply in [false, true] {
+                        switch.enter().arrive(switch.port(0), &echo(is_reply)).unwrap();
+                    }
+                    checking.stdin.take().unwrap().write_all(b"\n").unwrap();
+                }
+                told.push(line);
+            }
+            ended.store(true, Ordering::Release);
+            told
+        });
+        assert!(checking.wait().unwrap().success(), "{told:#?}");
+        let [capture, times, _ready, client] = &told[..] else { panic!("{told:#?}") };
+        assert!(capture.starts_with("ok capture: 3000 packets, equal to software in packets, bytes, "), "{capture}");
+        assert!(capture.contains("cardinality") && capture.contains("delay"), "{capture}");
+        assert!(times.starts_with("ok read times: a rotation takes up to "), "{times}");
+        let client: serde_json::Value = serde_json::from_str(client.strip_prefix("ok client: ").unwrap()).unwrap();
+        assert_eq!(client["hash"], 0xa757_b578_u32);
+        assert!(client["tables"].as_u64().unwrap() > 20, "{client}");
+        // The echo and its answer came in at the first pipe, and are what the open window has.
+        let registers = &client["registers"];
+        assert_eq!(registers["pipe.Ingress.flowgauge.delay.requests:low"], serde_json::json!([1, 0]), "{client}");
+        let levels = registers["pipe.Ingress.flowgauge.cardinality_by_src.registers:f1"].as_array().unwrap();
+        assert!(levels[0].as_u64().unwrap() >= 2 && levels[1] == 0, "{client}");
+        let [digest] = &client["digests"].as_array().unwrap()[..] else { panic!("{client}") };
+        assert!(digest["kind"] == 0 && digest["weight"].as_u64().unwrap() > 0 && digest["src"] != digest["dst"], "{client}");
+    });
+}
+
+fn switch() -> Arc<Switch> {
+    let definitions =
+        [("FLOWGAUGE_PRECISION", 9), ("FLOWGAUGE_DELAY", 1), ("FLOWGAUGE_DELAY_ICMP", 1), ("FLOWGAUGE_DELAY_SAMPLES", 1)];
+    let options = definitions.into_iter().fold(Options::default(), |options, (name, value)| options.define(name, value));
+    Arc::new(Switch::new(Model::flowgauge(&options).unwrap(), "flowgauge"))
+}
+
+/// An echo request of 10.0.0.1 to 10.0.0.2, or its reply.
+fn echo(is_reply: bool) -> Vec<u8> {
+    let (from, to) = if is_reply { (2, 1) } else { (1, 2) };
+    let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
+    let message = [if is_reply { 0 } else { 8 }, 0, 0, 0, 0, 7, 0, 1];
+    let mut frame = [&[2; 12][..], &[8, 0], &ip, &message].concat();
+    frame.resize(60, 0);
+    frame
 }

@@ -155,7 +155,7 @@ impl Tofino {
             capabilities: program.capabilities(&options.address),
             options,
             settings,
-            arrays: measurement::arrays(&settings),
+            arrays: program.arrays(&settings),
             program,
             session: Some(session),
             back_off: BackOff::default(),

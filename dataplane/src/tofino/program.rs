@@ -20,15 +20,33 @@ pub(super) struct Program {
     pub(super) settings: Settings,
 }
 
+/// What a program has besides what everyone has that measures so.
+fn extras(schema: &Schema, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+    let (mut arrays, mut tables) = measurement::extras(settings);
+    arrays.retain(|array| schema.table(&array.table).is_ok());
+    tables.retain(|table| schema.table(table.name()).is_ok());
+    (arrays, tables)
+}
+
 impl Program {
     /// Finds in a schema all that is needed.
     pub(super) fn new(schema: Schema) -> Result<Self, Failure> {
         check(&schema)?;
         let settings = measurement::find(&schema)?;
+        let (arrays, tables) = extras(&schema, &settings);
+        arrays.iter().try_for_each(|array| array.check(&schema))?;
+        tables.iter().try_for_each(|table| table.check(&schema))?;
         for key in KeyKind::ALL.into_iter().filter(|key| settings.uses(*key)) {
             hash::check_key(&schema, key)?;
         }
         Ok(Program { schema, settings })
+    }
+
+    /// The registers of what is wanted: those that it is read from, and behind them what this program has besides.
+    pub(super) fn arrays(&self, wanted: &Settings) -> Vec<Array> {
+        let mut arrays = measurement::arrays(wanted);
+        arrays.extend(extras(&self.schema, wanted).0);
+        arrays
     }
 
     /// Checks that frames can be forwarded so.
@@ -94,7 +112,9 @@ impl Program {
 
     /// What the match tables must hold to measure what is wanted.
     pub(super) fn contents(&self, wanted: &Settings, held: &Held, forward: &[(u32, u32)]) -> Result<Vec<Content>, Failure> {
+        let besides = extras(&self.schema, wanted).1;
         let mut wanted = measurement::tables(wanted);
+        wanted.extend(besides);
         if !forward.is_empty() {
             let [key, parameter] = [names::FORWARD_KEY, names::SEND_PARAMETER];
             let port = |port: u32| names::bytes(port, names::PORT_BITS);

@@ -61,6 +61,11 @@ impl MatchTable {
         MatchTable { name, keys, action: action.into(), parameters, filling: Box::new(filling), changes: false }
     }
 
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The same, whose actions change while the switch counts.
     pub(super) fn that_changes(self, changes: bool) -> Self {
         MatchTable { changes, ..self }

@@ -1,6 +1,5 @@
 //! How long it takes to read a switch.
 
-use super::measurement;
 use super::options::Options;
 use super::program::Program;
 use super::session::Session;
@@ -63,7 +62,7 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let frames = program.table(names::FRAMES)?;
     let elements = program.elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
     reader.measure(frames, elements, program.clear_counters(idle)?).await?;
-    for array in measurement::arrays(&program.settings) {
+    for array in program.arrays(&program.settings) {
         let table = program.table(&array.table)?;
         let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
         reader.measure(table, elements, program.clear_array(idle, &array, 0..array.per_bank)?).await?;

@@ -353,6 +353,21 @@ const CONSTRUCTS: &[Construct] = &[
         Refused("unsupported key of 160 bits"),
     ),
     (
+        "a key of 2048 bits",
+        |program| {
+            let fields: String = (0..16).map(|word| format!("bit<128> w{word}; ")).collect();
+            program.declarations = program.declarations.replace("bool flag;", &format!("bool flag; {fields}"));
+            let keys: String = (0..16).map(|word| format!("md.w{word} : exact; ")).collect();
+            local(program, &format!("table t {{ key = {{ {keys} }} actions = {{ NoAction; }} size = 16; }}"), "t.apply();");
+        },
+        Refused("unsupported key of 2048 bits"),
+    ),
+    (
+        "anything in egress",
+        |program| program.egress = "om.force_tx_error = 1;".to_owned(),
+        RefusedAnywhere("unsupported egress: control Eg must be empty"),
+    ),
+    (
         "two prefixes in a key",
         |program| {
             local(program, "table t { key = { hdr.io.a : lpm; hdr.io.b : lpm; } actions = { NoAction; } size = 4; }", "t.apply();")

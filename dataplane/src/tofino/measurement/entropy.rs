@@ -3,8 +3,8 @@
 use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names, rows};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
-use flowgauge_core::entropy::DERIVATIVE_OF_LOG;
-use flowgauge_core::logarithm::{LogarithmEntry, PER_PACKET};
+use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER};
+use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
 use flowgauge_core::{MeasurementKind, Settings, WideBank, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
@@ -17,6 +17,18 @@ const TERM: [&str; 2] = ["value", "inverted"];
 /// Sums of both banks, in two halves.
 const SUM: &str = "sum";
 const HALVES: [&str; 2] = ["low", "high"];
+
+/// Programs that make the entropy themselves count packets, keep the sum in two parts, and the result beside whether it was told.
+const PARTS_OF_SUM: [&str; 3] = ["packets", "fraction", "whole"];
+const IN_INTEGERS: &str = "in_integers";
+const RESULT: [&str; 2] = ["entropy", "told"];
+/// The difference of two logarithms, in bits. A packet adds less than 34 to the sum, so that it is below 6 and never near what stands for a sum
+/// beyond the logarithms.
+const EXPONENT_BITS: u32 = 17;
+const EXPONENTS: u32 = 6 << AMPLIFICATION_BITS;
+const BEYOND: u32 = 1 << 13;
+/// A result of this and more says that the sum is beyond the logarithms.
+const UNKNOWN: u32 = 1 << 30;
 
 pub(super) struct Entropy;
 
@@ -44,6 +56,19 @@ impl OnSwitch for Entropy {
         layout
     }
 
+    fn extras(&self, Settings { entropy: [entropy, _], .. }: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+        let name = |part| names::of(KIND, entropy.key, part);
+        let mut arrays: Vec<Array> = PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)).into();
+        arrays.push(Array::new(name(IN_INTEGERS), 1, &RESULT));
+        let tables = vec![
+            of_window(name("packets_logarithm"), "packets", "set_of_packets"),
+            parts(entropy, name("parts")),
+            of_window(name("sum_logarithm"), "sum", "set_exponent"),
+            power(name("power")),
+        ];
+        (arrays, tables)
+    }
+
     fn merge(&self, Settings { entropy: [entropy, _], .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
         let ([sketch, ..], [total, ..]) = (&mut bank.entropy.sketches, &mut bank.entropy.sums);
         let Some((sums, sketch_rows)) = arrays.split_last() else { return 0 };
@@ -61,18 +86,72 @@ impl OnSwitch for Entropy {
 
 /// From a flow's count to what it adds to the sum; a count of one adds nothing.
 fn logarithm(settings: &sketch::Settings) -> MatchTable {
+    let data = |term: u32| [term, !term].map(bytes).to_vec();
+    of_count(settings, names::of(KIND, settings.key, LOGARITHM), SET_TERM, &TERM, data)
+}
+
+/// The same in two parts: the bits of the fraction, highest, with their complement, and the rest, with one more for a carry.
+fn parts(settings: &sketch::Settings, name: String) -> MatchTable {
+    let data = |term: u32| {
+        let (fraction, whole) = (term << (u32::BITS - AMPLIFICATION_BITS), term >> AMPLIFICATION_BITS);
+        [fraction, !fraction, whole, whole.wrapping_add(1)].map(bytes).to_vec()
+    };
+    of_count(settings, name, "set_parts", &["fraction", "inverted", "whole", "whole_and_one"], data)
+}
+
+/// From a flow's count to what follows from the term that it adds.
+fn of_count(
+    settings: &sketch::Settings,
+    name: String,
+    action: &str,
+    parameters: &[&'static str],
+    data: impl Fn(u32) -> Vec<Vec<u8>> + Copy + 'static,
+) -> MatchTable {
     // Counters of Count-Min that are negative, were they signed, stand for the largest that is not.
     let largest = LogarithmEntry { value: 1 << 31, prefix_length: 1, log2: PER_PACKET.log2((1 << 31) - 1) };
     let largest = (settings.mode == sketch::Mode::CountMin).then_some(largest);
-    let data = |term: u32| [term, !term].map(|value| value.to_be_bytes().to_vec()).to_vec();
     let filling = move |held: &Held| {
-        let entries = held.tables.logarithm.iter().chain(&largest).map(|logarithm| {
-            let value = logarithm.value.to_be_bytes().to_vec();
-            let key = (COUNT, Match::Lpm { value, prefix_length: logarithm.prefix_length });
-            (vec![key], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG)))
-        });
+        let entries = held
+            .tables
+            .logarithm
+            .iter()
+            .chain(&largest)
+            .map(|logarithm| (vec![prefix(COUNT, logarithm)], data(logarithm.log2.wrapping_add(DERIVATIVE_OF_LOG))));
         Filling { entries: entries.collect(), default: Some(data(0)) }
     };
-    let parameters = TERM.map(|name| (name, 32)).to_vec();
-    MatchTable::new(names::of(KIND, settings.key, LOGARITHM), vec![(COUNT, 32)], SET_TERM, parameters, filling)
+    let parameters = parameters.iter().map(|name| (*name, 32)).collect();
+    MatchTable::new(name, vec![(COUNT, 32)], action, parameters, filling)
+}
+
+/// The logarithm of what a window has; of 0 and 1 it is 0, and of more than 2^31 there is none.
+fn of_window(name: String, key: &'static str, action: &str) -> MatchTable {
+    let filling = move |_: &Held| {
+        let smallest = LogarithmEntry { value: 0, prefix_length: 31, log2: 0 };
+        let entries = PER_WINDOW.table().chain([smallest]).map(|entry| (vec![prefix(key, &entry)], vec![bytes(entry.log2)]));
+        Filling { entries: entries.collect(), default: None }
+    };
+    MatchTable::new(name, vec![(key, 32)], action, vec![("value", 32)], filling)
+}
+
+/// What is subtracted, as its negative, by the difference of two logarithms.
+fn power(name: String) -> MatchTable {
+    let keys = vec![("is_less", 1), ("exponent", EXPONENT_BITS)];
+    let filling = |_: &Held| {
+        let power = |exponent: u32| u32::try_from(POWER.of_2(exponent.into())).unwrap_or(u32::MAX).wrapping_neg();
+        let powers = (0..EXPONENTS).map(|exponent| (0, exponent, power(exponent)));
+        let entries = powers.chain([(0, BEYOND, UNKNOWN), (1, BEYOND, UNKNOWN)]).map(|(is_less, exponent, added)| {
+            let [is_less, exponent] = [vec![is_less], names::bytes(exponent, EXPONENT_BITS)].map(Match::Exact);
+            (vec![("is_less", is_less), ("exponent", exponent)], vec![bytes(added)])
+        });
+        Filling { entries: entries.collect(), default: None }
+    };
+    MatchTable::new(name, keys, "add_power", vec![("negative", 32)], filling)
+}
+
+fn prefix(key: &'static str, entry: &LogarithmEntry) -> (&'static str, Match) {
+    (key, Match::Lpm { value: bytes(entry.value), prefix_length: entry.prefix_length })
+}
+
+fn bytes(value: u32) -> Vec<u8> {
+    value.to_be_bytes().to_vec()
 }

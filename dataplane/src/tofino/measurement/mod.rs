@@ -45,6 +45,11 @@ pub(super) trait OnSwitch: Sync {
     /// What a program has that measures so, and has it on.
     fn layout(&self, settings: &Settings) -> Layout;
 
+    /// What a program that measures so may have besides, for others to read: it is filled and emptied like the rest.
+    fn extras(&self, _settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+        (Vec::new(), Vec::new())
+    }
+
     /// Adds what its arrays hold to an empty bank with counters. Tells how many elements are left out, because they changed while they
     /// were read.
     fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize;
@@ -166,6 +171,13 @@ pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
         tables.extend(layout.tables);
     }
     tables
+}
+
+/// What programs [may have besides](OnSwitch::extras) of all that is measured.
+pub(super) fn extras(settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+    let on = ALL.iter().filter(|measurement| measurement.kind().0.is_on(settings));
+    let (arrays, tables): (Vec<_>, Vec<_>) = on.map(|measurement| measurement.extras(settings)).unzip();
+    (arrays.into_iter().flatten().collect(), tables.into_iter().flatten().collect())
 }
 
 /// Adds what the [`arrays`] hold to a bank, as [`OnSwitch::merge`] does.

@@ -12,6 +12,7 @@ pub struct Program {
     pub deparser_locals: String,
     pub deparser: String,
     pub parser: String,
+    pub egress: String,
 }
 
 pub fn program(locals: &str, body: &str) -> Program {
@@ -22,12 +23,13 @@ pub fn program(locals: &str, body: &str) -> Program {
         deparser_locals: String::new(),
         deparser: String::new(),
         parser: "state body { packet.extract(hdr.io); transition accept; }".to_owned(),
+        egress: String::new(),
     }
 }
 
 impl Program {
     pub fn text(&self) -> String {
-        let Program { declarations, locals, body, deparser_locals, deparser, parser } = self;
+        let Program { declarations, locals, body, deparser_locals, deparser, parser, egress } = self;
         format!(
             "#include <core.p4>
 #include <tna.p4>
@@ -59,7 +61,7 @@ parser EgIn(packet_in packet, out none_t hdr, out none_t md, out egress_intrinsi
 }}
 control Eg(inout none_t hdr, inout none_t md, in egress_intrinsic_metadata_t im,
            in egress_intrinsic_metadata_from_parser_t pm, inout egress_intrinsic_metadata_for_deparser_t dm,
-           inout egress_intrinsic_metadata_for_output_port_t om) {{ apply {{}} }}
+           inout egress_intrinsic_metadata_for_output_port_t om) {{ apply {{ {egress} }} }}
 control EgOut(packet_out packet, inout none_t hdr, in none_t md, in egress_intrinsic_metadata_for_deparser_t dm) {{ apply {{}} }}
 Pipeline(In(), Ingress(), Out(), EgIn(), Eg(), EgOut()) pipe;
 Switch(pipe) main;

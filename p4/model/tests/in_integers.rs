@@ -1,0 +1,203 @@
+//! The entropy that a switch makes itself: after every packet it is what software makes of the same window, and a switch tells of a flood
+//! before the window ends.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use flowgauge_bfruntime::server::{Query, Running, Source, Target, Write};
+use flowgauge_bfruntime::{Data, Pipes};
+use flowgauge_core::entropy::of_window;
+use flowgauge_core::{Grid, KeyKind, Settings, SketchKind, cardinality, sketch};
+use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::{Dataplane, Tables, Tofino};
+use flowgauge_p4_model::{Model, Switch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rbfrt::SwitchConnection;
+use rbfrt::table::ToBytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ENTROPY: &str = "pipe.Ingress.flowgauge.entropy_by_dst";
+/// What stands for an entropy whose sum is beyond the logarithms.
+const UNKNOWN: u32 = 1 << 30;
+
+struct Lab {
+    switch: Arc<Switch>,
+    tofino: Tofino,
+    _running: Running,
+    bank: usize,
+}
+
+impl Lab {
+    fn new(kind: SketchKind, alarm: u32) -> Self {
+        let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
+        let mut settings = Settings::only(off);
+        settings.entropy[0] = sketch::Settings { mode: kind.into(), key: KeyKind::Dst, shape: Grid::of_counters(3, 256).unwrap() };
+        let own = [("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)];
+        let defined = definitions(&settings).unwrap().into_iter().chain(own);
+        let defined = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+        let switch = Arc::new(Switch::new(Model::flowgauge(&defined).unwrap(), "flowgauge"));
+        let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+        let mut options = Options::new(running.address().to_string());
+        options.transit = Duration::ZERO;
+        // No time limits on a busy machine.
+        options.deadline = Duration::from_secs(600);
+        let mut tofino = Tofino::connect(options, settings).unwrap();
+        tofino.install(&Tables::new(&settings, 7)).unwrap();
+        Lab { switch, tofino, _running: running, bank: 0 }
+    }
+
+    /// Packets to these destinations, all at one pipe.
+    fn send(&self, destinations: impl IntoIterator<Item = u32>) {
+        let mut entrance = self.switch.enter();
+        for destination in destinations {
+            let mut frame = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1]].concat();
+            frame.extend(destination.to_be_bytes());
+            frame.resize(60, 0);
+            entrance.arrive(self.switch.port(0), &frame).unwrap();
+        }
+    }
+
+    /// A datum of the open window.
+    fn read(&self, register: &str, field: &str) -> u32 {
+        let name = format!("{ENTROPY}.{register}");
+        let entries = self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+        let name = format!("{}.{field}", name.strip_prefix("pipe.").unwrap());
+        u32::from_be_bytes(entries[self.bank].data.bytes(&name).unwrap().try_into().unwrap())
+    }
+
+    fn write(&self, register: &str, value: u32) {
+        let name = format!("{ENTROPY}.{register}");
+        let mut entries = self.switch.read(&name, Pipes::One(0), &Query::All, Source::Hardware).unwrap();
+        let entry = entries.swap_remove(self.bank);
+        let field = format!("{}.f1", name.strip_prefix("pipe.").unwrap());
+        let data = Data::fields([(&*field, value.to_be_bytes().to_vec())]);
+        self.switch.write(&name, Pipes::All, &Write::Modify(entry.place.key().unwrap().clone(), data)).unwrap();
+    }
+
+    fn entropy(&self) -> u32 {
+        self.read("in_integers", "entropy")
+    }
+
+    /// Closes the window: packets, sum, and the entropy that the switch made.
+    fn rotate(&mut self) -> (u64, u64, u32) {
+        let made = self.entropy();
+        let snapshot = self.tofino.rotate().unwrap();
+        self.bank ^= 1;
+        (snapshot.bank.counters.packets(), snapshot.bank.entropy.sums[0].sum, made)
+    }
+}
+
+/// Destinations of a window: none, one, all different, evenly spread, skewed, or a flood among others.
+fn traffic(random: &mut ChaCha8Rng, window: u32) -> Vec<u32> {
+    let most = if window % 50 == 49 { 3000 } else { 120 };
+    let packets = random.random_range(0..most);
+    let flows = random.random_range(1..200_u32);
+    let one = |number: u32| match window % 6 {
+        0 => 7,
+        1 => number,
+        2 => number % flows,
+        3 => random.random_range(0..flows).min(random.random_range(0..flows)),
+        4 => (0..4).map(|_| random.random_range(0..flows)).min().unwrap_or(0),
+        _ if number > packets / 2 => 7,
+        _ => random.random_range(0..flows),
+    };
+    (0..packets).map(one).collect()
+}
+
+#[test]
+fn a_thousand_windows_have_the_entropy_that_software_makes_of_them() {
+    for (seed, kind) in (1..).zip(SketchKind::ALL) {
+        let mut lab = Lab::new(kind, 0);
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut different = std::collections::BTreeSet::new();
+        for window in 0..500 {
+            let destinations = traffic(&mut random, window);
+            let number = destinations.len() as u64;
+            lab.send(destinations);
+            let (packets, sum, made) = lab.rotate();
+            assert_eq!(packets, number);
+            assert_eq!(u64::from(made), of_window(packets, sum), "{kind:?}, window {window}: {packets} packets, {sum}");
+            different.insert(made);
+        }
+        assert!(different.len() > 200, "{}", different.len());
+    }
+}
+
+/// Sums as they are after very many packets: of every size, to the last that has a logarithm.
+#[test]
+fn sums_of_any_size() {
+    let mut lab = Lab::new(SketchKind::CountMin, 0);
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    for _ in 0..300 {
+        let bits = random.random_range(1..26_u32);
+        let packets = random.random_range(1..1_u32 << bits);
+        let whole = (u64::from(packets) * random.random_range(0..34_000_u64) / 1000) as u32;
+        lab.write("packets", packets - 1);
+        lab.write("whole", whole);
+        // A flow's first packet adds nothing.
+        lab.send([0]);
+        assert_eq!(u64::from(lab.entropy()), of_window(packets.into(), u64::from(whole) << 10), "{packets} packets, {whole}");
+        lab.rotate();
+    }
+    for (whole, is_known) in [((1 << 31) - 1, true), (1 << 31, false), (u32::MAX, false)] {
+        lab.write("packets", (1 << 26) - 1);
+        lab.write("whole", whole);
+        lab.send([0]);
+        assert_eq!(lab.entropy() < UNKNOWN, is_known, "{whole}: {}", lab.entropy());
+        lab.rotate();
+    }
+}
+
+/// A flood makes few destinations of many, or many of few.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_is_told_before_the_window_ends() {
+    for (alarm, threshold, usual, flooded) in [(1, 3 << 10, 256, 1), (2, 6 << 10, 4, 4096)] {
+        let mut lab = tokio::task::spawn_blocking(move || Lab::new(SketchKind::CountMin, alarm)).await.unwrap();
+        let value = Data::fields([("value", u32::to_be_bytes(threshold).to_vec())]);
+        lab.switch.write(&format!("{ENTROPY}.threshold"), Pipes::All, &Write::SetDefault(value)).unwrap();
+        // A second way into the same switch, for whoever waits for alarms.
+        let watched = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&lab.switch) as Arc<dyn Target>).unwrap();
+        let address = watched.address();
+        let connection = SwitchConnection::builder(&address.ip().to_string(), address.port());
+        let watcher = connection.client_id(1).p4_name("flowgauge").connect().await.unwrap();
+        // Few packets have a low entropy, whatever they are; from 1,024 on the switch looks at it. An ordinary window is none to tell of.
+        lab.send((0..3000).map(|number| number % usual));
+        assert_eq!(lab.read("in_integers", "told"), 0);
+        let mut lab = tokio::task::spawn_blocking(move || {
+            lab.rotate();
+            lab
+        })
+        .await
+        .unwrap();
+        lab.send((0..2000).map(|number| number % usual));
+        assert_eq!(lab.read("in_integers", "told"), 0);
+        lab.send((0..8000).map(|number| 1000 + number % flooded));
+        let queue = watcher.digest_queue.clone();
+        let digest = tokio::task::spawn_blocking(move || queue.recv().unwrap()).await.unwrap();
+        assert_eq!(digest.name, "pipe.IngressDeparser.entropy_alarms");
+        let [entropy, packets, bank] = ["entropy", "packets", "bank"].map(|name| digest.data[name].to_u32());
+        assert!(if alarm == 1 { entropy < threshold } else { entropy > threshold }, "{entropy}");
+        assert!((2001..10_000).contains(&packets) && bank == 1, "{packets}");
+        // It goes on, and is told once.
+        assert_eq!(lab.read("in_integers", "told"), 1);
+        assert!(watcher.digest_queue.is_empty());
+        let (all, sum, made) = tokio::task::spawn_blocking(move || lab.rotate()).await.unwrap();
+        assert_eq!((all, u64::from(made)), (10_000, of_window(all, sum)));
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for (definitions, problem) in [
+        (&[("FLOWGAUGE_ENTROPY_BITS", 1)][..], "needs FLOWGAUGE_ENTROPY"),
+        (&[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_BITS", 2)], "neither 0 nor 1"),
+        (&[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_ALARM", 1)], "needs FLOWGAUGE_ENTROPY_BITS"),
+        (&[("FLOWGAUGE_ENTROPY_ALARM", 3)], "is none of 0"),
+        (&[("FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS", 26)], "is not in 1 to 25"),
+    ] {
+        let options =
+            definitions.iter().fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, *value));
+        let error = Model::flowgauge(&options).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
