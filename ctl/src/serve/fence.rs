@@ -8,12 +8,7 @@ use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Rulese
 /// Takes all capabilities, all of the file system and all further connections and ports from this thread and those that it begins; says how much
 /// of that the kernel does.
 pub(super) fn enter() {
-    use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
-    for set in [Ambient, Effective, Inheritable, Permitted] {
-        if let Err(error) = caps::clear(None, set) {
-            tracing::warn!("the thread that answers over HTTP keeps its capabilities: {error}");
-        }
-    }
+    drop_capabilities();
     match restrict() {
         Ok(RulesetStatus::FullyEnforced) => {}
         Ok(RulesetStatus::PartiallyEnforced) => {
@@ -23,6 +18,17 @@ pub(super) fn enter() {
             tracing::debug!("this kernel has no Landlock: the thread that answers over HTTP is not fenced")
         }
         Err(error) => tracing::warn!("the thread that answers over HTTP is not fenced: {error}"),
+    }
+}
+
+/// Takes all capabilities from this thread and those that it begins.
+pub fn drop_capabilities() {
+    use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
+    for set in [Ambient, Effective, Inheritable, Permitted] {
+        if let Err(error) = caps::clear(None, set) {
+            let thread = std::thread::current();
+            tracing::warn!("the thread {} keeps its capabilities: {error}", thread.name().unwrap_or("without a name"));
+        }
     }
 }
 

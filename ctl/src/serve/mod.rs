@@ -12,6 +12,7 @@ mod report;
 
 pub use access::{Token, encryption};
 pub use board::Board;
+pub use fence::drop_capabilities;
 pub use report::{Fact, Report};
 
 use crate::output::Metrics;
