@@ -4,7 +4,7 @@ use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
 use crate::machine::Machine;
 use crate::report::html::{Page, escape};
-use crate::report::svg::{Axis, Chart, Tone};
+use crate::report::svg::{Axis, Chart, Promise, Tone};
 use crate::report::{Cell, Column, Directory, Table};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,21 @@ impl Findings {
         directory.write(&format!("{}.html", self.benchmark), |file| file.write_all(self.page().as_bytes()))
     }
 
+    /// The figures that have limits.
+    fn promises(&self) -> Vec<Promise> {
+        let promise = |figure: &Figure| {
+            let (share, limit) = match figure.limit? {
+                Limit::AtMost(most) => (figure.value / most, format!("<= {}", number(most))),
+                Limit::AtLeast(least) => (least / figure.value, format!(">= {}", number(least))),
+            };
+            // A figure is judged with its noise, as elsewhere.
+            let share = if figure.breaks_limit() { share.max(1.0 + f64::EPSILON) } else { share.min(1.0) };
+            let text = format!("{} {} ({limit})", number(figure.value), figure.unit.name());
+            Some(Promise { name: figure.name.clone(), share, text })
+        };
+        self.figures.iter().filter_map(promise).collect()
+    }
+
     fn page(&self) -> String {
         let mut page = Page::new(self.title);
         page.lead(&escape(self.method));
@@ -123,6 +138,14 @@ impl Findings {
         }
         if !self.figures.is_empty() {
             page.heading("Figures and promises");
+            let promises = self.promises();
+            if !promises.is_empty() {
+                page.promises(
+                    "Figures as shares of their limits",
+                    &promises,
+                    "A bar that ends left of the line keeps its promise.",
+                );
+            }
             page.table(&self.figure_table());
         }
         page.html()
@@ -149,7 +172,7 @@ impl Grid {
         let most = values().fold(0.0, f64::max);
         let x = Axis::logarithmic(self.across, low, high);
         let mut chart = Chart::new(&self.title, x, Axis::linear(self.unit, 0.0, most * 1.05), (720.0, 340.0));
-        for (row, tone) in self.rows.iter().zip([Tone::First, Tone::Second, Tone::Third, Tone::Neutral]) {
+        for (row, tone) in self.rows.iter().zip([Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth]) {
             let points = || places.iter().zip(&row.values).filter_map(|(place, value)| value.map(|value| (*place, value)));
             chart = chart.line(&row.name, tone, points()).points("", tone, 5.0, points());
         }
@@ -222,6 +245,7 @@ mod tests {
     fn the_page_and_the_numbers_are_written() {
         let path = std::env::temp_dir().join(format!("flowgauge-findings-{}", std::process::id()));
         let page = std::fs::read_to_string(findings().write(&path).unwrap()).unwrap();
+        assert_eq!((page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()), (1, 1));
         assert!(page.contains("<svg") && page.contains("Cost &lt;a&gt;") && !page.contains("Cost <a>"));
         let numbers = std::fs::read_to_string(path.join("test.json")).unwrap();
         let numbers: serde_json::Value = serde_json::from_str(&numbers).unwrap();

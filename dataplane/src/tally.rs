@@ -3,7 +3,6 @@
 //! A device counts on while it is asked, and counts earlier or later than flowgauge: a packet that waits in a queue is received and not yet
 //! counted. So what had been received when a bank was closed lies between two readings, and equals both if no packet was on its way.
 
-#[cfg(target_os = "linux")]
 pub(crate) use odometer::Odometer;
 
 /// Packets received by devices between two instants, by counters of their own, losses of the devices included.
@@ -23,10 +22,10 @@ impl Tally {
     }
 }
 
-#[cfg(target_os = "linux")]
 mod odometer {
     use super::Tally;
     use std::collections::VecDeque;
+    use std::ops::RangeInclusive;
     use std::time::{Duration, Instant};
 
     /// What a device has received so long ago was counted, or waits where it can be seen: the kernel's queues are emptied in less.
@@ -68,11 +67,20 @@ mod odometer {
 
         /// Takes a reading.
         pub(crate) fn read(&mut self, now: Instant, counter: u64) {
-            if self.readings.back().is_some_and(|(_, last)| counter < *last) {
+            self.read_between(now, counter..=counter);
+        }
+
+        /// Takes a reading of a counter that is known to lie between two numbers.
+        pub(crate) fn read_between(&mut self, now: Instant, counter: RangeInclusive<u64>) {
+            let last = self.readings.back().map_or(0, |(_, last)| *last);
+            if *counter.end() < last {
                 // Reset by its driver.
                 *self = Odometer::later();
+                self.readings.push_back((now, *counter.start()));
+            } else {
+                // It has not gone backwards.
+                self.readings.push_back((now, last.max(*counter.start())));
             }
-            self.readings.push_back((now, counter));
             self.settle(now);
         }
 
@@ -151,6 +159,15 @@ mod odometer {
             // What was known stays known.
             odometer.rotate(at(600), 400);
             assert_eq!(odometer.tally(1007), Some(Tally { least: 967, most: 1007 }));
+        }
+
+        #[test]
+        fn a_counter_that_is_not_known_exactly_goes_up_all_the_same() {
+            let (at, mut odometer) = (times(), Odometer::new(0, 0));
+            odometer.read_between(at(0), 90..=110);
+            odometer.read_between(at(10), 85..=112);
+            odometer.rotate(at(200), 0);
+            assert_eq!(odometer.tally(112), Some(Tally { least: 90, most: 112 }));
         }
 
         #[test]

@@ -9,11 +9,12 @@ mod kernel;
 use flowgauge_core::Settings;
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet, af_xdp};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Xdp};
-use flowgauge_dataplane::{Dataplane, LossCause, Place, Poll, Tables, poll};
-use flowgauge_testing::on_veth;
+use flowgauge_dataplane::{Dataplane, Direction, LossCause, Place, Poll, Tables, poll};
+use flowgauge_testing::{on_veth, skip};
 use std::net::UdpSocket;
+use std::process::Command;
 use std::thread;
 
 fn counters() -> DeviceCounters {
@@ -65,9 +66,14 @@ fn send_unwanted() {
 
 /// A thousand datagrams.
 fn send_datagrams() {
+    send_datagrams_of(18);
+}
+
+/// A thousand datagrams of this many bytes.
+fn send_datagrams_of(bytes: usize) {
     let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
     for _ in 0..1000 {
-        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
+        socket.send_to(&vec![0; bytes], (RECEIVER.1, 9)).unwrap();
     }
 }
 
@@ -213,5 +219,44 @@ fn the_ledger_of_an_adopted_run_begins_with_a_window() {
         send_datagrams();
         let (counted, _) = collect(&mut xdp, 1000);
         assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
+    });
+}
+
+/// A thousand datagrams on their way out, and what becomes of them after they were counted: what the sender's counters say of them.
+fn leave(bytes: usize) -> DeviceCounters {
+    let settings = Settings::default();
+    let place = Place { interface: SENDER.0.to_owned(), direction: Direction::Egress };
+    let mut xdp = Xdp::at(vec![place], Options::new(settings));
+    xdp.install(&Tables::new(&settings, 1)).unwrap();
+    let before = DeviceCounters::read(SENDER.0).unwrap();
+    send_datagrams_of(bytes);
+    let (counted, _) = collect(&mut xdp, 1000);
+    assert_eq!((received(&mut xdp), counted), ((1000, 0), 1000));
+    assert_eq!(xdp.losses().unwrap().total(), 0, "they were counted before");
+    let after = DeviceCounters::read(SENDER.0).unwrap();
+    DeviceCounters { sent: after.sent - before.sent, send_dropped: after.send_dropped - before.send_dropped, ..after }
+}
+
+#[test]
+fn packets_that_leave_are_sent_or_lost_behind_the_hook() {
+    on_veth(|| {
+        let sent = leave(18);
+        assert_eq!((sent.sent, sent.send_dropped), (1000, 0));
+        // The other end takes no packets of this length.
+        ip(&format!("link set dev {} mtu 100", RECEIVER.0)).unwrap();
+        let dropped = leave(400);
+        assert_eq!((dropped.sent, dropped.send_dropped), (0, 1000));
+    });
+}
+
+#[test]
+fn packets_that_wait_for_the_device_or_find_no_room_to_wait_are_in_the_ledger() {
+    on_veth(|| {
+        let queue = ["qdisc", "replace", "dev", SENDER.0, "root", "tbf", "rate", "8kbit", "burst", "2000", "limit", "3000"];
+        if !Command::new("tc").args(queue).status().is_ok_and(|status| status.success()) {
+            return skip("the program tc, and a kernel with the queueing discipline tbf");
+        }
+        let slow = leave(18);
+        assert!(slow.sent < 500, "nothing waits: {} were sent at once", slow.sent);
     });
 }

@@ -1,7 +1,7 @@
 //! A page that needs nothing but itself.
 
 use super::Table;
-use super::svg::Chart;
+use super::svg::{Chart, Promise, promises};
 
 /// A text with what HTML gives a meaning to made harmless.
 #[must_use]
@@ -56,6 +56,12 @@ impl Page {
     pub fn figure(&mut self, charts: &[Chart], caption: &str) {
         let charts: String = charts.iter().map(Chart::svg).collect();
         self.body += &format!("<figure><div class=\"charts\">{charts}</div><figcaption>{caption}</figcaption></figure>\n");
+    }
+
+    /// Figures beside their limits, with a caption; `caption` is HTML as it is.
+    pub fn promises(&mut self, title: &str, figures: &[Promise], caption: &str) {
+        let chart = promises(title, figures);
+        self.body += &format!("<figure><div class=\"charts\">{chart}</div><figcaption>{caption}</figcaption></figure>\n");
     }
 
     /// The whole document.

@@ -100,6 +100,26 @@ pub enum Tone {
 }
 
 impl Tone {
+    /// A mark of this tone at a place, `size` across, as a part of a path: tones are told apart without their colours as well.
+    fn mark(self, x: f64, y: f64, size: f64) -> String {
+        let half = size / 2.0;
+        match self {
+            // A subpath of no length with round ends: a dot in a dozen bytes.
+            Tone::First | Tone::Neutral => format!("M{x:.1} {y:.1}h0"),
+            Tone::Second => format!("M{:.1} {:.1}h{size:.1}v{size:.1}h-{size:.1}z", x - half, y - half),
+            Tone::Third => format!("M{x:.1} {:.1}l{half:.1} {half:.1}l-{half:.1} {half:.1}l-{half:.1} -{half:.1}z", y - half),
+            Tone::Fourth => {
+                format!("M{:.1} {:.1}l{size:.1} {size:.1}m-{size:.1} 0l{size:.1} -{size:.1}", x - half, y - half)
+            }
+            Tone::Fifth => format!("M{:.1} {y:.1}h{size:.1}m-{half:.1} -{half:.1}v{size:.1}", x - half),
+        }
+    }
+
+    /// How wide the line is that marks are drawn with.
+    fn stroke(self, size: f64) -> f64 {
+        if matches!(self, Tone::First | Tone::Neutral) { size } else { (size / 3.0).clamp(0.8, 1.6) }
+    }
+
     fn class(self) -> &'static str {
         match self {
             Tone::First => "tone-1",
@@ -214,7 +234,13 @@ impl Chart {
         let mut text = String::new();
         let (mut x, mut lines) = (LEFT, 0.0);
         for layer in self.layers.iter().filter(|layer| !layer.name.is_empty()) {
-            let width = 22.0 + CHARACTER * layer.name.chars().count() as f64 + 14.0;
+            let most = ((self.width - LEFT - 36.0) / CHARACTER) as usize;
+            let name = if layer.name.chars().count() > most {
+                layer.name.chars().take(most.saturating_sub(1)).chain(['\u{2026}']).collect()
+            } else {
+                layer.name.clone()
+            };
+            let width = 22.0 + CHARACTER * name.chars().count() as f64 + 14.0;
             if lines == 0.0 || x + width > self.width {
                 x = LEFT;
                 lines += 1.0;
@@ -223,7 +249,8 @@ impl Chart {
             let class = layer.tone.class();
             text += &match layer.mark {
                 Mark::Points { .. } => {
-                    format!("<path class=\"dots {class}\" stroke-width=\"7\" d=\"M{:.1} {:.1}h0\"/>", x + 9.0, y + 4.0)
+                    let (mark, stroke) = (layer.tone.mark(x + 9.0, y + 4.0, 7.0), layer.tone.stroke(7.0));
+                    format!("<path class=\"dots {class}\" stroke-width=\"{stroke:.1}\" d=\"{mark}\"/>")
                 }
                 Mark::Line { dashed, .. } => {
                     let dashed = if dashed { " dashed" } else { "" };
@@ -231,11 +258,55 @@ impl Chart {
                 }
                 Mark::Band { .. } => format!("<path class=\"band {class}\" d=\"M{x:.1} {:.1}h18v10h-18z\"/>", y - 1.0),
             };
-            text += &format!("<text class=\"legend\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 24.0, y + 8.0, escape(&layer.name));
+            text += &format!("<text class=\"legend\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 24.0, y + 8.0, escape(&name));
             x += width;
         }
         (text, lines)
     }
+}
+
+/// A figure beside its limit.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    /// What was measured.
+    pub name: String,
+    /// The figure as a share of its limit; that of a least value upside down, so that more than 1 always breaks it.
+    pub share: f64,
+    /// What to write behind it.
+    pub text: String,
+}
+
+/// Figures as bars that end left of a line if they keep their limits, with a word each that says so: one SVG element.
+#[must_use]
+pub fn promises(title: &str, promises: &[Promise]) -> String {
+    const WIDTH: f64 = 720.0;
+    const ROW: f64 = 40.0;
+    /// Of a bar that is as long as its limit.
+    const LIMIT: f64 = 380.0;
+    const MOST: f64 = 1.4;
+    let height = 44.0 + ROW * promises.len() as f64;
+    let mut svg = format!(
+        "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\
+         <text class=\"title\" x=\"0\" y=\"18\">{title}</text>",
+        title = escape(title)
+    );
+    for (row, Promise { name, share, text }) in promises.iter().enumerate() {
+        let (y, length) = (36.0 + ROW * row as f64, LIMIT * share.clamp(0.0, MOST));
+        // What cannot be compared is no pass.
+        let (class, word) = if *share <= 1.0 { ("pass", "\u{2713} pass") } else { ("fail", "\u{2717} FAIL") };
+        svg += &format!(
+            "<text class=\"legend\" x=\"0\" y=\"{:.1}\">{}</text><path class=\"bar {class}\" d=\"M0 {:.1}h{length:.1}\"/>\
+             <text class=\"verdict {class}\" x=\"{:.1}\" y=\"{:.1}\">{word}, {}</text>",
+            y + 8.0,
+            escape(name),
+            y + 19.0,
+            LIMIT * MOST + 8.0,
+            y + 23.0,
+            escape(text)
+        );
+    }
+    svg += &format!("<path class=\"limit\" d=\"M{LIMIT} 30V{:.1}\"/></svg>", height - 4.0);
+    svg
 }
 
 /// The plot's inside, in pixels.
@@ -301,13 +372,11 @@ impl Frame<'_> {
     fn draw(&self, layer: &Layer) -> String {
         let class = layer.tone.class();
         match &layer.mark {
-            // Subpaths of no length with round ends: a dot in a dozen bytes.
             Mark::Points { diameter, points } => {
-                let mut path = String::with_capacity(points.len() * 14);
-                for (x, y) in points.iter().filter_map(|&point| self.place(point)) {
-                    let _ = write!(path, "M{x:.1} {y:.1}h0");
-                }
-                format!("<path class=\"dots {class}\" stroke-width=\"{diameter}\" d=\"{path}\"/>")
+                let places = points.iter().filter_map(|&point| self.place(point));
+                let path: String = places.map(|(x, y)| layer.tone.mark(x, y, *diameter)).collect();
+                let stroke = layer.tone.stroke(*diameter);
+                format!("<path class=\"dots {class}\" stroke-width=\"{stroke:.1}\" d=\"{path}\"/>")
             }
             Mark::Line { dashed, points } => {
                 let dashed = if *dashed { " dashed" } else { "" };
@@ -386,6 +455,29 @@ mod tests {
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
         assert_eq!(svg.matches("class=\"legend\"").count(), 2);
         assert_eq!(svg.matches("h0\"").count(), 2);
+    }
+
+    #[test]
+    fn what_breaks_its_limit_is_marked_in_words() {
+        let promise = |name: &str, share| Promise { name: name.to_owned(), share, text: "1.2 x (<= 1.5)".to_owned() };
+        let svg = promises("a & b", &[promise("good", 0.8), promise("bad", 1.01), promise("none", f64::NAN)]);
+        assert_eq!((svg.matches("\u{2713} pass, 1.2 x (&lt;= 1.5)").count(), svg.matches("\u{2717} FAIL").count()), (1, 2));
+        assert!(svg.contains("a &amp; b") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn tones_are_told_apart_by_their_marks() {
+        let tones = [Tone::First, Tone::Second, Tone::Third, Tone::Fourth, Tone::Fifth];
+        let mut marks: Vec<String> = tones.iter().map(|tone| tone.mark(1.0, 1.0, 4.0)).collect();
+        marks.dedup();
+        assert_eq!(marks.len(), 5);
+    }
+
+    #[test]
+    fn a_legend_that_is_wider_than_the_plot_is_cut() {
+        let chart = Chart::new("", Axis::linear("", 0.0, 1.0), Axis::linear("", 0.0, 1.0), (400.0, 300.0));
+        let (text, lines) = chart.line(&"long ".repeat(40), Tone::First, []).legend();
+        assert!(lines == 1.0 && text.contains('\u{2026}') && text.len() < 250, "{text}");
     }
 
     #[test]

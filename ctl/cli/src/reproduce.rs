@@ -4,7 +4,8 @@ use crate::error::Failure;
 use crate::{progress, value};
 use clap::{Args, ValueEnum};
 use flowgauge_bench::parallel::Progress;
-use flowgauge_bench::report::Table;
+use flowgauge_bench::report::html::{Page, escape};
+use flowgauge_bench::report::{Directory, Table};
 use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -53,6 +54,8 @@ pub(crate) struct Reproduce {
 
     /// Where to write the report; files of the same names are replaced. Of several each has a directory of its own in it [default:
     /// flowgauge-whll, flowgauge-p4log, …]
+    ///
+    /// Of all, index.html in DIR leads to each [default: flowgauge-all].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -93,6 +96,19 @@ impl What {
             What::Reorder => "reorder",
         }
     }
+
+    fn about(self) -> &'static str {
+        match self {
+            What::All => "everything there is",
+            What::Whll => "the accuracy of windowed HyperLogLog",
+            What::P4log => "logarithms in integers",
+            What::P4exp => "powers in integers",
+            What::P4entropy => "entropies",
+            What::Rap => "the true top flows that few slots hold",
+            What::Fridge => "round-trip delays",
+            What::Reorder => "prefixes that reorder packets",
+        }
+    }
 }
 
 /// A time, or none.
@@ -103,15 +119,42 @@ fn read_skew(text: &str) -> Result<Duration, String> {
 
 impl Reproduce {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        match (self.what, &self.out) {
-            (What::All, None) => What::EACH.into_iter().try_for_each(|what| self.one(what, &default_directory(what))),
-            (What::All, Some(out)) => What::EACH.into_iter().try_for_each(|what| self.one(what, &out.join(what.name()))),
-            (what, None) => self.one(what, &default_directory(what)),
-            (what, Some(out)) => self.one(what, out),
+        let directory = |what| match (self.what, &self.out) {
+            (_, None) => default_directory(what),
+            (What::All, Some(out)) => out.join(what.name()),
+            (_, Some(out)) => out.clone(),
+        };
+        if !matches!(self.what, What::All) {
+            return self.one(self.what, &directory(self.what)).map(drop);
         }
+        let mut pages = Vec::new();
+        for what in What::EACH {
+            pages.push((what, self.one(what, &directory(what))?));
+        }
+        let index = self.index(&pages)?;
+        writeln!(io::stdout(), "all reports: {}", index.display()).map_err(Failure::output)
     }
 
-    fn one(&self, what: What, directory: &Path) -> Result<(), Failure> {
+    /// Writes a page that leads to all reports; gives its path.
+    fn index(&self, pages: &[(What, PathBuf)]) -> Result<PathBuf, Failure> {
+        let mut index = Page::new("The papers' experiments again");
+        index.lead("Each report has the paper's figures beside ours, with plots. All measurements are beside it, as CSV.");
+        // Beside the reports, or in a directory beside theirs.
+        let (directory, up) = match &self.out {
+            Some(out) => (out.clone(), ""),
+            None => (default_directory(What::All), "../"),
+        };
+        index.list(pages.iter().map(|(what, page)| {
+            let place: Vec<_> = page.components().rev().take(2).map(|part| part.as_os_str().to_string_lossy()).collect();
+            let place: Vec<&str> = place.iter().rev().map(AsRef::as_ref).collect();
+            format!("<a href=\"{up}{}\">{}</a>: {}", escape(&place.join("/")), what.name(), escape(what.about()))
+        }));
+        let directory = Directory::create(&directory)?;
+        Ok(directory.write("index.html", |file| file.write_all(index.html().as_bytes()))?)
+    }
+
+    /// Runs one reproduction and prints its tables; the path of its page.
+    fn one(&self, what: What, directory: &Path) -> Result<PathBuf, Failure> {
         let bar = progress::bar(Some(1), what.name().to_owned());
         let report = self.report(what, directory, &|done, total| {
             bar.set_length(total);
@@ -121,7 +164,8 @@ impl Reproduce {
         let (tables, page) = report?;
         let mut out = io::stdout().lock();
         let written = tables.iter().try_for_each(|table| writeln!(out, "{table}"));
-        written.and_then(|()| writeln!(out, "report: {}", page.display())).map_err(Failure::output)
+        written.and_then(|()| writeln!(out, "report: {}", page.display())).map_err(Failure::output)?;
+        Ok(page)
     }
 
     /// Runs one reproduction and writes its report; its tables and the path of its page.

@@ -10,6 +10,7 @@ use flowgauge_ctl::controller::Sink;
 use flowgauge_ctl::lake::Identity;
 use flowgauge_ctl::output::counted;
 use flowgauge_ctl::record::Kind;
+use flowgauge_ctl::serve::drop_capabilities;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,7 +84,10 @@ impl Caller {
         let (posts, posted) = sync_channel(ROOM);
         let (problems, ended) = (problems.clone(), Arc::new(OnceLock::new()));
         let end = Arc::clone(&ended);
-        let body = move || call(&webhook, &posted, &end, &problems);
+        let body = move || {
+            drop_capabilities();
+            call(&webhook, &posted, &end, &problems);
+        };
         let thread = thread::Builder::new().name("webhook".to_owned()).spawn(body)?;
         Ok(Caller { posts: Some(posts), thread: Some(thread), ended, identity, firing: BTreeMap::new(), is_told: false })
     }

@@ -9,8 +9,7 @@ use flowgauge_testing::{on_veth, skip};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -329,6 +328,29 @@ fn runs_of_other_users_are_not_asked() {
     not_asked("user 65534 answers on ");
     assert!(socket.exists(), "what is not believed is not removed either");
     drop(running);
+}
+
+/// Whom the directory lets in may ask; the thread that answers may do nothing else.
+#[test]
+fn the_group_that_may_enter_the_directory_may_ask() {
+    let place = Place::new("status-group");
+    fs::create_dir_all(&place.directory).unwrap();
+    let group = fs::metadata(&place.directory).unwrap().gid();
+    for (directory, socket) in [(0o700, 0o600), (0o750, 0o660), (0o710, 0o660), (0o755, 0o600)] {
+        fs::set_permissions(&place.directory, fs::Permissions::from_mode(directory)).unwrap();
+        let running = place.run(&["--port", "memory:unique,rate=10k"]);
+        let found = fs::metadata(place.socket(running.child.id())).unwrap();
+        assert_eq!((found.mode() & 0o777, found.gid()), (socket, group), "{directory:o}");
+        let tasks = fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap();
+        let of_status = tasks
+            .map(|task| task.unwrap().path())
+            .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "status\n"));
+        let held = fs::read_to_string(of_status.unwrap().join("status")).unwrap();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert!(held.contains(&format!("{set}:\t0000000000000000\n")), "{held}");
+        }
+        assert_eq!(place.status(&[]).code, Some(0));
+    }
 }
 
 #[test]

@@ -169,6 +169,35 @@ fn two_hundred_windows_hold_every_packet_once() {
     assert!(close.count() * 10 >= windows.len() * 8);
 }
 
+/// Received by the ports = counted + every cause of loss, to the packet.
+#[test]
+fn the_ledger_of_a_switch_balances_whatever_its_ports_lose() {
+    let lab = Lab::new();
+    let mut command = lab.start("--window 150ms --read-every never");
+    let mut windows = vec![window(&mut command)];
+    lab.send(1000);
+    {
+        let (mut entrance, ports) = (lab.switch.enter(), [0, 1].map(|pipe| lab.switch.port(pipe)));
+        entrance.arrive_damaged(ports[0], 7);
+        entrance.arrive_without_room(ports[1], 5);
+        entrance.arrive_pause(ports[1], 9);
+    }
+    windows_until(&mut command, &mut windows, 1000);
+    // At rest.
+    for _ in 0..3 {
+        windows.push(window(&mut command));
+    }
+    command.interrupt();
+    let outcome = command.outcome();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    windows.extend(of_kind(&parse(&outcome.stdout), "window").into_iter().cloned());
+    let sum = |key: &str| windows.iter().map(|window| window["ledger"][key].as_i64().unwrap()).sum::<i64>();
+    assert_eq!(["received", "counted", "lost", "unaccounted"].map(sum), [1012, 1000, 12, 0]);
+    let total = parse(&outcome.stdout).pop().unwrap();
+    let expected = serde_json::json!({"received": 1012, "low": 1012, "high": 1012, "counted": 1000, "lost": 12, "unaccounted": 0});
+    assert_eq!((&total["ledger"], &total["drops"]), (&expected, &serde_json::json!({"device": 5, "device_error": 7})));
+}
+
 /// A switch and two servers, each of which sees a part of the traffic, in one lake: the registers are those of one machine that saw all.
 #[test]
 fn a_switch_and_servers_are_in_one_union() {

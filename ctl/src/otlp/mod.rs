@@ -7,7 +7,7 @@ mod points;
 
 use crate::output::Metrics;
 use crate::serve::Token;
-use crate::serve::fence::give_up_capabilities;
+use crate::serve::drop_capabilities;
 use crate::text::counted;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
@@ -106,7 +106,7 @@ impl Exporter {
         }
         let export = Export { collector, resource, metrics, began: SystemTime::now(), queue: Queue::default() };
         let thread = thread::Builder::new().name("otlp".to_owned()).spawn(move || {
-            give_up_capabilities("that sends metrics to a collector");
+            drop_capabilities();
             if let Some(problem) = runtime.block_on(export.run(every, stopped)) {
                 tell(problem);
             }

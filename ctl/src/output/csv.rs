@@ -78,6 +78,9 @@ fn columns(record: &Record, origin: u64) -> Vec<(&'static str, String)> {
         number("late_ns", record.late_ns),
     ]);
     columns.extend(at(&cells, Place::Last));
+    let ledger = record.ledger.map(|ledger| (ledger.received.to_string(), ledger.unaccounted.to_string()));
+    let (received, unaccounted) = ledger.unwrap_or_default();
+    columns.extend([("received", received), ("unaccounted", unaccounted)]);
     columns
 }
 

@@ -8,7 +8,7 @@ use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Rulese
 /// Takes all capabilities, all of the file system and all further connections and ports from this thread and those that it begins; says how much
 /// of that the kernel does.
 pub(super) fn enter(protocol: &str) {
-    give_up_capabilities(&format!("that answers over {protocol}"));
+    drop_capabilities();
     match restrict() {
         Ok(RulesetStatus::FullyEnforced) => {}
         Ok(RulesetStatus::PartiallyEnforced) => {
@@ -21,12 +21,13 @@ pub(super) fn enter(protocol: &str) {
     }
 }
 
-/// Takes all capabilities from this thread and those that it begins. `which` says in messages which thread it is.
-pub(crate) fn give_up_capabilities(which: &str) {
+/// Takes all capabilities from this thread and those that it begins.
+pub fn drop_capabilities() {
     use caps::CapSet::{Ambient, Effective, Inheritable, Permitted};
     for set in [Ambient, Effective, Inheritable, Permitted] {
         if let Err(error) = caps::clear(None, set) {
-            tracing::warn!("the thread {which} keeps its capabilities: {error}");
+            let thread = std::thread::current();
+            tracing::warn!("the thread {} keeps its capabilities: {error}", thread.name().unwrap_or("without a name"));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What the kernel knows of an interface.
 
-use super::Interface;
 use super::statistics::{self, Statistics};
+use super::{Interface, queue};
 use crate::losses::{LossCause, Losses};
 use flowgauge_core::Link;
 use nix::net::if_::{if_indextoname, if_nametoindex};
+use std::ops::RangeInclusive;
 
 /// The number of an interface of this thread's network namespace; an interface that is made anew gets another one.
 pub(crate) fn index(interface: &str) -> Option<u32> {
@@ -77,6 +78,8 @@ pub struct DeviceCounters {
     pub sent: u64,
     /// Packets that were to be sent and dropped.
     pub send_dropped: u64,
+    /// Packets that could not be sent.
+    pub send_errors: u64,
 }
 
 impl DeviceCounters {
@@ -85,7 +88,7 @@ impl DeviceCounters {
     pub fn read(interface: &str) -> Option<Self> {
         // What the driver dropped is read first: the sum is never less.
         let mut dropped_by_driver = dropped_by_driver(interface);
-        let Statistics { received, sent, errors, dropped, send_dropped, overrun, missed, linked_elsewhere } =
+        let Statistics { received, sent, errors, dropped, send_errors, send_dropped, overrun, missed, linked_elsewhere } =
             statistics::read(index(interface)?).ok()?;
         if linked_elsewhere && dropped_by_driver.is_some_and(|of_driver| of_driver.needs_peer) {
             dropped_by_driver = None;
@@ -100,12 +103,27 @@ impl DeviceCounters {
             backlog: backlog(),
             sent,
             send_dropped,
+            send_errors,
         })
     }
 
     /// All packets that came to the device, whatever became of them.
     pub(crate) fn arrived(&self) -> u64 {
         self.received + self.missed + self.errors + self.unreceived
+    }
+
+    /// All packets that the device was given to send, or that wait for it or were dropped in front of it, whatever became of them: between two
+    /// numbers, as packets move while they are counted. Nothing if the kernel does not tell.
+    pub(crate) fn departed(interface: &str) -> Option<RangeInclusive<u64>> {
+        let index = index(interface)?;
+        let device = || {
+            let Statistics { sent, send_errors, send_dropped, .. } = statistics::read(index).ok()?;
+            Some(sent + send_errors + send_dropped)
+        };
+        // A packet leaves the queue for the device: it is missed in the first sum at most, and counted twice in the second.
+        let before = device()?;
+        let queue = queue::read(index).ok()?;
+        Some(before + queue..=device()? + queue)
     }
 
     /// What was lost on the way in since `before`, of packets that are counted before the network stack sees them, or in it.
@@ -220,6 +238,7 @@ mod tests {
         backlog: 5,
         sent: 0,
         send_dropped: 0,
+        send_errors: 0,
     };
 
     fn lost(counters: DeviceCounters, counted: Counted) -> Vec<(LossCause, u64)> {

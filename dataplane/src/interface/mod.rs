@@ -3,6 +3,8 @@
 pub(crate) mod device;
 mod ioctl;
 mod links;
+mod netlink;
+mod queue;
 mod statistics;
 
 pub use device::{DeviceCounters, link_of, merged};

@@ -20,7 +20,7 @@
 //!
 //! # Where to look
 //! `session`: one connection, and calls with a deadline; `program`: what the switch's program can do, by its schema; `table`,
-//! `array`, `hash`: match tables, registers and hashes that measurements are made of; `measurement`: a file a measurement;
+//! `array`, `hash`: match tables, registers and hashes that measurements are made of; `ports`: what came to the switch; `measurement`: a file a measurement;
 //! `times`: how long reads take; `names`: names in the P4 source. `p4/model` executes the source, so that tests need no switch.
 
 mod array;
@@ -28,6 +28,7 @@ mod hash;
 mod measurement;
 mod names;
 mod options;
+mod ports;
 mod program;
 mod session;
 mod table;
@@ -45,6 +46,7 @@ use crate::losses::Losses;
 use crate::snapshot::{DelaySample, Snapshot};
 use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
+use crate::tally::Tally;
 use crate::{Adopted, Dataplane, Event};
 use array::{Array, Cells, Reading};
 use flowgauge_bfruntime::proto;
@@ -53,6 +55,7 @@ use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{Counters, Settings};
 use measurement::Samples;
+use ports::Ports;
 use program::Program;
 use session::Session;
 use std::sync::Arc;
@@ -103,6 +106,14 @@ struct Counting {
     damaged: bool,
     /// Pipes that answer.
     pipes: usize,
+    /// What came to the ports, if the switch tells.
+    ports: Option<Ports>,
+}
+
+/// What a switch is known to be like once it counts.
+struct Begun {
+    pipes: usize,
+    ports: Option<Ports>,
 }
 
 /// How far a rotation is.
@@ -234,9 +245,14 @@ impl Dataplane for Tofino {
         Ok(std::mem::take(&mut self.switch.events))
     }
 
-    /// A switch counts in the ingress pipeline, in front of all queues.
+    /// A switch counts in the ingress pipeline, in front of all queues: what is lost before that is lost in a port. As of the last reading.
     fn losses(&mut self) -> Result<Losses, Error> {
-        Ok(Losses::default())
+        let ports = self.switch.counting.as_ref().and_then(|counting| counting.ports.as_ref());
+        Ok(ports.map(|ports| ports.losses().clone()).unwrap_or_default())
+    }
+
+    fn received(&mut self) -> Result<Option<Tally>, Error> {
+        Ok(self.switch.counting.as_ref().and_then(|counting| counting.ports.as_ref()?.tally()))
     }
 
     fn status(&self) -> Status {
@@ -411,11 +427,15 @@ impl Switch {
                 Rotation::None | Rotation::Flipping | Rotation::Flipped => Rotation::None,
             };
         }
-        let pipes = self.begin(held).await?;
+        let begun = self.begin(held).await?;
         if let Some(counting) = &mut self.counting {
             counting.damaged = false;
             counting.active = 0;
-            counting.pipes = pipes;
+            counting.pipes = begun.pipes;
+            counting.ports = begun.ports.map(|new| match counting.ports.take() {
+                Some(before) => before.followed_by(new),
+                None => new,
+            });
         }
         self.verified();
         let warning = "the switch lost its tables and what it had counted; they are installed again, and the window that is open \
@@ -424,11 +444,11 @@ impl Switch {
         Ok(())
     }
 
-    /// Fills the tables, empties both banks, and starts to count in bank 0. Gives the number of pipes.
-    async fn begin(&mut self, held: &Held) -> Result<usize, Failure> {
+    /// Fills the tables, empties both banks, and starts to count in bank 0.
+    async fn begin(&mut self, held: &Held) -> Result<Begun, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
         let (settings, arrays) = (self.settings, self.arrays.clone());
-        let pipes = self.with_any(async |session, program| {
+        let begun = self.with_any(async |session, program| {
             for port in &ports {
                 session.configure_port(program, port).await?;
             }
@@ -445,23 +465,26 @@ impl Switch {
             for table in arrays.iter().map(|array| &*array.table).chain([names::FRAMES]) {
                 empty(session, program.table(table)?).await?;
             }
+            let before = ports::read(session, program).await?;
             flip(session, program, 0, transit).await?;
+            let after = ports::read(session, program).await?;
             let cells = read_arrays(session, program, &arrays, 1).await?;
             let raised: Vec<_> = arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
-            Ok(cells.first().map_or(0, Vec::len))
+            let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
+            Ok(Begun { pipes: cells.first().map_or(0, Vec::len), ports })
         });
-        let pipes = pipes.await?;
+        let begun = begun.await?;
         self.samples.iter_mut().for_each(Samples::restart);
-        Ok(pipes)
+        Ok(begun)
     }
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
         let began = Instant::now();
         let held = Held { tables: tables.clone(), admissions: Default::default() };
-        let pipes = loop {
+        let Begun { pipes, ports } = loop {
             match self.begin(&held).await {
-                Ok(pipes) => break pipes,
+                Ok(begun) => break begun,
                 Err(failure) if !failure.is_transient() || began.elapsed() >= self.options.patience => return Err(failure),
                 Err(failure) => {
                     tracing::debug!("{}: installing tables failed, trying again: {failure}", self.options.address);
@@ -470,7 +493,7 @@ impl Switch {
             }
         };
         self.verified();
-        self.counting = Some(Counting { held, active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes });
+        self.counting = Some(Counting { held, active: 0, rotation: Rotation::None, gap: false, damaged: false, pipes, ports });
         Ok(())
     }
 
@@ -524,6 +547,7 @@ impl Switch {
             match &mut counting.rotation {
                 Rotation::None => {
                     counting.rotation = Rotation::Flipping;
+                    counting.ports.iter_mut().for_each(Ports::closing);
                     // What has come by now is of the window that ends.
                     self.receive().await;
                     self.samples.iter_mut().for_each(Samples::closing);
@@ -555,6 +579,8 @@ impl Switch {
                     };
                 }
                 Rotation::Cleared(_) => {
+                    self.read_ports(true).await;
+                    let counting = self.counting()?;
                     if let Rotation::Cleared(closed) = std::mem::replace(&mut counting.rotation, Rotation::None) {
                         let Closed { reading, delays, complete } = *closed;
                         let packets = reading.bank.counters.packets();
@@ -562,6 +588,27 @@ impl Switch {
                     }
                 }
             }
+        }
+    }
+
+    /// Reads what came to the ports. What cannot be read is missing in the ledger of the window that was closed, and in nothing else.
+    async fn read_ports(&mut self, closed: bool) {
+        let ports = |counting: &Counting| counting.ports.as_ref().is_some_and(|ports| closed || ports.are_due());
+        if !self.counting.as_ref().is_some_and(ports) {
+            return;
+        }
+        let counters = match self.with(async |session, program| ports::read(session, program).await).await {
+            Ok(counters) => counters,
+            Err(failure) => {
+                tracing::debug!("{}: what came to the ports is not known: {failure}", self.options.address);
+                None
+            }
+        };
+        let Some(ports) = self.counting.as_mut().and_then(|counting| counting.ports.as_mut()) else { return };
+        if closed {
+            ports.closed(counters);
+        } else if let Some(counters) = counters {
+            ports.take(counters);
         }
     }
 
@@ -614,8 +661,9 @@ impl Switch {
         if let Some(session) = &mut self.session {
             session.lost().await;
         }
-        if let Err(failure) = self.restored().await {
-            tracing::debug!("{}: {failure}", self.options.address);
+        match self.restored().await {
+            Ok(()) => self.read_ports(false).await,
+            Err(failure) => tracing::debug!("{}: {failure}", self.options.address),
         }
     }
 }

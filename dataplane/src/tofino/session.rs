@@ -278,6 +278,12 @@ impl Session {
         self.read(table, vec![proto::TableEntry { table_id: table.id, ..Default::default() }]).await
     }
 
+    /// Reads all entries of a table that the driver keeps a copy of, as the chip has them now.
+    pub(super) async fn read_from_chip(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
+        let flags = Some(proto::TableFlags { from_hw: true, ..Default::default() });
+        self.read(table, vec![proto::TableEntry { table_id: table.id, table_flags: flags, ..Default::default() }]).await
+    }
+
     /// Reads a table's default entry.
     pub(super) async fn read_default(&mut self, table: &Table) -> Result<Vec<proto::TableEntry>, Failure> {
         self.read(table, vec![proto::TableEntry { table_id: table.id, is_default_entry: true, ..Default::default() }]).await

@@ -27,6 +27,7 @@ use flowgauge_core::kernel::{Config, Layout};
 use flowgauge_core::{Link as Layer, Settings, WideBank};
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,8 +48,9 @@ pub(super) struct Hook {
     counted: Counted,
     losses_earlier: Losses,
     losses_seen: Losses,
-    /// What the interface receives, if it is counted.
+    /// What passes the interface, and what had when counting was to begin.
     odometer: Option<Odometer>,
+    passed_before: u64,
     /// Keeps the program attached, also when its pin is removed. Before the pins, so that no packet is counted once those are gone.
     pub(super) link: Option<Link>,
     /// What was seen when last looked at.
@@ -78,6 +80,14 @@ pub(super) struct Hooked {
     pub(super) said: Vec<Event>,
 }
 
+/// Packets that came to an interface, or those that it was given to send: between two numbers.
+fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> {
+    match direction {
+        Direction::Ingress => DeviceCounters::read(interface).map(|counters| counters.arrived()..=counters.arrived()),
+        Direction::Egress => DeviceCounters::departed(interface),
+    }
+}
+
 /// Counts frames that are injected, at no interface.
 pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
     let identity = identity(place, options, tables);
@@ -97,6 +107,7 @@ pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &T
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
         odometer: None,
+        passed_before: 0,
         link: None,
         seen: Seen::at(""),
         pins: None,
@@ -113,6 +124,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
     let Some((counters, index)) = counters else {
         return Err(refused(place, NO_INTERFACE.to_owned()));
     };
+    let passed = passed(interface, place.direction);
     let counted = match (options.hooks(place.direction), options.mode) {
         (Hooks::Xdp, Mode::Native | Mode::Offload) => Counted::BeforeStack,
         _ => Counted::InStack,
@@ -138,7 +150,8 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         counted,
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
-        odometer: (place.direction == Direction::Ingress).then(Odometer::later),
+        odometer: Some(Odometer::later()),
+        passed_before: passed.as_ref().map_or(0, |passed| *passed.start()),
         link: Some(link),
         seen: Seen::at(interface),
         pins,
@@ -646,6 +659,11 @@ impl Hook {
         device::name(self.note.interface_index).and_then(|name| DeviceCounters::read(&name))
     }
 
+    /// What has passed the interface.
+    fn passed(&self) -> Option<RangeInclusive<u64>> {
+        passed(&device::name(self.note.interface_index)?, self.place.direction)
+    }
+
     fn losses_by(&self, counters: &DeviceCounters) -> Losses {
         let mut losses = self.losses_earlier.clone();
         let here = counters.losses(&self.counters_before, self.counted);
@@ -655,25 +673,27 @@ impl Hook {
 
     /// Keeps the losses for the time when the interface is gone and cannot be asked any more.
     pub(super) fn remember_losses(&mut self) {
-        if self.place.direction == Direction::Egress {
-            return;
+        if self.place.direction == Direction::Ingress
+            && let Some(counters) = self.counters()
+        {
+            self.losses_seen = self.losses_by(&counters);
         }
-        let Some(counters) = self.counters() else { return };
-        self.losses_seen = self.losses_by(&counters);
-        self.odometer.iter_mut().for_each(|odometer| odometer.read(Instant::now(), counters.arrived()));
+        if let (Some(passed), Some(odometer)) = (self.passed(), &mut self.odometer) {
+            odometer.read_between(Instant::now(), passed);
+        }
     }
 
     /// Counting has begun, and no packet is on its way any more that passed before. Adopted counts began at a time that nobody knows.
     pub(super) fn begin_tally(&mut self) {
-        if let (Some(_), Some(counters)) = (&self.odometer, self.counters()) {
-            self.odometer = Some(Odometer::new(self.counters_before.arrived(), counters.arrived()));
+        if let (Some(_), Some(passed)) = (&self.odometer, self.passed()) {
+            self.odometer = Some(Odometer::new(self.passed_before, *passed.end()));
         }
     }
 
-    /// Packets that came to the interface up to the last rotation; nothing of those that leave, which are counted before it sees them.
+    /// Packets that came to the interface up to the last rotation; of those that leave, packets that were handed to it.
     pub(super) fn received(&mut self) -> Option<Tally> {
-        let arrived = self.counters()?.arrived();
-        self.odometer.as_mut()?.tally(arrived)
+        let passed = self.passed()?;
+        self.odometer.as_mut()?.tally(*passed.end())
     }
 
     /// Counts at an interface that was made anew, in the memory that there is.

@@ -215,6 +215,7 @@ impl Switch {
             Verdict::Truncated => (3, None),
             Verdict::BadHeader => (4, None),
         };
+        state.macs.entry((pipe as u32) << 7).or_default().received += 1;
         let counters = state.hardware.get_mut(&format!("{PREFIX}.counters.frames")).unwrap();
         let counter = &mut counters[pipe][lookup.bank << 3 | class];
         for (name, more) in [("$COUNTER_SPEC_PKTS", 1), ("$COUNTER_SPEC_BYTES", u64::from(frame.wire_length))] {

@@ -19,6 +19,7 @@ mod switch;
 mod answers;
 mod lab;
 mod losses;
+mod ports;
 mod programs;
 mod times;
 mod tls;

@@ -2,9 +2,9 @@
 
 use crate::{ActionCall, ControlError, Counted, CounterKind, Fault as Stopped, Model, Output, PORTS_PER_PIPE, Pipes};
 use crate::{Entry as ModelEntry, Key as ModelKey, Match as ModelMatch};
-use flowgauge_bfruntime::server::{Digest, Digests, Fault, Query, Source, Target, Write};
+use flowgauge_bfruntime::server::{Digest, Digests, Fault, PortCounters, Query, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,7 @@ struct State {
     model: Model,
     software: HashMap<String, Cells>,
     digests: Option<Digests>,
+    ports: BTreeMap<u32, PortCounters>,
     paused: bool,
 }
 
@@ -68,12 +69,39 @@ impl Entrance<'_> {
         self.state.model.set_clock(nanoseconds);
     }
 
+    fn mac(&mut self, port: u16) -> &mut PortCounters {
+        self.state.ports.entry(u32::from(port)).or_default()
+    }
+
+    /// Lets frames arrive at a port with a wrong checksum: its MAC throws them away.
+    pub fn arrive_damaged(&mut self, port: u16, frames: u64) {
+        let mac = self.mac(port);
+        mac.received += frames;
+        mac.wrong_checksum += frames;
+    }
+
+    /// Lets frames arrive at a port whose buffer is full: they are lost.
+    pub fn arrive_without_room(&mut self, port: u16, frames: u64) {
+        let mac = self.mac(port);
+        mac.received += frames;
+        mac.no_room += frames;
+    }
+
+    /// Lets frames arrive at a port that ask it to stop sending: its MAC keeps them to itself.
+    pub fn arrive_pause(&mut self, port: u16, frames: u64) {
+        let mac = self.mac(port);
+        mac.received += frames;
+        mac.pause += frames;
+    }
+
     /// Lets a frame arrive at a port. Digests that it causes go to the control plane.
     ///
     /// # Errors
     /// [`Fault`](Stopped) as of [`Model::inject`].
     pub fn arrive(&mut self, port: u16, frame: &[u8]) -> Result<Vec<Output>, Stopped> {
+        self.mac(port).received += 1;
         let sent = self.state.model.inject(port, frame)?;
+        sent.iter().for_each(|output| self.mac(output.port).sent += 1);
         let digests = self.state.model.take_digests();
         if let Some(clients) = self.state.digests.as_ref().filter(|_| !digests.is_empty()) {
             for digest in digests {
@@ -95,7 +123,7 @@ impl Switch {
             schema: model.schema().to_string(),
             pipes: model.pipes() as u32,
             arrays,
-            state: Mutex::new(State { model, software, digests: None, paused: false }),
+            state: Mutex::new(State { model, software, digests: None, ports: BTreeMap::new(), paused: false }),
             resumed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             started: Instant::now(),
@@ -479,6 +507,10 @@ impl Target for Switch {
     fn resume(&self) {
         self.state().paused = false;
         self.resumed.notify_all();
+    }
+
+    fn port_counters(&self) -> BTreeMap<u32, PortCounters> {
+        self.state().ports.clone()
     }
 
     fn attach(&self, digests: Digests) {

@@ -1,6 +1,6 @@
 //! Asks runs how they are doing: all together, for a limited time, and only those of users who are believed.
 
-use super::directory::{doubt_of_socket, is_trusted};
+use super::directory::{doubt_of_socket, is_trusted, of_socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -90,7 +90,7 @@ fn opened(path: &Path) -> Result<UnixStream, Problem> {
     connect(&socket, &SocketAddrUnix::new(path).map_err(os)?).map_err(os)?;
     // The socket at this path may be another by now; who answers is certain.
     let user = socket_peercred(&socket).map_err(os)?.uid.as_raw();
-    if !is_trusted(user) {
+    if !is_trusted(user, of_socket(path)) {
         let path = path.display();
         return Err(Problem::Foreign(format!("user {user} answers on {path}, who is neither you nor root; it is left alone")));
     }

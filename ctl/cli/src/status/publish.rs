@@ -8,12 +8,13 @@ use flowgauge_ctl::clock::nanoseconds;
 use flowgauge_ctl::controller::{Plan, Sink, Summary};
 use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
 use flowgauge_ctl::record::{Kind, Record};
+use flowgauge_ctl::serve::drop_capabilities;
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -301,12 +302,15 @@ impl Server {
         // Dropped, it removes the socket, also if there is no thread.
         let mut server = Server { socket, stop: Some(stop), thread: None };
         listener.set_nonblocking(true)?;
-        server.thread = Some(named.spawn(move || serve(&listener, &states, &stopped))?);
+        server.thread = Some(named.spawn(move || {
+            drop_capabilities();
+            serve(&listener, &states, &stopped);
+        })?);
         Ok(server)
     }
 }
 
-/// A socket that is seen under its name only once it answers, and to its user alone.
+/// A socket that is seen under its name only once it answers, and to its user alone, or to the group that may enter its directory.
 fn bind(socket: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(socket).is_ok() {
         // It can only be seen here, as by containers that share this directory.
@@ -319,7 +323,20 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(&hidden)?;
-    let shown = fs::set_permissions(&hidden, Permissions::from_mode(0o600)).and_then(|()| fs::rename(&hidden, socket));
+    let readers = directory::readers(directory::of_socket(socket));
+    let show = || {
+        let mode = match readers.map(|group| chown(&hidden, None, Some(group))) {
+            Some(Ok(())) => 0o660,
+            Some(Err(error)) => {
+                tracing::warn!("the group of {}'s directory cannot ask this run: {error}", socket.display());
+                0o600
+            }
+            None => 0o600,
+        };
+        fs::set_permissions(&hidden, Permissions::from_mode(mode))?;
+        fs::rename(&hidden, socket)
+    };
+    let shown = show();
     shown.inspect_err(|_| drop(fs::remove_file(&hidden)))?;
     Ok(listener)
 }

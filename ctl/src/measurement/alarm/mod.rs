@@ -52,14 +52,17 @@ pub(crate) struct Watch {
     judge: Judge,
     /// Windows in a row with too few packets.
     small_windows: u32,
+    /// The window that an attack began with which goes on, and how many windows raised the alarm since.
+    attack: Option<(u64, u64)>,
 }
 
 impl Watch {
     pub(crate) fn new(options: judge::Options) -> Self {
-        Watch { judge: Judge::new(options), small_windows: 0 }
+        Watch { judge: Judge::new(options), small_windows: 0, attack: None }
     }
 
-    /// Looks for an attack in a window, and tells the operator of one. One that is cut short says nothing of others, nor they of it.
+    /// Looks for an attack in a window, and tells the operator when one begins and when it is over. A window that is cut short says nothing of
+    /// others, nor they of it.
     pub(crate) fn look(&mut self, window: u64, is_short: bool, packets: u64, reports: &Reports) -> Option<Alarm> {
         let entropies = &reports.entropy.as_ref()?.0;
         let of = |key| entropies.iter().find(|entropy| entropy.sketch.key == key).map(|entropy| entropy.estimate.bits);
@@ -68,7 +71,22 @@ impl Watch {
         let verdict = if is_short { Verdict::Short } else { self.judge.judge(packets, sources, destinations) };
         let alarm = Alarm { verdict, usual, least };
         self.warn_of_small_windows(packets, &alarm);
-        if alarm.raised() {
+        let goes_on = self.attack;
+        match (alarm.told(), &mut self.attack) {
+            (Some(true), Some((_, windows))) => *windows += 1,
+            (Some(true), attack) => *attack = Some((window, 1)),
+            (Some(false), attack) => {
+                if let Some((first, windows)) = attack.take() {
+                    let windows = counted(windows, "window");
+                    tracing::warn!(
+                        "window {window}: entropies are as usual again, after {windows} with an alarm since window {first}"
+                    );
+                }
+            }
+            // Not judged.
+            (None, _) => {}
+        }
+        if alarm.raised() && goes_on.is_none() {
             let entropies = entropies.iter().map(|entropy| {
                 let usual =
                     usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });

@@ -13,7 +13,7 @@ mod target;
 
 pub use driver::{Costs, Ledger, Pace};
 pub use running::{Running, StartError, Tls};
-pub use target::{Digest, Digests, Fault, Query, Source, Target, Write};
+pub use target::{Digest, Digests, Fault, PortCounters, Query, Source, Target, Write};
 
 use crate::codec;
 use crate::entry::{Entry, Key, Match, Pipes};
@@ -93,7 +93,7 @@ impl Switch {
     }
 
     fn is_port_table(table: &Table) -> bool {
-        table.name == fixed::PORT || table.name == fixed::PORT_NAMES
+        [fixed::PORT, fixed::PORT_COUNTERS, fixed::PORT_NAMES].contains(&&*table.name)
     }
 
     fn write(&self, table: &Table, pipes: Pipes, write: &Write) -> Result<(), Fault> {
@@ -105,7 +105,7 @@ impl Switch {
 
     fn read(&self, table: &Table, pipes: Pipes, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
         if Self::is_port_table(table) {
-            return self.ports.read(&table.name, query);
+            return self.ports.read(&*self.target, &table.name, query, source);
         }
         self.target.read(&table.name, pipes, query, source)
     }

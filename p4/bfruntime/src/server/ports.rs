@@ -1,6 +1,6 @@
 //! The port tables of a server: what was configured, and the names on the front panel.
 
-use super::target::{Fault, Query, Target, Write};
+use super::target::{Fault, PortCounters, Query, Source, Target, Write};
 use crate::entry::{Data, Entry, Key, Match, Place, Value};
 use crate::fixed;
 use std::collections::BTreeMap;
@@ -16,11 +16,13 @@ const PROCESSOR: u32 = 64;
 pub(super) struct Ports {
     pipes: u32,
     configured: Mutex<BTreeMap<u32, Vec<(String, Value)>>>,
+    /// What was counted when the chip was asked last.
+    counters: Mutex<BTreeMap<u32, PortCounters>>,
 }
 
 impl Ports {
     pub(super) fn new(pipes: u32) -> Self {
-        Ports { pipes, configured: Mutex::default() }
+        Ports { pipes, configured: Mutex::default(), counters: Mutex::default() }
     }
 
     fn configured(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<(String, Value)>>> {
@@ -35,8 +37,20 @@ impl Ports {
         first.flat_map(|(first, front)| (0..CHANNELS).map(move |channel| (format!("{front}/{channel}"), first + channel)))
     }
 
-    pub(super) fn read(&self, table: &str, query: &Query) -> Result<Vec<Entry>, Fault> {
+    /// Ports that are configured, or that the target has counted something at, with what is known to be counted.
+    fn counted(&self, target: &dyn Target, source: Source) -> Vec<Entry> {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        if source == Source::Hardware {
+            *counters = target.port_counters();
+        }
+        let mut all: BTreeMap<u32, PortCounters> = self.configured().keys().map(|port| (*port, PortCounters::default())).collect();
+        all.extend(counters.iter());
+        all.into_iter().map(|(port, counters)| counted_entry(port, counters)).collect()
+    }
+
+    pub(super) fn read(&self, target: &dyn Target, table: &str, query: &Query, source: Source) -> Result<Vec<Entry>, Fault> {
         let all: Vec<Entry> = match table {
+            fixed::PORT_COUNTERS => self.counted(target, source),
             fixed::PORT => self.configured().iter().map(|(port, data)| self.configured_entry(*port, data)).collect(),
             _ => self.names().map(|(name, port)| name_entry(&name, port)).collect(),
         };
@@ -132,6 +146,23 @@ fn set(fields: &mut Vec<(String, Value)>, new: &[(String, Value)]) {
 fn name_entry(name: &str, port: u32) -> Entry {
     let key = exact(fixed::PORT_NAME, name.as_bytes());
     Entry { place: Place::Key(key), data: Data::fields([(fixed::DEV_PORT, port.to_be_bytes().to_vec())]) }
+}
+
+fn counted_entry(port: u32, counters: PortCounters) -> Entry {
+    let PortCounters { received, wrong_checksum, no_room, pause, sent } = counters;
+    let fields = [
+        (fixed::RECEIVED_OK, received - wrong_checksum),
+        (fixed::RECEIVED, received),
+        (fixed::WRONG_CHECKSUM, wrong_checksum),
+        (fixed::WITH_ERROR, wrong_checksum),
+        (fixed::PAUSE, pause),
+        (fixed::PRIORITY_PAUSE, 0),
+        (fixed::NO_ROOM, no_room),
+        (fixed::SENT_OK, sent),
+        (fixed::SENT, sent),
+    ];
+    let data = Data::fields(fields.map(|(name, value)| (name, value.to_be_bytes().to_vec())));
+    Entry { place: Place::Key(exact(fixed::DEV_PORT, &port.to_be_bytes())), data }
 }
 
 fn exact(name: &str, value: &[u8]) -> Key {

@@ -1,6 +1,7 @@
 //! What a server needs from a switch, or from whatever stands in for one.
 
 use crate::entry::{Data, Entry, Key, Pipes};
+use std::collections::BTreeMap;
 use tonic::Code;
 
 /// A switch with one program loaded, by names and big-endian bytes.
@@ -62,10 +63,30 @@ pub trait Target: Send + Sync {
         Ok(())
     }
 
+    /// What the MACs of ports have counted, by the ports' numbers within the device. Ports that are left out have counted nothing.
+    fn port_counters(&self) -> BTreeMap<u32, PortCounters> {
+        BTreeMap::new()
+    }
+
     /// Where to send digests from now on. Called once, when a server starts.
     fn attach(&self, digests: Digests) {
         drop(digests);
     }
+}
+
+/// What a port's MAC has counted, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Received, whatever became of them: all of those below but the last are among them.
+    pub received: u64,
+    /// Received with a wrong checksum, and lost.
+    pub wrong_checksum: u64,
+    /// Received without room for them, and lost.
+    pub no_room: u64,
+    /// Received and kept by the MAC, which they tell to stop sending.
+    pub pause: u64,
+    /// Sent.
+    pub sent: u64,
 }
 
 /// A change to a table.

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flowgauge_bfruntime::schema::{Schema, Table, TableKind};
-use flowgauge_bfruntime::server::{Digests, Fault, Query, Source, Target, Write};
+use flowgauge_bfruntime::server::{Digests, Fault, PortCounters, Query, Source, Target, Write};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Pipes, Place, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -28,6 +28,8 @@ pub struct State {
     pub digests: Option<Digests>,
     /// Ports in the order in which they were configured.
     pub ports: Vec<(u32, bool)>,
+    /// What came to ports.
+    pub macs: BTreeMap<u32, PortCounters>,
     pub paused: bool,
     /// Writes made while packets were stopped.
     pub written_while_paused: usize,
@@ -235,6 +237,10 @@ impl Target for Memory {
     fn configure_port(&self, dev_port: u32, enabled: bool) -> Result<(), Fault> {
         self.state().ports.push((dev_port, enabled));
         Ok(())
+    }
+
+    fn port_counters(&self) -> BTreeMap<u32, PortCounters> {
+        self.state().macs.clone()
     }
 
     fn attach(&self, digests: Digests) {

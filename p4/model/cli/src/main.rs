@@ -180,6 +180,7 @@ fn open(attachments: &[(u16, String)]) -> Result<Wires, String> {
 #[cfg(target_os = "linux")]
 fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Result<u64, Box<dyn Error>> {
     let (mut arrived, mut unsent) = (0, 0_u64);
+    let mut lost = vec![0; wires.len()];
     while !stop.load(Ordering::Relaxed) {
         wire::wait(&wires, Duration::from_millis(20))?;
         for at in 0..wires.len() {
@@ -193,6 +194,10 @@ fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Resul
                 leaving.extend(entrance.arrive(ports[at], frame)?);
                 arrived += 1;
             }
+            // What found the model busy found a port's buffer full.
+            let (wire, before) = (&mut wires[at], lost[at]);
+            lost[at] = wire.lost()?;
+            entrance.arrive_without_room(ports[at], lost[at] - before);
             drop(entrance);
             for output in leaving {
                 // A port that nothing is plugged into.
@@ -203,8 +208,7 @@ fn wired(switch: &Switch, (ports, mut wires): Wires, stop: &AtomicBool) -> Resul
             }
         }
     }
-    for wire in &mut wires {
-        let lost = wire.lost()?;
+    for (wire, lost) in wires.iter().zip(lost) {
         if lost > 0 {
             eprintln!("warning: {lost} frames from {} found the model busy and were lost", wire.interface());
         }

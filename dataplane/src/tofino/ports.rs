@@ -1,0 +1,127 @@
+//! What came to the ports of a switch, by counters of their MACs.
+
+use super::program::Program;
+use super::session::Session;
+use crate::error::Failure;
+use crate::losses::{LossCause, Losses};
+use crate::tally::{Odometer, Tally};
+use flowgauge_bfruntime::{Data, fixed};
+use std::time::{Duration, Instant};
+
+/// How often ports are read within a window. A driver asks all MACs one after the other.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The counters of all ports together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    /// Frames that came, but for those that end in a MAC.
+    arrived: u64,
+    with_error: u64,
+    no_room: u64,
+}
+
+/// The counters of a switch's ports over time.
+#[derive(Debug)]
+pub(super) struct Ports {
+    odometer: Odometer,
+    /// When counting began, or since the switch was started anew.
+    before: Counters,
+    /// Of the time before that.
+    losses_earlier: Losses,
+    losses: Losses,
+    tally: Option<Tally>,
+    last_read: Instant,
+}
+
+impl Ports {
+    /// Counting began between these readings.
+    pub(super) fn new(before: Counters, after: Counters) -> Self {
+        let odometer = Odometer::new(before.arrived, after.arrived);
+        let mut ports = Ports {
+            odometer,
+            before,
+            losses_earlier: Losses::default(),
+            losses: Losses::default(),
+            tally: None,
+            last_read: Instant::now(),
+        };
+        ports.take(after);
+        ports
+    }
+
+    /// The switch was started anew, and these are its ports from then on: what it had received before is not known.
+    pub(super) fn followed_by(self, new: Ports) -> Ports {
+        Ports { odometer: Odometer::later(), losses_earlier: self.losses.clone(), losses: self.losses, ..new }
+    }
+
+    /// Whether it is time to read them.
+    pub(super) fn are_due(&self) -> bool {
+        self.last_read.elapsed() >= INTERVAL
+    }
+
+    /// Takes a reading.
+    pub(super) fn take(&mut self, now: Counters) {
+        self.last_read = Instant::now();
+        self.odometer.read(self.last_read, now.arrived);
+        // A counter that went backwards was reset and counts from zero.
+        let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        self.losses = self.losses_earlier.clone();
+        self.losses.add(LossCause::DeviceError, since(now.with_error, self.before.with_error));
+        self.losses.add(LossCause::Device, since(now.no_room, self.before.no_room));
+    }
+
+    /// A bank is about to be closed.
+    pub(super) fn closing(&mut self) {
+        self.odometer.rotate(Instant::now(), 0);
+    }
+
+    /// A bank was closed, and since then the ports show this; nothing if they could not be read.
+    pub(super) fn closed(&mut self, now: Option<Counters>) {
+        let Some(now) = now else {
+            self.tally = None;
+            self.odometer = Odometer::later();
+            return;
+        };
+        self.take(now);
+        self.tally = self.odometer.tally(now.arrived);
+    }
+
+    pub(super) fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// What had come when the last bank was closed.
+    pub(super) fn tally(&self) -> Option<Tally> {
+        self.tally
+    }
+}
+
+/// What is read of a port.
+const FIELDS: [&str; 5] = [fixed::RECEIVED, fixed::WITH_ERROR, fixed::NO_ROOM, fixed::PAUSE, fixed::PRIORITY_PAUSE];
+
+/// Reads the counters of all ports; nothing of a switch that does not tell.
+pub(super) async fn read(session: &mut Session, program: &Program) -> Result<Option<Counters>, Failure> {
+    let table = program.table(fixed::PORT_COUNTERS).ok().filter(|table| FIELDS.iter().all(|name| table.field(name).is_ok()));
+    let Some(table) = table else { return Ok(None) };
+    let answer = match session.read_from_chip(table).await {
+        Err(failure @ Failure::Refused { transient: false, .. }) => {
+            tracing::debug!("the switch does not tell what came to its ports: {failure}");
+            return Ok(None);
+        }
+        answer => answer?,
+    };
+    let mut all = Counters::default();
+    for message in &answer {
+        let entry = program.decode(table, message)?;
+        let number = |name| number(&entry.data, name).ok_or_else(|| Failure::answer(format!("{}: no {name}", table.name)));
+        let [received, with_error, no_room, pause, priority_pause] = FIELDS.map(number);
+        all.arrived = all.arrived.wrapping_add(received?).wrapping_sub(pause?).wrapping_sub(priority_pause?);
+        all.with_error = all.with_error.wrapping_add(with_error?);
+        all.no_room = all.no_room.wrapping_add(no_room?);
+    }
+    Ok(Some(all))
+}
+
+fn number(data: &Data, name: &str) -> Option<u64> {
+    Some(data.bytes(name)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}

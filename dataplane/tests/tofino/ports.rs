@@ -1,0 +1,80 @@
+//! The ledger of a switch: what came to its ports is counted, or lost by a cause that is known.
+
+use crate::lab::{Lab, Reads};
+use flowgauge_dataplane::{Dataplane, LossCause, Tally, Tofino};
+use std::thread;
+
+/// The number of `$PORT_STAT`.
+const PORT_COUNTERS: u32 = 0xff01_0003;
+
+/// What came once the ports are at rest, and packets that were counted meanwhile.
+fn received(tofino: &mut Tofino) -> (u64, u64) {
+    let mut counted = 0;
+    for _ in 0..1_000_000 {
+        counted += tofino.rotate().unwrap().bank.counters.packets();
+        match tofino.received().unwrap() {
+            Some(tally) if tally.least == tally.most => return (tally.most, counted),
+            _ => thread::yield_now(),
+        }
+    }
+    panic!("the ports are never at rest");
+}
+
+fn lose(lab: &Lab, damaged: u64, without_room: u64) {
+    let mut state = lab.switch.memory.state();
+    let mac = state.macs.entry(128).or_default();
+    mac.received += damaged + without_room;
+    mac.wrong_checksum += damaged;
+    mac.no_room += without_room;
+}
+
+#[test]
+fn what_came_to_ports_was_counted_or_lost() {
+    let lab = Lab::new(2);
+    // Before anything is counted.
+    lab.count(0..50);
+    lose(&lab, 3, 4);
+    let mut tofino = lab.counting();
+    lab.count(0..100);
+    lose(&lab, 7, 5);
+    {
+        let mut state = lab.switch.memory.state();
+        let mac = state.macs.entry(0).or_default();
+        mac.received += 9;
+        mac.pause += 9;
+    }
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
+    let losses = tofino.losses().unwrap();
+    assert_eq!(losses.iter().collect::<Vec<_>>(), [(LossCause::Device, 5), (LossCause::DeviceError, 7)]);
+    assert_eq!(received(&mut tofino), (112, 0), "pause frames are for the port itself");
+}
+
+#[test]
+fn the_ledger_of_a_switch_that_was_started_anew_begins_anew_and_losses_stay() {
+    let mut lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lose(&lab, 7, 0);
+    tofino.rotate().unwrap();
+    lab.restart();
+    crate::answers::persist(|| tofino.sample());
+    lose(&lab, 2, 0);
+    lab.count(0..10);
+    let counted = tofino.rotate().unwrap().bank.counters.packets();
+    assert_eq!((counted, tofino.losses().unwrap().get(LossCause::DeviceError)), (10, 9));
+    assert_eq!(received(&mut tofino).0, 0, "it begins with a rotation after that");
+    lab.count(10..30);
+    assert_eq!(received(&mut tofino), (20, 20));
+}
+
+#[test]
+fn ports_that_cannot_be_read_cost_the_ledger_and_nothing_else() {
+    let lab = Lab::new(1);
+    let mut tofino = lab.counting();
+    lab.tampering.reads(|request, answer| match crate::answers::asks_for(request, PORT_COUNTERS) {
+        true => Reads::Answer(Vec::new(), Some(tonic::Status::unimplemented("no such thing"))),
+        false => Reads::Answer(vec![answer], None),
+    });
+    lab.count(0..100);
+    lab.assert_holds(&tofino.rotate().unwrap(), 0..100);
+    assert_eq!(tofino.received().unwrap(), None::<Tally>);
+}
