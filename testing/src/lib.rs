@@ -1,6 +1,7 @@
 //! What tests of all crates have in common: how they skip what a machine lacks, networks of their own, and what chance allows.
 
 pub mod chance;
+pub mod generated;
 
 use std::fmt::Display;
 use std::fs::File;

@@ -42,10 +42,11 @@ use std::process::ExitCode;
 use terminal::Color;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, registry};
 
 /// What `--version` says.
 const VERSION: &str =
@@ -158,17 +159,17 @@ fn main() -> ExitCode {
 fn log(quiet: bool, verbose: u8) {
     // Of other crates only what is wrong: of a connection's inner life -v would tell more than of flowgauge.
     let asked = match (quiet, verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
-        (false, 1) => "warn,flowgauge=info",
-        (false, 2) => "info,flowgauge=debug",
-        _ => "trace",
+        (true, _) => Targets::new().with_default(LevelFilter::ERROR),
+        (false, 0) => Targets::new().with_default(LevelFilter::WARN),
+        (false, 1) => Targets::new().with_default(LevelFilter::WARN).with_target("flowgauge", LevelFilter::INFO),
+        (false, 2) => Targets::new().with_default(LevelFilter::INFO).with_target("flowgauge", LevelFilter::DEBUG),
+        _ => Targets::new().with_default(LevelFilter::TRACE),
     };
-    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty()).map(EnvFilter::try_new);
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty()).map(|wanted| wanted.parse::<Targets>());
     let (filter, problem) = match wanted {
         Some(Ok(filter)) => (filter, None),
-        Some(Err(error)) => (EnvFilter::new(asked), Some(error)),
-        None => (EnvFilter::new(asked), None),
+        Some(Err(error)) => (asked, Some(error)),
+        None => (asked, None),
     };
     // Colours are for terminals: a log file would hold their escape sequences.
     let colours = terminal::colours(&stderr());

@@ -40,7 +40,7 @@ impl Journal {
     pub(super) fn append(&mut self, rows: &[Row]) -> io::Result<File> {
         let mut bytes = Vec::new();
         for row in rows {
-            let entry = parquet::write(std::slice::from_ref(row), &[]).map_err(io::Error::other)?;
+            let entry = parquet::write_row(row).map_err(io::Error::other)?;
             bytes.extend((entry.len() as u32).to_le_bytes());
             bytes.extend(crc32fast::hash(&entry).to_le_bytes());
             bytes.extend(entry);

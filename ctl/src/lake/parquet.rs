@@ -24,6 +24,16 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// A file of these rows, all of which have the columns of the first one, in one row group. `about` is its metadata.
 pub(crate) fn write(rows: &[Row], about: &[(&str, String)]) -> Result<Vec<u8>> {
+    encode(rows, about, Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+}
+
+/// A file of one row that is soon read again or removed. It is not compressed: a column of one value is made smaller by little, and each column
+/// would take longer to set its compressor up than all of them take to be written.
+pub(crate) fn write_row(row: &Row) -> Result<Vec<u8>> {
+    encode(std::slice::from_ref(row), &[], Compression::UNCOMPRESSED)
+}
+
+fn encode(rows: &[Row], about: &[(&str, String)], compression: Compression) -> Result<Vec<u8>> {
     let Some(first) = rows.first() else { return Err(ParquetError::General("a file without rows".to_owned())) };
     let fields = first.columns().map(|(name, value)| field(name, value)).collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("flowgauge").with_fields(fields).build()?);
@@ -31,7 +41,7 @@ pub(crate) fn write(rows: &[Row], about: &[(&str, String)]) -> Result<Vec<u8>> {
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("flowgauge version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(metadata))
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?));
+        .set_compression(compression);
     for (name, _) in first.columns().filter(|(_, value)| matches!(value, Value::Bytes(_))) {
         // Sketches do not repeat.
         properties = properties.set_column_dictionary_enabled(ColumnPath::new(vec![name.to_owned()]), false);

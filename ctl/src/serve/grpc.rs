@@ -34,10 +34,10 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
     reason = "generated; the .proto has the comments"
 )]
 pub mod proto {
-    tonic::include_proto!("flowgauge.v1");
+    include!("generated.rs");
 
     /// The service, as reflection tells it.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.descriptors"));
+    pub const DESCRIPTORS: &[u8] = include_bytes!("agent.descriptors");
 }
 
 /// Records that a stream takes at a time.

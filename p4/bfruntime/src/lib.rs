@@ -22,7 +22,7 @@ pub mod server;
     reason = "generated; the .proto has the comments"
 )]
 pub mod proto {
-    tonic::include_proto!("bfrt_proto");
+    include!("generated.rs");
 }
 
 pub use entry::{Data, Entry, Key, Match, Pipes, Place, Value};

@@ -357,7 +357,9 @@ function isAlarmed(window) {
   return Boolean(alarm && alarm[0]);
 }
 
-const ground = () => matchMedia("(prefers-color-scheme: dark)").matches;
+// Asked for once: each question of its own would be kept until memory is collected.
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+const ground = () => darkness.matches;
 
 function range(low, high, isState) {
   if (isState || low === null) return [0, 1];
@@ -531,7 +533,7 @@ element("source").addEventListener("change", (event) => {
 });
 for (const id of ["range", "which"]) element(id).addEventListener("change", draw);
 element("pause").addEventListener("click", () => { pause(!paused); draw(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const it of panels.values()) it.forget(); draw(); });
+darkness.addEventListener("change", () => { for (const it of panels.values()) it.forget(); draw(); });
 new ResizeObserver(() => {
   for (const it of panels.values()) if (it.plot) it.plot.setSize({ width: it.body.clientWidth, height: 190 });
 }).observe(element("panels"));
