@@ -47,6 +47,8 @@ pub use capabilities::{Capabilities, Clock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
 pub use hash_key::HashKey;
+#[cfg(target_os = "linux")]
+pub use interface::netlink;
 pub use losses::{LossCause, Losses};
 pub use place::{Direction, Place};
 pub use poll::Poll;

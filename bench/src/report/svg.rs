@@ -291,8 +291,9 @@ pub fn promises(title: &str, promises: &[Promise]) -> String {
         title = escape(title)
     );
     for (row, Promise { name, share, text }) in promises.iter().enumerate() {
-        let (y, length) = (36.0 + ROW * row as f64, LIMIT * share.clamp(0.0, MOST));
         // What cannot be compared is no pass.
+        let of_limit = if share.is_nan() { MOST } else { share.clamp(0.0, MOST) };
+        let (y, length) = (36.0 + ROW * row as f64, LIMIT * of_limit);
         let (class, word) = if *share <= 1.0 { ("pass", "\u{2713} pass") } else { ("fail", "\u{2717} FAIL") };
         svg += &format!(
             "<text class=\"legend\" x=\"0\" y=\"{:.1}\">{}</text><path class=\"bar {class}\" d=\"M0 {:.1}h{length:.1}\"/>\

@@ -3,7 +3,7 @@
 pub(crate) mod device;
 mod ioctl;
 mod links;
-mod netlink;
+pub mod netlink;
 mod queue;
 mod statistics;
 

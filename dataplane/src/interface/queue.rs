@@ -1,6 +1,6 @@
 //! Packets between the network stack and a device on the way out: what waits in the queueing discipline, and what it dropped.
 
-use super::netlink::{NLM_F_DUMP, RTM_GETQDISC, TCMSG, ask, attributes};
+use super::netlink::{ROUTE, RTM_GETQDISC, TCMSG, Which, ask, attributes};
 use std::io;
 
 /// The parent of the discipline that packets enter first (`TC_H_ROOT`).
@@ -11,7 +11,7 @@ const TCA_STATS_QUEUE: u16 = 3;
 /// Packets that wait in an interface's queueing discipline, and those that it dropped since it was made. A discipline adds up what those below it
 /// have. Zero where there is none.
 pub(super) fn read(index: u32) -> io::Result<u64> {
-    let answers = ask(RTM_GETQDISC, NLM_F_DUMP, &[0; TCMSG])?;
+    let answers = ask(ROUTE, RTM_GETQDISC, Which::All, &[0; TCMSG])?;
     Ok(answers.iter().filter_map(|answer| of_root(answer, index)).sum())
 }
 

@@ -2,27 +2,11 @@
 //!
 //! Requests are the few that `flowgauge doctor` asks, none of which changes anything.
 
-use rustix::io::Errno;
-use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use flowgauge_dataplane::netlink::{IFINFOMSG, ROUTE, RTM_GETLINK, Which, ask, attribute, attributes, find, word};
+use rustix::net::netlink::GENERIC;
 use std::collections::HashMap;
 use std::io;
-use std::time::Duration;
 
-/// `NETLINK_ROUTE` is zero, which the library takes as no protocol.
-const ROUTE: Option<Protocol> = None;
-
-const NLM_F_REQUEST: u16 = 0x1;
-const NLM_F_ACK: u16 = 0x4;
-const NLM_F_DUMP: u16 = 0x300;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-/// Flags in an attribute's type.
-const NLA_TYPE_MASK: u16 = 0x3fff;
-
-const RTM_GETLINK: u16 = 18;
-const IFINFOMSG: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_OPERSTATE: u16 = 16;
@@ -65,7 +49,7 @@ pub(super) struct Link {
 
 /// All interfaces.
 pub(super) fn links() -> io::Result<Vec<Link>> {
-    let answers = ask(ROUTE, RTM_GETLINK, NLM_F_DUMP, &[0; IFINFOMSG])?;
+    let answers = ask(ROUTE, RTM_GETLINK, Which::All, &[0; IFINFOMSG])?;
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
@@ -73,10 +57,10 @@ pub(super) fn links() -> io::Result<Vec<Link>> {
 pub(super) fn xdp_features() -> io::Result<HashMap<u32, u64>> {
     let mut request = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
     request.extend(attribute(CTRL_ATTR_FAMILY_NAME, b"netdev\0"));
-    let answers = ask(Some(GENERIC), GENL_ID_CTRL, NLM_F_ACK, &request)?;
+    let answers = ask(Some(GENERIC), GENL_ID_CTRL, Which::One, &request)?;
     let family = answers.iter().find_map(|answer| find(answer.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok());
     let family = u16::from_ne_bytes(family.ok_or(io::ErrorKind::InvalidData)?);
-    let answers = ask(Some(GENERIC), family, NLM_F_DUMP, &[NETDEV_CMD_DEV_GET, 1, 0, 0])?;
+    let answers = ask(Some(GENERIC), family, Which::All, &[NETDEV_CMD_DEV_GET, 1, 0, 0])?;
     Ok(answers.iter().filter_map(|answer| features(answer)).collect())
 }
 
@@ -109,90 +93,6 @@ fn features(answer: &[u8]) -> Option<(u32, u64)> {
     let attributes = answer.get(GENLMSGHDR..)?;
     let features = find(attributes, NETDEV_A_DEV_XDP_FEATURES)?.try_into().ok()?;
     Some((word(find(attributes, NETDEV_A_DEV_IFINDEX)?)?, u64::from_ne_bytes(features)))
-}
-
-/// Sends one request and collects what answers it, without headers.
-fn ask(protocol: Option<Protocol>, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
-    // The kernel answers at once or never.
-    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(2)))?;
-    sendto(&socket, &request(kind, flags, body), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    let mut answers = Vec::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-        for (kind, body) in messages(buffer.get(..length).unwrap_or_default()) {
-            match kind {
-                NLMSG_DONE => return Ok(answers),
-                NLMSG_ERROR => return acknowledged(body).map(|()| answers),
-                _ => answers.push(body.to_vec()),
-            }
-        }
-        if length == 0 {
-            return Ok(answers);
-        }
-    }
-}
-
-/// An error of zero is the acknowledgement that ends the answers to a request that is no dump.
-fn acknowledged(body: &[u8]) -> io::Result<()> {
-    match body.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
-        Some(0) => Ok(()),
-        Some(code) => Err(Errno::from_raw_os_error(code.saturating_neg()).into()),
-        None => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-    const HEADER: usize = 16;
-    let mut message = Vec::with_capacity(HEADER + body.len());
-    message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend((flags | NLM_F_REQUEST).to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    message
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut attribute = Vec::with_capacity(4 + value.len());
-    attribute.extend(((4 + value.len()) as u16).to_ne_bytes());
-    attribute.extend(kind.to_ne_bytes());
-    attribute.extend(value);
-    attribute.resize(attribute.len().next_multiple_of(4), 0);
-    attribute
-}
-
-/// Types and bodies of the messages in a datagram, up to the first that is damaged.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    let mut rest = datagram;
-    std::iter::from_fn(move || {
-        let length = u32::from_ne_bytes(*rest.first_chunk()?) as usize;
-        let kind = u16::from_ne_bytes(*rest.get(4..)?.first_chunk()?);
-        let body = rest.get(16..length)?;
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, body))
-    })
-}
-
-/// Types and values of attributes, up to the first that is damaged.
-fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    let mut rest = bytes;
-    std::iter::from_fn(move || {
-        let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
-        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
-        let value = rest.get(4..length)?;
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind & NLA_TYPE_MASK, value))
-    })
-}
-
-fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
-}
-
-fn word(value: &[u8]) -> Option<u32> {
-    value.try_into().ok().map(u32::from_ne_bytes)
 }
 
 fn text(value: &[u8]) -> String {
@@ -247,22 +147,6 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[IFINFOMSG] = lie;
             let _ = link(&bytes);
-            let mut message = request(1, 0, &whole);
-            message[0] = lie;
-            assert!(messages(&message).count() <= message.len() / 16);
         }
-    }
-
-    #[test]
-    fn messages_of_one_datagram_are_told_apart() {
-        let datagram = [request(20, 0, &[1, 2, 3, 4]), request(NLMSG_DONE, 0, &[0; 4])].concat();
-        assert_eq!(messages(&datagram).collect::<Vec<_>>(), [(20, &[1, 2, 3, 4][..]), (NLMSG_DONE, &[0; 4][..])]);
-    }
-
-    #[test]
-    fn refusals_are_errors() {
-        assert!(acknowledged(&0_i32.to_ne_bytes()).is_ok());
-        assert_eq!(acknowledged(&(-2_i32).to_ne_bytes()).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(acknowledged(&[]).is_err());
     }
 }
