@@ -301,7 +301,7 @@ impl Export {
     fn failed(&self, status: &Status, is_final: bool, fate: &Mutex<Fate>) {
         let is_first = locked(fate).missed.is_none();
         if is_first {
-            let what = if is_final { "what it refuses is lost" } else { "up to 32 exports wait for it" };
+            let what = if is_final { "what it refuses is lost".to_owned() } else { format!("up to {ROOM} exports wait for it") };
             let problem = if status.message().is_empty() { status.code().description() } else { status.message() };
             tracing::warn!("cannot send metrics to {}: {problem}; {what}", self.collector.name);
             locked(fate).missed = Some(0);
