@@ -27,6 +27,11 @@
 #error "FLOWGAUGE_DELAY_TCP_DURATION, _TCP_TIMESTAMPS and _QUIC_SPIN take a build of their own each"
 #endif
 
+#define FLOWGAUGE_DELAY_EXPIRES (FLOWGAUGE_DELAY_ALGORITHM == FLOWGAUGE_DELAY_EXPIRY)
+#if FLOWGAUGE_DELAY_EXPIRES && (FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN)
+#error "FLOWGAUGE_DELAY_EXPIRY goes without FLOWGAUGE_DELAY_TCP_TIMESTAMPS and _QUIC_SPIN: what was answered stays, and a stateful ALU has no third comparison for it"
+#endif
+
 // Kinds in their order, as powers of two above the slots.
 #define FLOWGAUGE_DELAY_RANK_OF_TCP_HANDSHAKE 0
 #define FLOWGAUGE_DELAY_RANK_OF_TCP_DATA FLOWGAUGE_DELAY_TCP_HANDSHAKE
@@ -115,6 +120,19 @@
 #define FLOWGAUGE_DELAY_SLOT(place) (FLOWGAUGE_DELAY_OF_KIND FLOWGAUGE_DELAY_OF_FRIDGE(place) \
     place.hash[31:32 - (FLOWGAUGE_DELAY_SLOT_BITS - FLOWGAUGE_DELAY_FRIDGE_BITS)])
 
+#if FLOWGAUGE_DELAY_EXPIRES
+// Either stage has half of a table. The second slot comes from the lower half of the hash.
+#define FLOWGAUGE_DELAY_STAGE_BITS (FLOWGAUGE_DELAY_SLOT_BITS - 1)
+#define FLOWGAUGE_DELAY_STAGE_INDEX_BITS (FLOWGAUGE_DELAY_KIND_BITS + FLOWGAUGE_DELAY_STAGE_BITS)
+#define FLOWGAUGE_DELAY_FIRST_SLOT(place) (FLOWGAUGE_DELAY_OF_KIND place.hash[31:32 - FLOWGAUGE_DELAY_STAGE_BITS])
+#define FLOWGAUGE_DELAY_SECOND_SLOT(place) (FLOWGAUGE_DELAY_OF_KIND place.hash[15:16 - FLOWGAUGE_DELAY_STAGE_BITS])
+
+struct flowgauge_waiting_t {
+    int<32> signature;
+    int<32> time;
+}
+#endif
+
 // What the deparser sends of a delay that was counted.
 #define FLOWGAUGE_DELAY_DIGEST 1
 #if FLOWGAUGE_DELAY_SAMPLES
@@ -131,13 +149,25 @@
 // Whether requests are segments that may carry data.
 #define FLOWGAUGE_DELAY_HAS_DATA (FLOWGAUGE_DELAY_TCP_DATA || FLOWGAUGE_DELAY_TCP_TIMESTAMPS)
 
-#define FLOWGAUGE_DELAY_WEIGHS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE)
+#define FLOWGAUGE_DELAY_WEIGHS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE && !FLOWGAUGE_DELAY_EXPIRES)
+// Whether zero is no time.
+#define FLOWGAUGE_DELAY_NO_TIME_IS_ZERO (FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN || FLOWGAUGE_DELAY_EXPIRES)
 
-// Connections are told by both ends in one order, whoever speaks, and have one table.
-#if FLOWGAUGE_DELAY_TCP_DURATION
+// Connections are told by both ends in one order, whoever speaks, and have one table. Requests that expire have times of 31 bits: a stateful ALU
+// compares differences with 34 bits, which do not wrap.
+#if FLOWGAUGE_DELAY_TCP_DURATION && FLOWGAUGE_DELAY_EXPIRES
+#define FLOWGAUGE_DELAY_TICK 1w0, from_parser.global_tstamp[42:12]
+#elif FLOWGAUGE_DELAY_TCP_DURATION
 #define FLOWGAUGE_DELAY_TICK from_parser.global_tstamp[43:12]
+#elif FLOWGAUGE_DELAY_EXPIRES
+#define FLOWGAUGE_DELAY_TICK 1w0, from_parser.global_tstamp[36:6]
 #else
 #define FLOWGAUGE_DELAY_TICK from_parser.global_tstamp[37:6]
+#endif
+#if FLOWGAUGE_DELAY_EXPIRES
+#define FLOWGAUGE_DELAY_SIGN 30
+#else
+#define FLOWGAUGE_DELAY_SIGN 31
 #endif
 
 // Which slot a request has, and whether it is admitted.
@@ -314,6 +344,40 @@ struct flowgauge_delays_t {
             time = 0; \
         } \
     };
+#elif FLOWGAUGE_DELAY_EXPIRES
+// One stage of a table (Chen et al. 2020). Nobody's slot has a time that is after all others. What came before the clock's 31 bits wrapped has
+// expired: there is no third comparison for it.
+#define FLOWGAUGE_DELAY_STAGE(stage, number) \
+    RegisterParam<int<32>>(-781250) stage##_age##number; \
+    Register<flowgauge_waiting_t, bit<FLOWGAUGE_DELAY_STAGE_INDEX_BITS>>( \
+        1 << FLOWGAUGE_DELAY_STAGE_INDEX_BITS, {0, -1}) stage##_slots##number; \
+    RegisterAction<flowgauge_waiting_t, bit<FLOWGAUGE_DELAY_STAGE_INDEX_BITS>, bit<32>>(stage##_slots##number) \
+    ask_##stage##number = { \
+        void apply(inout flowgauge_waiting_t slot, out bit<32> waits) { \
+            if (slot.time - (int<32>) now < stage##_age##number.read() || (bit<32>) slot.time > now) { \
+                slot.signature = (int<32>) signature##number; \
+                slot.time = (int<32>) now; \
+                waits = 0; \
+            } else { \
+                waits = (bit<32>) slot.signature; \
+            } \
+        } \
+    }; \
+    RegisterAction<flowgauge_waiting_t, bit<FLOWGAUGE_DELAY_STAGE_INDEX_BITS>, bit<32>>(stage##_slots##number) \
+    answer_##stage##number = { \
+        void apply(inout flowgauge_waiting_t slot, out bit<32> since) { \
+            if (slot.signature == (int<32>) signature##number) { \
+                since = (bit<32>) slot.time; \
+                slot.signature = 0; \
+                slot.time = -1; \
+            } else { \
+                since = 0; \
+            } \
+        } \
+    };
+#define FLOWGAUGE_DELAY_TABLE(number) \
+    FLOWGAUGE_DELAY_STAGE(first, number) \
+    FLOWGAUGE_DELAY_STAGE(second, number)
 #else
 #define FLOWGAUGE_DELAY_TABLE(number) \
     Register<bit<32>, bit<FLOWGAUGE_DELAY_INDEX_BITS>>(1 << FLOWGAUGE_DELAY_INDEX_BITS, 0) signatures##number; \
@@ -446,6 +510,14 @@ struct flowgauge_delays_t {
 #define FLOWGAUGE_DELAY_IS_NEW (md.flowgauge.asked.is_admitted == 1 && !(md.flowgauge.is_again == 1 && md.flowgauge.keeps_first == 1))
 #define FLOWGAUGE_DELAY_ANSWER_TIME(number) md.flowgauge.delayed.ticks = answer_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 #endif
+#if FLOWGAUGE_DELAY_EXPIRES
+#define FLOWGAUGE_DELAY_ASK_FIRST(number) waits = ask_first##number.execute(FLOWGAUGE_DELAY_FIRST_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_ASK_SECOND(number) waits = ask_second##number.execute(FLOWGAUGE_DELAY_SECOND_SLOT(md.flowgauge.asked))
+#define FLOWGAUGE_DELAY_ANSWER_FIRST(number) before = answer_first##number.execute(FLOWGAUGE_DELAY_FIRST_SLOT(md.flowgauge.answered))
+#define FLOWGAUGE_DELAY_ANSWER_SECOND(number) before = answer_second##number.execute(FLOWGAUGE_DELAY_SECOND_SLOT(md.flowgauge.answered))
+// Whether another request waits in the slot.
+#define FLOWGAUGE_DELAY_IS_REFUSED (waits != 0 && waits != md.flowgauge.asked.signature)
+#endif
 #define FLOWGAUGE_DELAY_ASK_SIGNATURE(number) md.flowgauge.is_again = ask_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
 #define FLOWGAUGE_DELAY_ANSWER_SIGNATURE(number) md.flowgauge.is_found = answer_signature##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.answered))
 #define FLOWGAUGE_DELAY_ASK_TIME(number) ask_time##number.execute(FLOWGAUGE_DELAY_SLOT(md.flowgauge.asked))
@@ -517,6 +589,14 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     bit<32> asked_now;
     bit<32> before = 0;
 #endif
+#if FLOWGAUGE_DELAY_EXPIRES
+    // What each table is asked for: an array takes two operands from a packet.
+    bit<32> signature0;
+    bit<32> signature1;
+    // Whose the slot is that a request wants, if it is taken.
+    bit<32> waits = 0;
+    bit<32> before = 0;
+#endif
 #if FLOWGAUGE_DELAY_QUIC_SPIN
     // The signature with the spin bit in the place of its lowest one, and with the other spin bit.
     bit<32> mine;
@@ -543,6 +623,9 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FLOWGAUGE_DELAY_COUNT(requests)
     FLOWGAUGE_DELAY_COUNT(admitted)
     FLOWGAUGE_DELAY_COUNT(backward)
+#if FLOWGAUGE_DELAY_EXPIRES
+    FLOWGAUGE_DELAY_COUNT(refused)
+#endif
 
     FLOWGAUGE_DELAY_TABLE(0)
 #if !FLOWGAUGE_DELAY_TCP_DURATION
@@ -614,12 +697,12 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 #endif
 
-#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN
+#if FLOWGAUGE_DELAY_NO_TIME_IS_ZERO
     action set_first_tick() {
-#if FLOWGAUGE_DELAY_QUIC_SPIN
-        now = 1;
-#else
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
         asked_now = 1;
+#else
+        now = 1;
 #endif
     }
 #endif
@@ -980,12 +1063,6 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 
 #endif
-#if FLOWGAUGE_DELAY_QUIC_SPIN || FLOWGAUGE_DELAY_TCP_TIMESTAMPS
-    action take_time() {
-        md.flowgauge.delayed.ticks = now - before;
-    }
-#endif
-
     action sign_asked() {
         md.flowgauge.asked.signature = xor_asked.get({ md.flowgauge.delayed.src, md.flowgauge.delayed.dst[15:0], md.flowgauge.delayed.dst[31:16], asked_crc[7:0], asked_crc[31:8] });
     }
@@ -995,6 +1072,29 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.answered.signature = xor_answered.get({ md.flowgauge.delayed.dst, md.flowgauge.delayed.src[15:0], md.flowgauge.delayed.src[31:16], answered_crc[7:0], answered_crc[31:8] });
     }
 #endif
+#endif
+
+#if FLOWGAUGE_DELAY_EXPIRES
+    action ask_first_table() {
+        signature0 = md.flowgauge.asked.signature;
+        signature1 = md.flowgauge.answered.signature;
+    }
+
+    action ask_second_table() {
+        signature0 = md.flowgauge.answered.signature;
+        signature1 = md.flowgauge.asked.signature;
+    }
+
+    action ask_none() {
+        signature0 = md.flowgauge.answered.signature;
+        signature1 = md.flowgauge.answered.signature;
+    }
+#endif
+
+#if FLOWGAUGE_DELAY_NO_TIME_IS_ZERO
+    action take_time() {
+        md.flowgauge.delayed.ticks = now - before;
+    }
 #endif
 
 #if FLOWGAUGE_DELAY_SAMPLES
@@ -1008,7 +1108,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 
     table buckets {
-        key = { md.flowgauge.delayed.ticks : lpm @name("ticks"); }
+        key = { md.flowgauge.delayed.ticks[FLOWGAUGE_DELAY_SIGN:0] : lpm @name("ticks"); }
         actions = { set_bucket; }
         default_action = set_bucket(0);
         size = 1024;
@@ -1048,7 +1148,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
         asked_now = now;
 #endif
-#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN
+#if FLOWGAUGE_DELAY_NO_TIME_IS_ZERO
         if (now == 0) {
             set_first_tick();
         }
@@ -1171,6 +1271,34 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         if (md.flowgauge.asked.is_one == 1) {
             count_requests.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
+#if FLOWGAUGE_DELAY_EXPIRES
+        if (md.flowgauge.asked.is_one == 0) {
+            ask_none();
+#if FLOWGAUGE_DELAY_TCP_DURATION
+        } else {
+            ask_first_table();
+        }
+#else
+        } else if (forth[31:31] == 0) {
+            ask_first_table();
+        } else {
+            ask_second_table();
+        }
+#endif
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_FIRST, md.flowgauge.answered.is_admitted == 1,
+                                 FLOWGAUGE_DELAY_ANSWER_FIRST)
+        FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_REFUSED, FLOWGAUGE_DELAY_ASK_SECOND,
+                                 (md.flowgauge.answered.is_admitted == 1 && before == 0), FLOWGAUGE_DELAY_ANSWER_SECOND)
+        if (FLOWGAUGE_DELAY_IS_REFUSED) {
+            count_refused.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
+        } else if (md.flowgauge.asked.counts == 1) {
+            count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
+        }
+        take_time();
+        if (before != 0) {
+            md.flowgauge.is_found = 1;
+        }
+#else
         if (md.flowgauge.asked.counts == 1) {
             count_admitted.execute(FLOWGAUGE_DELAY_COUNTS_INDEX(md.flowgauge.asked));
         }
@@ -1180,7 +1308,10 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_ASKED, FLOWGAUGE_DELAY_ASK_SIGNATURE, md.flowgauge.answered.is_admitted == 1,
                                  FLOWGAUGE_DELAY_ANSWER_SIGNATURE)
 #endif
+#endif
+#if !FLOWGAUGE_DELAY_EXPIRES
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_ASK_TIME, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_ANSWER_TIME)
+#endif
 #if FLOWGAUGE_DELAY_WEIGHS
         FLOWGAUGE_DELAY_EXCHANGE(FLOWGAUGE_DELAY_IS_NEW, FLOWGAUGE_DELAY_ASK_STAMP, md.flowgauge.is_found == 1, FLOWGAUGE_DELAY_ANSWER_STAMP)
         weights.apply();
@@ -1196,7 +1327,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         buckets.apply();
         // Some answers only take their requests away.
         if (md.flowgauge.is_found == 1 && FLOWGAUGE_DELAY_FOUND.counts == 1) {
-            if (md.flowgauge.delayed.ticks[31:31] == 0) {
+            if (md.flowgauge.delayed.ticks[FLOWGAUGE_DELAY_SIGN:FLOWGAUGE_DELAY_SIGN] == 0) {
                 count_delay.execute(FLOWGAUGE_DELAY_BUCKET);
 #if FLOWGAUGE_DELAY_WEIGHS
                 add_to_weights_sum.execute(FLOWGAUGE_DELAY_BUCKET);

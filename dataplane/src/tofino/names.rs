@@ -11,6 +11,8 @@ pub(super) const BANK_PARAMETER: &str = "bank";
 /// Ends the full name of a register's only datum.
 pub(super) const REGISTER_VALUE: [&str; 1] = ["f1"];
 pub(super) const REGISTER_INDEX: &str = "$REGISTER_INDEX";
+/// What the parameter of a register's actions is.
+pub(super) const PARAMETER_VALUE: &str = "value";
 
 /// Packets and bytes, indexed by bank and, in the lower three bits, class.
 pub(super) const FRAMES: &str = "counters.frames";

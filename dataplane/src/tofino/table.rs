@@ -1,10 +1,10 @@
 //! Match tables: what the program must have, and what they must hold.
 
-use super::array;
 use super::program::{Program, action_data};
+use super::{array, names};
 use crate::error::Failure;
 use crate::tables::Tables;
-use flowgauge_bfruntime::schema::{Schema, SchemaError};
+use flowgauge_bfruntime::schema::{Schema, SchemaError, TableKind};
 use flowgauge_bfruntime::{Data, Entry, Key, Match, Place};
 use flowgauge_core::BANKS;
 use flowgauge_core::delay::{Admission, Kind};
@@ -18,12 +18,12 @@ pub(super) struct Held {
     pub(super) admissions: [Vec<(Kind, Admission)>; BANKS],
 }
 
-/// A table that looks up one action or nothing.
+/// A table that looks up one action or nothing; or a parameter of a register's actions, which has one value and no action.
 pub(super) struct MatchTable {
     name: String,
     /// Its fields, and how many bits they have.
     keys: Vec<(&'static str, u32)>,
-    action: String,
+    action: Option<String>,
     /// Those of the action, and how many bits they have.
     parameters: Vec<(&'static str, u32)>,
     /// What it must hold.
@@ -58,7 +58,14 @@ impl MatchTable {
         parameters: Vec<(&'static str, u32)>,
         filling: impl Fn(&Held) -> Filling + 'static,
     ) -> Self {
-        MatchTable { name, keys, action: action.into(), parameters, filling: Box::new(filling), changes: false }
+        MatchTable { name, keys, action: Some(action.into()), parameters, filling: Box::new(filling), changes: false }
+    }
+
+    /// A parameter of a register's actions, and its value.
+    pub(super) fn of_register(name: String, value: i32) -> Self {
+        let filling = move |_: &Held| Filling { entries: Vec::new(), default: Some(vec![value.to_be_bytes().to_vec()]) };
+        let parameters = vec![(names::PARAMETER_VALUE, i32::BITS)];
+        MatchTable { name, keys: Vec::new(), action: None, parameters, filling: Box::new(filling), changes: false }
     }
 
     /// What it is called.
@@ -82,9 +89,15 @@ impl MatchTable {
                 return wrong(&table.name, is, *must);
             }
         }
-        let action = table.action(&self.action).map_err(find)?;
+        if self.action.is_none() && table.kind != TableKind::RegisterParameter {
+            return Err(array::wrong(&table.name, format!("{:?}", table.kind), "a parameter of a register".to_owned()));
+        }
         for (parameter, must) in &self.parameters {
-            let is = action.field(parameter).map_err(find)?.kind.bits().map_err(Failure::program)?;
+            let field = match &self.action {
+                Some(action) => table.action(action).and_then(|action| action.field(parameter)),
+                None => table.field(parameter),
+            };
+            let is = field.map_err(find)?.kind.bits().map_err(Failure::program)?;
             if is != *must {
                 return wrong(&format!("{parameter} of {}", table.name), is, *must);
             }
@@ -101,13 +114,19 @@ impl MatchTable {
     pub(super) fn content(&self, program: &Program, held: &Held) -> Result<Content, Failure> {
         let table = program.table(&self.name)?;
         let Filling { entries, default } = (self.filling)(held);
-        let named = |values: Values| self.parameters.iter().map(|(name, _)| *name).zip(values).collect::<Vec<_>>();
+        let data = |values: Values| {
+            let named: Vec<_> = self.parameters.iter().map(|(name, _)| *name).zip(values).collect();
+            match &self.action {
+                Some(action) => action_data(table, action, &named),
+                None => Ok(Data::fields(named)),
+            }
+        };
         let entries = entries.into_iter().map(|(keys, values)| {
             let named_key = |(field, matched)| Ok((table.key(field).map_err(Failure::program)?.name.clone(), matched));
             let key = keys.into_iter().map(named_key).collect::<Result<Key, Failure>>()?;
-            Ok(Entry { place: Place::Key(key), data: action_data(table, &self.action, &named(values))? })
+            Ok(Entry { place: Place::Key(key), data: data(values)? })
         });
-        let default = default.map(|values| action_data(table, &self.action, &named(values)));
+        let default = default.map(data);
         let (entries, default) = (entries.collect::<Result<_, _>>()?, default.transpose()?);
         Ok(Content { table: self.name.clone(), entries, default, changes: self.changes })
     }

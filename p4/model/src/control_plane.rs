@@ -98,6 +98,8 @@ pub struct ParameterInfo {
     pub name: String,
     /// Width in bits.
     pub width: u32,
+    /// Whether it is less than zero if its first bit is set.
+    pub signed: bool,
     /// Value of a fresh program.
     pub initial: Vec<u8>,
 }
@@ -781,6 +783,7 @@ impl Model {
             id: identifier(prefixes::REGISTER_PARAMETER, &parameter.name),
             name: parameter.name.to_string(),
             width: parameter.width,
+            signed: parameter.signed,
             initial: to_bytes(parameter.initial, parameter.width),
         };
         self.program.parameters.iter().map(info).collect()

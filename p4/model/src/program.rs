@@ -214,7 +214,10 @@ pub(crate) struct RegisterParameter {
     pub(crate) name: Arc<str>,
     pub(crate) slot: Slot,
     pub(crate) width: u32,
+    pub(crate) signed: bool,
     pub(crate) initial: u128,
+    /// The register whose actions read it.
+    pub(crate) register: Option<usize>,
 }
 
 #[derive(Clone, Debug)]

@@ -64,7 +64,10 @@ impl Model {
             annotated(synced(table(counter.id, &counter.name, "Counter", counter.size, &[index], &data)))
         }));
         tables.extend(self.parameters().iter().map(|parameter| {
-            let initial = parameter.initial.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+            let initial = parameter.initial.iter().fold(0_i64, |value, byte| value << 8 | i64::from(*byte));
+            // As a signed type has it.
+            let unused = i64::BITS - parameter.width;
+            let initial = if parameter.signed { initial << unused >> unused } else { initial };
             let kind = json!({"type": "bytes", "width": parameter.width, "default_value": initial});
             let data = [singleton(1, "value", true, false, kind)];
             annotated(table(parameter.id, &parameter.name, "RegisterParam", 1, &[], &data))

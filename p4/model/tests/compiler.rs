@@ -242,6 +242,7 @@ fn builds() -> Vec<Settings> {
         delays(only(Kind::TcpTimestamps), delay::Algorithm::Fridge),
         delays(only(Kind::QuicSpin), delay::Algorithm::Fridge),
         delays(Kinds::USUAL, delay::Algorithm::MultiFridge),
+        delays(Kinds::USUAL.with(Kind::Icmp), delay::Algorithm::Expiry),
         Settings {
             delay: delay::Settings { kinds: only(Kind::TcpData), ..delay::Settings::DEFAULT },
             ..sizes_too(distinct(Src, HashMode::Tabulated, 11))

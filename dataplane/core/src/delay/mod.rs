@@ -47,6 +47,13 @@ const TABLES: usize = 2;
 /// The fewest and the most slots of a table, as powers of two.
 pub const SLOT_BITS: core::ops::RangeInclusive<u8> = 6..=16;
 
+/// Bits of the time of requests that expire. When these wrap, every 137 s ([durations](Kind::TcpDuration): every 2.4 hours), requests from before
+/// have expired, whatever their age: a switch has no third comparison for them. Their answers still find them, until others take their slots.
+pub const EXPIRING_BITS: u32 = 31;
+
+/// Halves of a table that has two stages.
+const STAGES: usize = 2;
+
 /// The smallest share of requests that is admitted: one in two to this power.
 pub const MAX_ADMIT_BITS: u8 = 16;
 
@@ -61,7 +68,7 @@ pub enum Algorithm {
     MultiFridge = 1,
     /// Requests overwrite each other, and delays count as they come (dissertation, §2.1.1).
     Overwrite = 2,
-    /// A request stays until it expires, and others go to a second stage or are refused (Chen et al. 2020).
+    /// A request stays until it expires, and others go to a second stage or are refused (Chen et al. 2020). Times have [31 bits](EXPIRING_BITS).
     Expiry = 3,
 }
 
@@ -574,17 +581,11 @@ impl<P: Packets> Exchange<'_, P> {
     /// Keeps a request; says whether it was put in a table.
     #[inline(always)]
     fn ask(&self, place: &Place, fridge: usize) -> Asked {
-        let is_expiring = self.settings.algorithm == Algorithm::Expiry;
-        let mut slot = self.requests.slot(self.stage(place, fridge, 0));
-        let mut request = slot.request();
-        if is_expiring && !self.is_free(request, place) {
-            slot = self.requests.slot(self.stage(place, fridge, 1));
-            request = slot.request();
-            if !self.is_free(request, place) {
-                return Asked::Refused;
-            }
+        if self.settings.algorithm == Algorithm::Expiry {
+            return self.wait(place);
         }
-        let is_again = request.signature() == place.signature;
+        let slot = self.requests.slot(place.slot(self.settings, fridge));
+        let is_again = slot.request().signature() == place.signature;
         if self.kind.repeats() && is_again {
             return Asked::Again;
         }
@@ -599,20 +600,43 @@ impl<P: Packets> Exchange<'_, P> {
         Asked::Kept
     }
 
-    /// Chen et al.: whether a slot is empty, its request's own, or has one that has expired.
+    /// Chen et al.: takes a slot that is empty or has a request that has expired, of the first stage or else of the second. Its own request that
+    /// still waits stays as it is.
     #[inline(always)]
-    fn is_free(&self, request: Request, place: &Place) -> bool {
+    fn wait(&self, place: &Place) -> Asked {
+        let now = self.expiring_now();
         let age = self.settings.expiry_ns.wrapping_shr(self.kind.tick_bits());
-        let is_own = self.kind.keeps_first() && request.signature() == place.signature;
-        request.signature() == 0 || is_own || self.now().wrapping_sub(request.time()) > age
+        let mut stage = 0;
+        while stage < STAGES {
+            let slot = self.requests.slot(self.stage(place, stage));
+            let request = slot.request();
+            let is_own = request.signature() == place.signature;
+            if is_own && self.kind.repeats() {
+                return Asked::Again;
+            }
+            let since = request.time();
+            let waits = request.signature() != 0 && since <= now && now.wrapping_sub(since) <= age;
+            if !waits {
+                slot.put(Request::new(place.signature, now), 0);
+                return Asked::Kept;
+            }
+            if is_own {
+                return Asked::Kept;
+            }
+            stage = stage.wrapping_add(1);
+        }
+        Asked::Refused
     }
 
-    /// The slot of a request; of [`Algorithm::Expiry`] that of a stage, which has half of a table.
+    /// Ticks of requests that expire: never zero, which a switch reads in an empty slot.
     #[inline(always)]
-    fn stage(&self, place: &Place, fridge: usize, stage: usize) -> usize {
-        if self.settings.algorithm != Algorithm::Expiry {
-            return place.slot(self.settings, fridge);
-        }
+    fn expiring_now(&self) -> u32 {
+        (self.now() & (u32::MAX.wrapping_shr(u32::BITS.wrapping_sub(EXPIRING_BITS)))).max(1)
+    }
+
+    /// The slot of a request that expires, in a stage: it has half of a table.
+    #[inline(always)]
+    fn stage(&self, place: &Place, stage: usize) -> usize {
         let bits = u32::from(self.settings.slots_log2).wrapping_sub(1);
         let hash = if stage == 0 { place.hash } else { place.hash.rotate_left(16) };
         let index = hash.wrapping_shr(u32::BITS.wrapping_sub(bits)) as usize;
@@ -623,10 +647,11 @@ impl<P: Packets> Exchange<'_, P> {
     /// Finds the request that a packet answers, and takes it away.
     #[inline(always)]
     fn answer(&self, place: &Place, fridge: usize) -> Option<Found> {
-        let mut slot = self.requests.slot(self.stage(place, fridge, 0));
+        let is_expiring = self.settings.algorithm == Algorithm::Expiry;
+        let mut slot = self.requests.slot(if is_expiring { self.stage(place, 0) } else { place.slot(self.settings, fridge) });
         let mut request = slot.request();
-        if self.settings.algorithm == Algorithm::Expiry && request.signature() != place.signature {
-            slot = self.requests.slot(self.stage(place, fridge, 1));
+        if is_expiring && request.signature() != place.signature {
+            slot = self.requests.slot(self.stage(place, 1));
             request = slot.request();
         }
         if request.signature() != place.signature {
@@ -637,6 +662,12 @@ impl<P: Packets> Exchange<'_, P> {
         let rest = if self.kind.repeats() { Request::new(place.signature, 0) } else { Request::new(0, 0) };
         if request == rest || !slot.replace(self.sharing, request, rest) {
             return None;
+        }
+        if is_expiring {
+            // The sign of a difference of so many bits.
+            let unused = u32::BITS.wrapping_sub(EXPIRING_BITS);
+            let delay = self.expiring_now().wrapping_sub(request.time()).wrapping_shl(unused) as i32;
+            return Some(Found { delay: delay.wrapping_shr(unused) as u32, insertions: 0, fridge });
         }
         Some(self.found(request.time(), stamp, place, fridge))
     }

@@ -10,7 +10,7 @@ use flowgauge_bfruntime::{Match, codec};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, least};
 use flowgauge_core::delay::prefixes::{self, Owned, Owner};
 use flowgauge_core::delay::weights::{CLASS_BITS, Weight, weights};
-use flowgauge_core::delay::{self, Admission, Algorithm, Counts, Directions, FRIDGES, Kind, Kinds, MAX_ADMIT_BITS};
+use flowgauge_core::delay::{self, Admission, Algorithm, Counts, Directions, EXPIRING_BITS, FRIDGES, Kind, Kinds, MAX_ADMIT_BITS};
 use flowgauge_core::{BANKS, MeasurementKind, Settings, WideBank};
 
 const KIND: MeasurementKind = MeasurementKind::Delay;
@@ -24,6 +24,8 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
     (Kind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
 ];
+/// Kinds of which what was answered stays in the table, for which requests that expire leave no room in a slot.
+const STAYING: [Kind; 2] = [Kind::TcpTimestamps, Kind::QuicSpin];
 /// Kinds that a program measures alone.
 const ALONE: [Kind; 3] = [Kind::TcpDuration, Kind::TcpTimestamps, Kind::QuicSpin];
 const ALGORITHM: &str = "FLOWGAUGE_DELAY_ALGORITHM";
@@ -35,6 +37,10 @@ const MAX_SLOT_BITS: u8 = 16;
 const ROLES: &str = "delay.roles";
 /// Slots of all kinds in the first of the two tables.
 const SIGNATURES: &str = "delay.signatures0";
+/// The same of the first stage of requests that expire, which has half of them.
+const FIRST_SLOTS: &str = "delay.first_slots0";
+/// After how many ticks requests expire, less than zero: one parameter for each stage and table.
+const AGES: [&str; 4] = ["delay.first_age0", "delay.second_age0", "delay.first_age1", "delay.second_age1"];
 /// Hash and admission of the request that a packet is, and of the one that it answers.
 const REQUESTS: [&str; 2] = ["delay.asked", "delay.answered"];
 /// Ternary table from the lower bits of a hash to whether the request is admitted.
@@ -80,6 +86,7 @@ const LOCAL: &str = "FLOWGAUGE_DELAY_LOCAL";
 const MAX_ROW_BITS: u32 = 5;
 
 const COUNTS: [&str; 3] = ["delay.requests", "delay.admitted", "delay.backward"];
+const REFUSED: &str = "delay.refused";
 const DELAYS: &str = "delay.delays";
 const SAMPLES: [&str; 2] = ["samples", "beyond"];
 const SUMS: [&str; 2] = ["delay.weights_sum", "delay.squares_sum"];
@@ -100,8 +107,14 @@ impl OnSwitch for Delay {
         if let Some(kind) = ALONE.into_iter().find(|kind| delay.kinds.has(*kind) && delay.kinds.number() > 1) {
             return Err(Failure::program(format!("it measures {} alone, and no other delays beside it", kind.name())));
         }
-        if delay.algorithm == Algorithm::Expiry {
-            return Err(Failure::program(format!("it does not measure delays by {}", delay.algorithm.name())));
+        if delay.algorithm == Algorithm::Expiry
+            && let Some(kind) = STAYING.into_iter().find(|kind| delay.kinds.has(*kind))
+        {
+            return Err(Failure::program(format!(
+                "it measures {} by fridge, multi-fridge or overwrite: for {} a switch's registers compare too little at once",
+                kind.name(),
+                delay.algorithm.name()
+            )));
         }
         if delay.directions == Directions::Apart {
             return Err(Failure::program("a port does not say which direction is which; name our own addresses (--delay-local)"));
@@ -127,12 +140,16 @@ impl OnSwitch for Delay {
 
     fn find(&self, schema: &Schema, Settings { delay, .. }: &mut Settings) -> Result<(), Failure> {
         let Some(roles) = table(schema, ROLES)? else { return Ok(()) };
-        let signatures = schema.table(SIGNATURES).map_err(Failure::program)?;
+        let (slots, stage_bits) = match table(schema, FIRST_SLOTS)? {
+            Some(first) => (first, 1),
+            None => (schema.table(SIGNATURES).map_err(Failure::program)?, 0),
+        };
         let kinds = KINDS.iter().filter(|(kind, _)| roles.action(&format!("ask_{}", name(*kind))).is_ok());
         delay.kinds = kinds.fold(Kinds::NONE, |kinds, (kind, _)| kinds.with(*kind));
         let admission = schema.table(&format!("{}.{ADMISSION}", REQUESTS[0])).map_err(Failure::program)?;
         let has_fridges = admission.action(ADMIT).map_err(Failure::program)?.field(FRIDGE).is_ok();
         delay.algorithm = match (table(schema, WEIGHTS)?, has_fridges) {
+            (None, _) if stage_bits > 0 => Algorithm::Expiry,
             (None, _) => Algorithm::Overwrite,
             (Some(_), false) => Algorithm::Fridge,
             (Some(_), true) => Algorithm::MultiFridge,
@@ -146,11 +163,11 @@ impl OnSwitch for Delay {
             delay.directions = if action.field(IS_LOCAL).is_ok() { Directions::Local } else { Directions::Together };
         }
         delay.samples = samples::is_there(schema)?;
-        let bits = signatures.size.checked_ilog2().unwrap_or(0).checked_sub(kind_bits(delay.kinds));
-        let bits = bits.filter(|_| signatures.size.is_power_of_two()).ok_or_else(|| out_of_range(signatures))?;
-        delay.slots_log2 = u8::try_from(bits).map_err(|_| out_of_range(signatures))?;
+        let bits = slots.size.checked_ilog2().unwrap_or(0).checked_sub(kind_bits(delay.kinds));
+        let bits = bits.filter(|_| slots.size.is_power_of_two()).ok_or_else(|| out_of_range(slots))?;
+        delay.slots_log2 = u8::try_from(bits + stage_bits).map_err(|_| out_of_range(slots))?;
         if delay.problem().is_some() {
-            return Err(out_of_range(signatures));
+            return Err(out_of_range(slots));
         }
         Ok(())
     }
@@ -178,7 +195,17 @@ impl OnSwitch for Delay {
             tables.extend(OWNERS.map(|(name, action, is_v4)| owners(name, action, is_v4, delay)));
         }
         let bucket = vec![(NUMBER, BUCKET_BITS)];
-        tables.push(MatchTable::new(BUCKET_TABLE.to_owned(), vec![(TICKS, 32)], SET_BUCKET, bucket, buckets));
+        let bits = tick_bits(&delay);
+        let buckets = move |_: &Held| buckets(bits);
+        tables.push(MatchTable::new(BUCKET_TABLE.to_owned(), vec![(TICKS, bits)], SET_BUCKET, bucket, buckets));
+        if delay.algorithm == Algorithm::Expiry {
+            arrays.push(Array::new(REFUSED.to_owned(), per_count, &HALVES));
+            let tick = delay.kinds.each().next().map_or(0, Kind::tick_bits);
+            let age = (delay.expiry_ns >> tick).cast_signed();
+            // Either end closes a connection: there is one table.
+            let number = if delay.kinds.has(Kind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
+            tables.extend(AGES.into_iter().take(number).map(|name| MatchTable::of_register(name.to_owned(), -age)));
+        }
         if weighs(&delay) {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));
             let (keys, parameters) = (vec![(INSERTIONS, 32)], WEIGHT.map(|name| (name, 32)).to_vec());
@@ -199,7 +226,8 @@ impl OnSwitch for Delay {
             let of = |array: &Cells| {
                 array.iter().filter_map(|pipe| pipe.get(count)).fold(0, |sum: u64, half| sum.wrapping_add(whole(*half)))
             };
-            *cells = Counts { requests: of(requests), admitted: of(admitted), backward: of(backward), ..*cells };
+            let refused = sums.first().filter(|_| delay.algorithm == Algorithm::Expiry).map_or(0, of);
+            *cells = Counts { requests: of(requests), admitted: of(admitted), refused, backward: of(backward), ..*cells };
         }
         for (pipe, delays) in delays.iter().enumerate() {
             let sums = |index: usize| {
@@ -276,7 +304,12 @@ fn kind_bits(kinds: Kinds) -> u32 {
 
 /// Whether delays count for more than themselves.
 fn weighs(delay: &delay::Settings) -> bool {
-    delay.algorithm != Algorithm::Overwrite
+    matches!(delay.algorithm, Algorithm::Fridge | Algorithm::MultiFridge)
+}
+
+/// Bits of a delay as a switch finds it.
+fn tick_bits(delay: &delay::Settings) -> u32 {
+    if delay.algorithm == Algorithm::Expiry { EXPIRING_BITS } else { u32::BITS }
 }
 
 fn whole([low, high]: [u32; 2]) -> u64 {
@@ -344,17 +377,19 @@ fn owners(name: &str, action: &str, is_v4: bool, delay: delay::Settings) -> Matc
     MatchTable::new(name.to_owned(), vec![(ADDRESS, bits)], action, group.into_iter().chain(side).collect(), filling)
 }
 
-fn prefix(value: u32, free_bits: u32) -> Match {
-    Match::Lpm { value: value.to_be_bytes().to_vec(), prefix_length: u32::BITS - free_bits }
+fn prefix(value: u32, free_bits: u32, bits: u32) -> Match {
+    Match::Lpm { value: value.to_be_bytes().to_vec(), prefix_length: bits - free_bits }
 }
 
-fn buckets(_: &Held) -> Filling {
+/// Of delays of so many bits. The highest one is their sign.
+fn buckets(bits: u32) -> Filling {
     let data = |bucket: usize| vec![names::bytes(bucket as u32, BUCKET_BITS)];
     let entry = |bucket: usize| {
         let free_bits = (least(bucket + 1) - least(bucket)).trailing_zeros();
-        (vec![(TICKS, prefix(least(bucket), free_bits))], data(bucket))
+        (vec![(TICKS, prefix(least(bucket), free_bits, bits))], data(bucket))
     };
-    Filling { entries: (0..BUCKETS).map(entry).collect(), default: Some(data(0)) }
+    let positive = (0..BUCKETS).take_while(|bucket| least(*bucket) < 1 << (bits - 1));
+    Filling { entries: positive.map(entry).collect(), default: Some(data(0)) }
 }
 
 /// Weights with their complements, class by class. Beyond the last class delays count as much as in it.
@@ -364,7 +399,9 @@ fn classes(slots_log2: u8) -> Filling {
         let values = [weight.weight, !weight.weight, weight.square, !weight.square, is_beyond.into()];
         values.map(|value| value.to_be_bytes().to_vec()).to_vec()
     };
-    let entry = |(class, weight): (u32, Weight)| (vec![(INSERTIONS, prefix(class << free_bits, free_bits))], data(weight, false));
+    let entry = |(class, weight): (u32, Weight)| {
+        (vec![(INSERTIONS, prefix(class << free_bits, free_bits, u32::BITS))], data(weight, false))
+    };
     let last = weights(slots_log2).last().unwrap_or(Weight::ONE);
     Filling { entries: (0..).zip(weights(slots_log2)).map(entry).collect(), default: Some(data(last, true)) }
 }

@@ -274,6 +274,48 @@ impl Model {
         }
     }
 
+    /// The definition of expiry: two stages of half a table each, and times of 31 bits.
+    fn wait(
+        &mut self,
+        (kind, side): (Kind, usize),
+        (signature, hash): (u32, u32),
+        (is_answer, at): (bool, u64),
+        expected: &mut Expected,
+    ) {
+        let ticks = |time: u64| (time >> kind.tick_bits()) % (1 << 31);
+        let (now, age) = (ticks(at).max(1), u64::from(self.settings.expiry_ns) >> kind.tick_bits());
+        let places = [hash, hash.rotate_left(16)].map(|hash| hash >> (33 - u32::from(self.settings.slots_log2)));
+        let places = [0, 1].map(|stage| (kind, side, stage, places[stage]));
+        if is_answer {
+            let found = places.into_iter().find(|place| self.slots.get(place).is_some_and(|(found, ..)| *found == signature));
+            if let Some((_, _, since)) = found.and_then(|place| self.slots.remove(&place)) {
+                let sums = &mut expected.sums[0];
+                [1, Weight::ONE.weight.into(), Weight::ONE.square.into()]
+                    .into_iter()
+                    .zip(sums)
+                    .for_each(|(term, sum): (u64, _)| *sum += term);
+                expected.ticks.push(((now as u32).wrapping_sub(since as u32) << 1).cast_signed().wrapping_shr(1).cast_unsigned());
+            }
+            return;
+        }
+        for place in places {
+            let waiting = self.slots.get(&place).filter(|(.., since)| *since <= now && now - since <= age);
+            match waiting {
+                Some((found, ..)) if *found != signature => {}
+                Some(_) => {
+                    expected.admitted += 1;
+                    return;
+                }
+                None => {
+                    self.slots.insert(place, (signature, 0, now));
+                    expected.admitted += 1;
+                    return;
+                }
+            }
+        }
+        panic!("there is room for all requests");
+    }
+
     fn count(&mut self, exchange: &Exchange, expected: &mut Expected) {
         let Exchange { kind, from, to, token, is_answer, at, .. } = *exchange;
         let signature = from ^ to.rotate_left(16) ^ crc32(&token.to_be_bytes()).rotate_left(24);
@@ -286,6 +328,10 @@ impl Model {
         let side = if kind == Kind::TcpDuration { 0 } else { side(from, to) };
         let index = hash >> (32 - u32::from(self.settings.fridge_slots_log2()));
         let slot = (kind, side, fridge, index);
+        if self.settings.algorithm == Algorithm::Expiry {
+            self.wait((kind, side), (signature, hash), (is_answer, at), expected);
+            return;
+        }
         let inserted = self.inserted.entry((kind, side, fridge)).or_default();
         if !is_answer {
             let again = self.slots.get(&slot).is_some_and(|(found, ..)| *found == signature);
@@ -312,7 +358,12 @@ impl Model {
 
 fn settings(kinds: &[Kind], algorithm: Algorithm, admit_log2: u8) -> Delays {
     let kinds = kinds.iter().fold(Kinds::NONE, |kinds, kind| kinds.with(*kind));
-    let slots_log2 = if algorithm == Algorithm::MultiFridge { 8 } else { 6 };
+    // Whatever the time is, requests that expire find a slot.
+    let slots_log2 = match algorithm {
+        Algorithm::Fridge | Algorithm::Overwrite => 6,
+        Algorithm::MultiFridge => 8,
+        Algorithm::Expiry => 12,
+    };
     Delays { kinds, algorithm, slots_log2, admit_log2, expiry_ns: 4_000_000_000, ..Delays::DEFAULT }
 }
 
@@ -343,6 +394,7 @@ fn each(breadth: Breadth) -> Vec<Delays> {
     if breadth > Breadth::Few {
         all.extend(KINDS.map(|kind| settings(&[kind], Algorithm::Fridge, 1)));
         all.extend([settings(&[Kind::TcpData], Algorithm::MultiFridge, 0), settings(&[Kind::TcpData], Algorithm::Overwrite, 0)]);
+        all.push(settings(&[Kind::TcpHandshake, Kind::TcpData, Kind::Dns, Kind::Icmp], Algorithm::Expiry, 0));
     }
     if breadth == Breadth::Combinations {
         all.extend([Algorithm::Fridge, Algorithm::MultiFridge, Algorithm::Overwrite].map(|algorithm| of_all(algorithm, 0)));

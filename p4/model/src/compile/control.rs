@@ -49,7 +49,7 @@ impl Compiler {
     pub(super) fn variable(&mut self, scope: &mut Scope, variable: &ast::Variable, steps: &mut Vec<Step>) -> Result<()> {
         let binding = if variable.constant {
             Binding::Constant(self.constant(scope, variable)?)
-        } else if scope.within == Within::RegisterAction {
+        } else if matches!(scope.within, Within::RegisterAction(_)) {
             return variable.place.fail("unsupported variable in a register action: the chip's ALU has none");
         } else {
             let kind = self.kind(scope, &variable.kind)?;
@@ -254,7 +254,7 @@ impl Compiler {
             StatementKind::Local(variable) => self.variable(scope, variable, steps),
             StatementKind::If(condition, then, otherwise) => {
                 let condition = self.condition(scope, condition, steps)?;
-                if scope.within != Within::RegisterAction {
+                if !matches!(scope.within, Within::RegisterAction(_)) {
                     limits::check_condition(&condition, &statement.place)?;
                 }
                 let (mut yes, mut no) = (Vec::new(), Vec::new());
@@ -549,7 +549,7 @@ impl Compiler {
         let here = match scope.within {
             Within::Control => "a control",
             Within::Action => "an action",
-            Within::RegisterAction => "a register action",
+            Within::RegisterAction(_) => "a register action",
             Within::Parser => "a parser",
             Within::Deparser => "a deparser",
         };

@@ -133,7 +133,7 @@ impl Compiler {
             ExpressionKind::Conditional(condition, then, otherwise) => {
                 let condition = self.expression(scope, condition)?;
                 let condition = self.boolean(condition, place)?;
-                if scope.within != Within::RegisterAction {
+                if !matches!(scope.within, Within::RegisterAction(_)) {
                     limits::check_condition(&condition, place)?;
                 }
                 let (then, otherwise) = (self.expression(scope, then)?, self.expression(scope, otherwise)?);
@@ -323,13 +323,19 @@ impl Compiler {
             },
             (ExpressionKind::Member(of, method), []) if method == "read" => match self.binding(scope, of) {
                 Some(Binding::RegisterParameter(index)) => {
-                    let parameter = &self.program.parameters[index];
-                    Ok(Typed::Bits { value: Value::Slot(parameter.slot), width: parameter.width, signed: false })
+                    let Within::RegisterAction(register) = scope.within else {
+                        return place.fail("a register parameter is read in a register action");
+                    };
+                    let parameter = &mut self.program.parameters[index];
+                    if *parameter.register.get_or_insert(register) != register {
+                        return place.fail("a register parameter belongs to one register: give each its own");
+                    }
+                    Ok(Typed::Bits { value: Value::Slot(parameter.slot), width: parameter.width, signed: parameter.signed })
                 }
                 _ => place.fail("unsupported read: only register parameters are read"),
             },
             (ExpressionKind::Member(of, method), [low, high]) if method == "predicate" && is_this(of) => {
-                if scope.within != Within::RegisterAction {
+                if !matches!(scope.within, Within::RegisterAction(_)) {
                     return place.fail("predicate outside a register action");
                 }
                 let (low, high) = (self.expression(scope, low)?, self.expression(scope, high)?);

@@ -43,7 +43,7 @@ impl Compiler {
                     return place.fail("expected a constant");
                 };
                 let slot = self.slot();
-                self.program.parameters.push(RegisterParameter { name, slot, width, initial });
+                self.program.parameters.push(RegisterParameter { name, slot, width, signed, initial, register: None });
                 Ok(Binding::RegisterParameter(self.program.parameters.len() - 1))
             }
             ("Counter", [_, index], [size, kind]) => {
@@ -120,21 +120,27 @@ impl Compiler {
         initial: Option<&ast::Expression>,
     ) -> Result<Binding> {
         let place = &element.place;
+        let mut kinds = Vec::new();
         let fields: Vec<(Arc<str>, u32)> = match self.kind(scope, element)? {
-            Kind::Bits { width, .. } => vec![("f1".into(), width)],
+            Kind::Bits { width, signed } => {
+                kinds.push((width, signed));
+                vec![("f1".into(), width)]
+            }
             Kind::Record(record) if !record.header => {
                 let mut fields = Vec::new();
                 for (field, kind) in &record.fields {
-                    fields.push((Arc::from(field.as_str()), self.bits(scope, kind)?.0));
+                    let (width, signed) = self.bits(scope, kind)?;
+                    fields.push((Arc::from(field.as_str()), width));
+                    kinds.push((width, signed));
                 }
                 fields
             }
             _ => return place.fail("unsupported register element"),
         };
         let pair = matches!(fields.as_slice(), [_] | [_, _]);
-        let same = fields.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        let same = kinds.windows(2).all(|pair| pair[0] == pair[1]);
         if !pair || !same || fields.iter().any(|(_, width)| !REGISTER_WIDTHS.contains(width)) {
-            return place.fail("a register element is 1, 8, 16 or 32 bits, or a pair of equal width: a stateful ALU has no more");
+            return place.fail("a register element is 1, 8, 16 or 32 bits, or a pair of one type: a stateful ALU has no more");
         }
         let values = match initial {
             None => vec![0; fields.len()],
@@ -147,8 +153,12 @@ impl Compiler {
                     return place.fail("initial value does not fit the register's element");
                 }
                 let mut values = Vec::new();
-                for (value, (_, width)) in list.iter().zip(&fields) {
-                    values.push(self.key_constant(scope, value, *width)? as u64);
+                for (value, (width, signed)) in list.iter().zip(kinds) {
+                    let typed = self.expression(scope, value)?;
+                    let Value::Constant(constant) = self.coerce(typed, width, signed, &value.place)? else {
+                        return value.place.fail("expected a constant");
+                    };
+                    values.push(constant as u64);
                 }
                 values
             }
@@ -168,7 +178,7 @@ impl Compiler {
         let [function] = instance.functions.as_slice() else {
             return place.fail("a register action has one function, apply");
         };
-        let mut inner = Scope { within: Within::RegisterAction, ..scope.clone() };
+        let mut inner = Scope { within: Within::RegisterAction(register), ..scope.clone() };
         let (element, result) = match function.parameters.as_slice() {
             [element] => (element, None),
             [element, result] => (element, Some(result)),

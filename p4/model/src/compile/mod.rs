@@ -75,7 +75,8 @@ enum Within {
     #[default]
     Control,
     Action,
-    RegisterAction,
+    /// Of which register.
+    RegisterAction(usize),
     Parser,
     Deparser,
 }

@@ -3,7 +3,7 @@
 //! A switch does not say which digests it could not send. How many it should have sent is in the bank: what is missing of them is counted when the
 //! window is closed.
 
-use super::weighs;
+use super::{tick_bits, weighs};
 use crate::error::Failure;
 use crate::sampled::Sampled;
 use crate::snapshot::DelaySample;
@@ -145,7 +145,7 @@ impl Samples {
             at: 0,
             source: narrow(source)?,
             destination: narrow(destination)?,
-            delay: narrow(delay)?,
+            delay: narrow(delay)? & (u32::MAX >> (u32::BITS - tick_bits(&self.settings))),
             weight,
             row: row as u8,
             fridge: narrow(fridge)? as u8,
