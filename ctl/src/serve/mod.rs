@@ -3,6 +3,7 @@
 //! A thread of its own serves each, so that no packet waits for a reader, and it may do nothing else. What readers can make it hold is bounded:
 //! so many connections, so much of a request, so long for it and for the answer.
 
+mod accept;
 mod access;
 mod board;
 mod event;
@@ -27,8 +28,8 @@ use crate::output::Metrics;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -105,9 +106,12 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     response
 }
 
-async fn metrics(State(site): State<Site>) -> Response {
+async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
+    if accept::wants_protobuf(&headers) {
+        return (told(accept::PROTOBUF), site.metrics.protobuf()).into_response();
+    }
     match site.metrics.text() {
-        Ok(text) => (told("text/plain; version=0.0.4; charset=utf-8"), text).into_response(),
+        Ok(text) => (told(accept::TEXT), text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
