@@ -49,7 +49,32 @@ fn metrics_are_those_of_the_windows() {
     assert!(!metrics.keys().any(|name| name.contains("=\"10.")), "{metrics:?}");
     let (status, head, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"), "{head}");
+    let (status, head, body) = served.get("/ready");
+    assert_eq!((status, body.as_str()), (200, "ready\n"), "{head}");
     served.end();
+}
+
+#[test]
+fn a_run_is_not_ready_without_one_of_its_sources() {
+    let scratch = Scratch::new("ready");
+    let source = |name: &str, port: &str| format!("[[source]]\nname = '{name}'\nport = '{port}'\n");
+    let config = source("good", "memory:unique,rate=20k") + &source("bad", "pcap:/does/not/exist.pcap");
+    let mut served = Served::start(&format!("--config {}", scratch.write("sources.toml", config)));
+    served.window();
+    // Until both have said what becomes of them.
+    let told = loop {
+        let (status, _, body) = served.get("/ready");
+        if !body.contains("has not begun") {
+            break (status, body);
+        }
+        assert_eq!(status, 503, "{body}");
+    };
+    assert_eq!(told, (503, "bad: it has failed; the log says why\n".to_owned()));
+    // It is alive all the same.
+    let (status, _, body) = served.get("/health");
+    assert_eq!((status, body.as_str()), (200, "well\n"));
+    served.running.interrupt();
+    assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
 }
 
 #[test]

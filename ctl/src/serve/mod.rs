@@ -53,6 +53,8 @@ pub struct Site {
     pub board: Board,
     /// What is wrong with the run, one line each; nothing if it is well. At `/health`.
     pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Why not all sources make windows now, one line each; nothing if they do. At `/ready`.
+    pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who tells, for the page's title.
     pub host: Arc<str>,
 }
@@ -82,6 +84,7 @@ fn router(site: Site) -> Router {
         .route("/uplot.css", asset(STYLE, report::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
+        .route("/ready", get(ready))
         .route("/about", get(about))
         .route("/events", get(events))
         .with_state(site)
@@ -117,9 +120,17 @@ async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
 }
 
 async fn health(State(site): State<Site>) -> Response {
-    let problems = (site.problems)();
+    unless((site.problems)(), "well\n")
+}
+
+async fn ready(State(site): State<Site>) -> Response {
+    unless((site.hindrances)(), "ready\n")
+}
+
+/// What is wrong, or else that nothing is.
+fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     if problems.is_empty() {
-        return "well\n".into_response();
+        return fine.into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response()
 }
