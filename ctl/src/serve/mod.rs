@@ -21,7 +21,7 @@ pub use board::Board;
 pub use feed::Feed;
 pub use fence::drop_capabilities;
 pub use grpc::{Told, proto};
-pub use report::{Fact, Report};
+pub use report::{Fact, Report, document};
 pub use server::Server;
 
 use crate::output::Metrics;
