@@ -245,7 +245,8 @@ mod tests {
     fn the_page_and_the_numbers_are_written() {
         let path = std::env::temp_dir().join(format!("flowgauge-findings-{}", std::process::id()));
         let page = std::fs::read_to_string(findings().write(&path).unwrap()).unwrap();
-        assert_eq!((page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()), (1, 1));
+        // In the chart, and in the table beside it.
+        assert_eq!((page.matches("\u{2713} pass").count(), page.matches("\u{2717} FAIL").count()), (2, 2));
         assert!(page.contains("<svg") && page.contains("Cost &lt;a&gt;") && !page.contains("Cost <a>"));
         let numbers = std::fs::read_to_string(path.join("test.json")).unwrap();
         let numbers: serde_json::Value = serde_json::from_str(&numbers).unwrap();

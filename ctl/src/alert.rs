@@ -96,7 +96,7 @@ fn bounds(shape: &Shape) -> Option<(f64, f64, f64)> {
         }
         // The first is the largest.
         Shape::Ranking(ranked) => ranked.first().map(|first| (first.number.value, first.number.low, first.number.high)),
-        Shape::Distribution { .. } => None,
+        Shape::Distribution(_) => None,
     }
 }
 

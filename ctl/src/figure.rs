@@ -65,17 +65,27 @@ pub enum Shape {
     Number(Number),
     /// A number that those of other windows may be added to.
     Count(f64),
-    /// How many there are in each range. Ranges are the same in all windows.
-    Distribution {
-        /// In the order of their bounds.
-        ranges: Vec<Range>,
-        /// All values together, as well as they are known.
-        sum: f64,
-    },
+    /// How many there are in each range.
+    Distribution(Distribution),
     /// The largest of many, first. What they are called may be an address.
     Ranking(Vec<Ranked>),
     /// Whether something is so.
     State(bool),
+}
+
+/// How many values there are in each range.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Distribution {
+    /// In the order of their bounds, and the same in all windows.
+    pub ranges: Vec<Range>,
+    /// All values together, as well as they are known.
+    pub sum: f64,
+    /// The same values in ranges as narrow as they are known, without those that are empty. For metrics: nobody draws so many.
+    #[serde(skip)]
+    pub narrow: Vec<Range>,
+    /// Ranges whose middle is not above this cannot be told from zero.
+    #[serde(skip)]
+    pub zero: f64,
 }
 
 /// A part of a distribution.
@@ -155,9 +165,9 @@ impl Figures {
         title: &'static str,
         unit: Unit,
         labels: Labels<'_>,
-        (ranges, sum): (Vec<Range>, f64),
+        distribution: Distribution,
     ) {
-        self.push(name, title, unit, labels, Shape::Distribution { ranges, sum });
+        self.push(name, title, unit, labels, Shape::Distribution(distribution));
     }
 }
 

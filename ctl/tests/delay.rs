@@ -1,4 +1,4 @@
-//! Shares of requests that follow the traffic.
+//! Delays of generated traffic: shares of requests that follow it, and what metrics tell.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::delay::{self, Kind as Delayed, Kinds};
@@ -7,12 +7,15 @@ use flowgauge_ctl::clock::Trace;
 use flowgauge_ctl::controller::{Controller, Plan, Sink};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::delay::Delay;
+use flowgauge_ctl::measurement::delay::estimate::PERCENTILES;
+use flowgauge_ctl::output::{Metrics, proto};
 use flowgauge_ctl::record::{Kind, Record};
 use flowgauge_ctl::schedule::Intervals;
 use flowgauge_dataplane::capture::build::{self, Packet, PcapOptions, PcapVariant};
 use flowgauge_dataplane::poll::port::pcap_reader;
 use flowgauge_dataplane::poll::{self, Pace, Poll};
 use flowgauge_testing::chance::binomial;
+use prost::Message;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::io::{self, Cursor};
@@ -20,6 +23,10 @@ use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
+/// A bucket of a native histogram is that much wider than the one before.
+const GROWTH: f64 = 1.044_273_782_427_413_8;
+/// Half of a range that delays are counted in.
+const HALF: f64 = 1.0 / 64.0;
 /// The 95th of 50, 90, 95, 99 and 99.9.
 const P95: usize = 2;
 
@@ -66,8 +73,13 @@ impl Sink for Kept {
     }
 }
 
-/// What is told of windows of a second, and of all of them.
-fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
+/// A capture of packets.
+fn captured(packets: &[Packet]) -> Vec<u8> {
+    build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, packets)
+}
+
+/// Records of windows of a second, and of all of them.
+fn recorded(capture: &[u8], follows: bool) -> Vec<Record> {
     let delay = delay::Settings { kinds: Kinds::NONE.with(Delayed::Icmp), slots_log2: 6, follows, ..delay::Settings::DEFAULT };
     let off = cardinality::Settings { mode: cardinality::Mode::Off, ..cardinality::Settings::DEFAULT };
     let settings = Settings { delay, ..Settings::only(off) };
@@ -81,7 +93,13 @@ fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
     let intervals = Intervals { window: Some(Duration::from_secs(1)), read_every: None, duration: None, align: false };
     let plan = Plan { intervals, seed: 1, hash_key: None, prefixes: Vec::new(), options };
     Controller::start(poll, plan, || Trace::new(gate)).unwrap().run(&mut kept).unwrap();
-    let of = |kind: Kind| kept.0.iter().filter(move |record| record.kind == kind);
+    kept.0
+}
+
+/// What is told of windows of a second, and of all of them.
+fn replayed(capture: &[u8], follows: bool) -> (Vec<Delay>, Delay) {
+    let records = recorded(capture, follows);
+    let of = |kind: Kind| records.iter().filter(move |record| record.kind == kind);
     let delays = |record: &Record| record.reports.delay.as_ref().unwrap().0[0].clone();
     (of(Kind::Window).map(delays).collect(), of(Kind::Total).map(delays).next().unwrap())
 }
@@ -96,7 +114,7 @@ fn p95(delay: &Delay) -> Option<(f64, f64)> {
 fn the_share_follows_a_rising_load() {
     let rates = [vec![256, 512, 1024, 2048, 4096, 8192], vec![16_384; 6], vec![512; 6]].concat();
     let (packets, truths) = traffic(7, &rates);
-    let capture = build::pcap(&PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }, &packets);
+    let capture = captured(&packets);
     let ((fixed, _), (auto, total)) = (replayed(&capture, false), replayed(&capture, true));
     let seconds = rates.len();
     let truth = |second: usize| truths[second][truths[second].len() * 95 / 100] as f64;
@@ -126,4 +144,81 @@ fn the_share_follows_a_rising_load() {
     assert_eq!(total.counts.requests, requests);
     let answered = total.distribution.unwrap().answered;
     assert!((answered.low..=answered.high).contains(&(requests as f64)), "{answered:?} of {requests}");
+}
+
+/// The delays that metrics tell in protocol buffers.
+fn told(metrics: &Metrics) -> proto::Histogram {
+    let bytes = metrics.protobuf();
+    let (mut bytes, mut families) = (&bytes[..], Vec::new());
+    while !bytes.is_empty() {
+        families.push(proto::MetricFamily::decode_length_delimited(&mut bytes).unwrap());
+    }
+    let family = families.into_iter().find(|family| family.name() == "flowgauge_delay_seen_seconds").unwrap();
+    assert!(family.r#type() == proto::MetricType::Histogram && family.metric.len() == 1);
+    let labels: Vec<_> = family.metric[0].label.iter().map(|label| (label.name(), label.value())).collect();
+    assert_eq!(labels, [("source", "trace"), ("direction", "ingress"), ("kind", "icmp")]);
+    family.metric[0].histogram.clone().unwrap()
+}
+
+/// Upper bounds of native buckets, and how many values are not above them.
+fn native(histogram: &proto::Histogram) -> Vec<(f64, u64)> {
+    let (mut bucket, mut count, mut all) = (0, 0, histogram.zero_count());
+    let mut deltas = histogram.positive_delta.iter();
+    let mut buckets = vec![(histogram.zero_threshold(), all)];
+    for span in &histogram.positive_span {
+        bucket += span.offset();
+        for _ in 0..span.length() {
+            count += deltas.next().unwrap();
+            all += count as u64;
+            buckets.push((GROWTH.powi(bucket), all));
+            bucket += 1;
+        }
+    }
+    assert_eq!((histogram.schema(), deltas.next()), (4, None));
+    buckets
+}
+
+#[test]
+fn native_histograms_have_the_delays_that_were_seen() {
+    let (packets, _) = traffic(11, &[3000, 5000, 4000]);
+    let windows = recorded(&captured(&packets), false);
+    let windows = windows.iter().filter(|record| record.kind == Kind::Window);
+    let mut sum = Metrics::default();
+    let (mut answers, mut before) = (0, Vec::new());
+    for record in windows {
+        let mut alone = Metrics::default();
+        alone.record(record).unwrap();
+        sum.record(record).unwrap();
+        let delay = &record.reports.delay.as_ref().unwrap().0[0];
+        answers += delay.answers();
+        let (alone, all) = (native(&told(&alone)), native(&told(&sum)));
+        assert_eq!(alone.last().unwrap().1, delay.answers());
+        assert_eq!(all.last().unwrap().1, answers);
+        // No count falls.
+        let at = |buckets: &[(f64, u64)], bound: f64| {
+            buckets.iter().take_while(|(high, _)| *high < bound * 1.001).last().map_or(0, |(_, count)| *count)
+        };
+        assert!(all.iter().all(|(high, count)| *count >= at(&before, *high)), "{all:?} after {before:?}");
+        before = all;
+        // A percentile as Prometheus finds its bucket.
+        for ((share, name), raw) in PERCENTILES.into_iter().zip(delay.distribution.as_ref().unwrap().raw) {
+            let rank = share * delay.answers() as f64;
+            let high = alone.iter().find(|(_, count)| *count as f64 >= rank).unwrap().0;
+            // It is somewhere in a range whose middle is in that bucket.
+            let (least, most) = (high / GROWTH * (1.0 - HALF), high * (1.0 + HALF));
+            assert!(least < raw / 1e9 && raw / 1e9 <= most, "{name}: {raw} ns, not from {least} to {most} s");
+        }
+    }
+    // Text has the same in classic buckets.
+    let (histogram, text) = (told(&sum), String::from_utf8(sum.text().unwrap()).unwrap());
+    let value = |line: &str| {
+        text.lines().find_map(|it| it.strip_prefix(line)).unwrap_or_else(|| panic!("no {line} in {text}")).trim().to_owned()
+    };
+    let series = "source=\"trace\",direction=\"ingress\",kind=\"icmp\"";
+    assert_eq!(value(&format!("flowgauge_delay_seen_seconds_count{{{series}}}")), histogram.sample_count().to_string());
+    assert_eq!(value(&format!("flowgauge_delay_seen_seconds_sum{{{series}}}")), histogram.sample_sum().to_string());
+    for bucket in &histogram.bucket {
+        let line = format!("flowgauge_delay_seen_seconds_bucket{{{series},le=\"{}\"}}", bucket.upper_bound());
+        assert_eq!(value(&line), bucket.cumulative_count().to_string());
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::Table;
 use super::svg::{Chart, Promise, promises};
+use flowgauge_ctl::serve::document;
 
 /// A text with what HTML gives a meaning to made harmless.
 #[must_use]
@@ -22,7 +23,7 @@ impl Page {
     /// A page with this title above it.
     #[must_use]
     pub fn new(title: &str) -> Self {
-        Page { title: title.to_owned(), body: format!("<h1>{}</h1>\n", escape(title)) }
+        Page { title: title.to_owned(), body: String::new() }
     }
 
     /// What it is about, in larger type; `html` as it is.
@@ -52,28 +53,31 @@ impl Page {
         self.body.push('\n');
     }
 
-    /// Plots beside each other where there is room, with a caption below all of them; `caption` is HTML as it is.
+    /// Plots beside each other where there is room, each with a table of its numbers, and with a caption below all of them; `caption` is HTML as it is.
     pub fn figure(&mut self, charts: &[Chart], caption: &str) {
-        let charts: String = charts.iter().map(Chart::svg).collect();
-        self.body += &format!("<figure><div class=\"charts\">{charts}</div><figcaption>{caption}</figcaption></figure>\n");
+        let charts: Vec<_> = charts.iter().map(|chart| (chart.svg(), chart.table())).collect();
+        self.panels(&charts, caption);
     }
 
     /// Figures beside their limits, with a caption; `caption` is HTML as it is.
     pub fn promises(&mut self, title: &str, figures: &[Promise], caption: &str) {
-        let chart = promises(title, figures);
-        self.body += &format!("<figure><div class=\"charts\">{chart}</div><figcaption>{caption}</figcaption></figure>\n");
+        self.panels(&[promises(title, figures)], caption);
+    }
+
+    fn panels(&mut self, charts: &[(String, Table)], caption: &str) {
+        self.body += "<figure><div class=\"charts\">";
+        for (chart, table) in charts {
+            let table = table.html();
+            self.body += &format!(
+                "<div class=\"panel\"><div class=\"plot\">{chart}</div><details><summary>as a table</summary>{table}</details></div>"
+            );
+        }
+        self.body += &format!("</div><figcaption>{caption}</figcaption></figure>\n");
     }
 
     /// The whole document.
     #[must_use]
     pub fn html(&self) -> String {
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</html>\n",
-            escape(&self.title),
-            self.body
-        )
+        document(&escape(&self.title), STYLE, &self.body)
     }
 }

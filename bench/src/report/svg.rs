@@ -3,6 +3,7 @@
 //! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot follows the page into the dark.
 
 use super::html::escape;
+use super::table::{Cell, Column, Table};
 use flowgauge_ctl::output::grouped;
 use std::fmt::Write;
 
@@ -162,6 +163,8 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 26.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
+/// Points of a layer that its table has at most.
+const ROWS: usize = 200;
 /// Height of a line of the legend.
 const LEGEND: f64 = 18.0;
 /// Width of a character of the legend: an estimate on the safe side, as nobody measures text without scripts.
@@ -229,6 +232,30 @@ impl Chart {
         svg
     }
 
+    /// The numbers that are drawn, layer by layer.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let columns = vec![Column::text("", "what"), Column::number("", &self.x.label), Column::number("", &self.y.label)];
+        let mut table = Table::new(&self.title, columns);
+        for layer in &self.layers {
+            let points: Vec<(f64, String)> = match &layer.mark {
+                Mark::Points { points, .. } | Mark::Line { points, .. } => points.iter().map(|&(x, y)| (x, short(y))).collect(),
+                Mark::Band { edges } => {
+                    edges.iter().map(|&(x, low, high)| (x, format!("{} to {}", short(low), short(high)))).collect()
+                }
+            };
+            let step = points.len().div_ceil(ROWS).max(1);
+            let name = match step {
+                1 => layer.name.clone(),
+                _ => format!("{} (one in {step} of {})", layer.name, grouped(points.len() as u64)),
+            };
+            for (x, y) in points.into_iter().step_by(step) {
+                table.row(vec![Cell::new(&name), Cell::new(short(x)), Cell::new(y)]);
+            }
+        }
+        table
+    }
+
     /// The named layers, and how many lines they take.
     fn legend(&self) -> (String, f64) {
         let mut text = String::new();
@@ -276,9 +303,9 @@ pub struct Promise {
     pub text: String,
 }
 
-/// Figures as bars that end left of a line if they keep their limits, with a word each that says so: one SVG element.
+/// Figures as bars that end left of a line if they keep their limits, with a word each that says so: one SVG element, and the same as a table.
 #[must_use]
-pub fn promises(title: &str, promises: &[Promise]) -> String {
+pub fn promises(title: &str, promises: &[Promise]) -> (String, Table) {
     const WIDTH: f64 = 720.0;
     const ROW: f64 = 40.0;
     /// Of a bar that is as long as its limit.
@@ -290,11 +317,13 @@ pub fn promises(title: &str, promises: &[Promise]) -> String {
          <text class=\"title\" x=\"0\" y=\"18\">{title}</text>",
         title = escape(title)
     );
+    let mut table = Table::new(title, vec![Column::text("", "what"), Column::text("", "verdict"), Column::text("", "figure")]);
     for (row, Promise { name, share, text }) in promises.iter().enumerate() {
         // What cannot be compared is no pass.
         let of_limit = if share.is_nan() { MOST } else { share.clamp(0.0, MOST) };
         let (y, length) = (36.0 + ROW * row as f64, LIMIT * of_limit);
         let (class, word) = if *share <= 1.0 { ("pass", "\u{2713} pass") } else { ("fail", "\u{2717} FAIL") };
+        table.row(vec![Cell::new(name), Cell::new(word), Cell::new(text)]);
         svg += &format!(
             "<text class=\"legend\" x=\"0\" y=\"{:.1}\">{}</text><path class=\"bar {class}\" d=\"M0 {:.1}h{length:.1}\"/>\
              <text class=\"verdict {class}\" x=\"{:.1}\" y=\"{:.1}\">{word}, {}</text>",
@@ -307,7 +336,7 @@ pub fn promises(title: &str, promises: &[Promise]) -> String {
         );
     }
     svg += &format!("<path class=\"limit\" d=\"M{LIMIT} 30V{:.1}\"/></svg>", height - 4.0);
-    svg
+    (svg, table)
 }
 
 /// The plot's inside, in pixels.
@@ -400,6 +429,16 @@ impl Frame<'_> {
     }
 }
 
+/// A number with five digits, as on an axis.
+fn short(value: f64) -> String {
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    let size = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
+    let decimals = (4.0 - size).clamp(0.0, 10.0) as usize;
+    number(format!("{value:.decimals$}").parse().unwrap_or(value))
+}
+
 /// A number as on an axis: thousands apart, a true minus, no digits that say nothing.
 fn number(value: f64) -> String {
     const MILLION: f64 = 1e6;
@@ -461,9 +500,31 @@ mod tests {
     #[test]
     fn what_breaks_its_limit_is_marked_in_words() {
         let promise = |name: &str, share| Promise { name: name.to_owned(), share, text: "1.2 x (<= 1.5)".to_owned() };
-        let svg = promises("a & b", &[promise("good", 0.8), promise("bad", 1.01), promise("none", f64::NAN)]);
+        let (svg, table) = promises("a & b", &[promise("good", 0.8), promise("bad", 1.01), promise("none", f64::NAN)]);
         assert_eq!((svg.matches("\u{2713} pass, 1.2 x (&lt;= 1.5)").count(), svg.matches("\u{2717} FAIL").count()), (1, 2));
         assert!(svg.contains("a &amp; b") && !svg.contains("NaN"));
+        assert!(table.to_string().contains("bad   \u{2717} FAIL   1.2 x (<= 1.5)"), "{table}");
+    }
+
+    #[test]
+    fn a_table_has_the_numbers_of_its_chart() {
+        let chart = Chart::new("title", Axis::linear("x", 0.0, 1.0), Axis::linear("y", 0.0, 1.0), (400.0, 300.0))
+            .band("band", Tone::Neutral, [(0.0, 0.2, 1.0 / 3.0)])
+            .line("line", Tone::First, [(12_345_678.0, -0.000_123_456)])
+            .points("dots", Tone::Second, 3.0, (0..500).map(|x| (f64::from(x), f64::NAN)));
+        let text = chart.table().to_string();
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect()).collect();
+        assert_eq!(
+            lines[..4],
+            [
+                vec!["title"],
+                vec!["what", "x", "y"],
+                vec!["band", "0", "0.2 to 0.33333"],
+                vec!["line", "12,345,678", "\u{2212}0.00012346"]
+            ]
+        );
+        assert_eq!((lines.len(), &lines[5]), (4 + 167, &vec!["dots (one in 3 of 500)", "3", "NaN"]));
     }
 
     #[test]

@@ -160,7 +160,8 @@ impl Outlets {
         let access = options.access()?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let (metrics, board, host) = (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
-        let site = Site { metrics, board, problems: Arc::new(publication.problems()), host };
+        let (problems, hindrances) = (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
+        let site = Site { metrics, board, problems, hindrances, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Whoever chose no port takes any.

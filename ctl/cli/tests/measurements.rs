@@ -169,10 +169,18 @@ fn a_flood_raises_the_alarm_in_its_window_and_names_the_top_talkers() {
         .map(|window| number(window, "window"))
         .collect();
     assert_eq!(raised, [50]);
-    let warning = outcome.stderr.lines().find(|line| line.contains("window 50")).unwrap();
-    assert!(warning.contains("entropy of src") && warning.contains("top talkers: 192.0.2.1 (400 packets)"), "{warning}");
+    let [begin, end] = warnings(&outcome);
+    assert!(begin.contains("window 50: this looks like a denial of service by many"), "{begin}");
+    assert!(begin.contains("entropy of src") && begin.contains("top talkers: 192.0.2.1 (400 packets)"), "{begin}");
+    assert!(end.ends_with("window 51: entropies are as usual again, after 1 window with an alarm since window 50"), "{end}");
     let usual = [50, 51].map(|window: usize| of_kind(&records, "window")[window]["alarm"]["usual"].clone());
     assert!(usual[0].is_object() && usual[0] == usual[1], "an attack does not become usual: {usual:?}");
+}
+
+/// What was warned of: that an attack began, and that it is over.
+fn warnings(outcome: &Outcome) -> [String; 2] {
+    let lines: Vec<String> = outcome.stderr.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect();
+    lines.try_into().unwrap_or_else(|lines| panic!("{lines:?}"))
 }
 
 /// Windows that raised the alarm, and all windows.
@@ -196,8 +204,10 @@ fn a_generated_attack_raises_the_alarm_in_its_windows_and_in_no_other() {
     assert!(windows[..30].iter().all(|window| window["alarm"]["judged"] == Value::Bool(false)), "it learns from 30 windows");
     assert_eq!((&windows[29]["alarm"]["reason"], &windows[30]["alarm"]["reason"]), (&Value::from("learning"), &Value::Null));
     assert!(windows[30..].iter().all(|window| window["alarm"]["judged"] == Value::Bool(true)));
-    let warning = outcome.stderr.lines().find(|line| line.contains("window 45")).unwrap();
-    assert!(warning.contains("top talkers: 10.0.0.2 ("), "{warning}");
+    // One of the five windows is warned of, and the first behind them.
+    let [begin, end] = warnings(&outcome);
+    assert!(begin.contains("window 45: ") && begin.contains("top talkers: 10.0.0.2 ("), "{begin}");
+    assert!(end.ends_with("window 50: entropies are as usual again, after 5 windows with an alarm since window 45"), "{end}");
 }
 
 #[test]

@@ -3,10 +3,13 @@
 
 mod common;
 
-use common::served::{ALL, Served, certificate, encrypted, exchange, secret};
+use common::served::{ALL, Served, certificate, encrypted, exchange, exchange_bytes, parsed, secret};
 use common::{Scratch, flowgauge};
+use flowgauge_ctl::output::proto;
 use flowgauge_testing::skip;
+use prost::Message;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -46,7 +49,32 @@ fn metrics_are_those_of_the_windows() {
     assert!(!metrics.keys().any(|name| name.contains("=\"10.")), "{metrics:?}");
     let (status, head, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"), "{head}");
+    let (status, head, body) = served.get("/ready");
+    assert_eq!((status, body.as_str()), (200, "ready\n"), "{head}");
     served.end();
+}
+
+#[test]
+fn a_run_is_not_ready_without_one_of_its_sources() {
+    let scratch = Scratch::new("ready");
+    let source = |name: &str, port: &str| format!("[[source]]\nname = '{name}'\nport = '{port}'\n");
+    let config = source("good", "memory:unique,rate=20k") + &source("bad", "pcap:/does/not/exist.pcap");
+    let mut served = Served::start(&format!("--config {}", scratch.write("sources.toml", config)));
+    served.window();
+    // Until both have said what becomes of them.
+    let told = loop {
+        let (status, _, body) = served.get("/ready");
+        if !body.contains("has not begun") {
+            break (status, body);
+        }
+        assert_eq!(status, 503, "{body}");
+    };
+    assert_eq!(told, (503, "bad: it has failed; the log says why\n".to_owned()));
+    // It is alive all the same.
+    let (status, _, body) = served.get("/health");
+    assert_eq!((status, body.as_str()), (200, "well\n"));
+    served.running.interrupt();
+    assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
 }
 
 #[test]
@@ -64,6 +92,92 @@ fn prometheus_has_nothing_to_say_against_the_metrics() {
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    served.end();
+}
+
+/// Metrics in protocol buffers, as their text would have them: names and labels with their values.
+fn flat(mut bytes: &[u8]) -> BTreeMap<String, f64> {
+    let mut all = BTreeMap::new();
+    while !bytes.is_empty() {
+        let family = proto::MetricFamily::decode_length_delimited(&mut bytes).unwrap();
+        assert!(!family.help().is_empty());
+        for metric in &family.metric {
+            let labels: Vec<String> = metric.label.iter().map(|it| format!("{}=\"{}\"", it.name(), it.value())).collect();
+            let mut add = |end: &str, more: &[String], value: f64| {
+                let labels = [&labels[..], more].concat().join(",");
+                let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+                assert_eq!(all.insert(format!("{}{end}{labels}", family.name()), value), None);
+            };
+            match family.r#type() {
+                proto::MetricType::Counter => add("", &[], metric.counter.unwrap().value()),
+                proto::MetricType::Gauge => add("", &[], metric.gauge.unwrap().value()),
+                proto::MetricType::Histogram => {
+                    let histogram = metric.histogram.as_ref().unwrap();
+                    let count = histogram.sample_count() as f64;
+                    add("_count", &[], count);
+                    add("_sum", &[], histogram.sample_sum());
+                    for bucket in &histogram.bucket {
+                        add("_bucket", &[format!("le=\"{}\"", bucket.upper_bound())], bucket.cumulative_count() as f64);
+                    }
+                    add("_bucket", &["le=\"+Inf\"".to_owned()], count);
+                    // Each value is in one native bucket.
+                    let counts = histogram.positive_delta.iter().scan(0, |count, delta| {
+                        *count += delta;
+                        Some(*count)
+                    });
+                    assert_eq!(
+                        histogram.zero_count() as i64 + counts.sum::<i64>(),
+                        histogram.sample_count() as i64,
+                        "{histogram:?}"
+                    );
+                    assert!(!histogram.positive_span.is_empty(), "{histogram:?}");
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn who_asks_for_protocol_buffers_gets_the_same_metrics() {
+    let scratch = Scratch::new("protobuf");
+    let capture = scratch.path("delays.pcap");
+    let capture = capture.to_str().unwrap();
+    common::run(["generate", "delay,requests=100k,rate=1000", "--to", capture]).quiet();
+    let mut served = Served::start(&format!("--port pcap:{capture} --measure cardinality,heavy,sizes,delay"));
+    let address = served.address;
+    let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited, text/plain;q=0.5";
+    let ask = |accept: &str| {
+        let head = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{accept}\r\n");
+        exchange_bytes(&mut TcpStream::connect(address).unwrap(), &head)
+    };
+    let text = |accept: &str| {
+        let (status, head, body) = ask(accept);
+        assert!(status == 200 && head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+        let mut text = parsed(&String::from_utf8(body).unwrap());
+        // It goes on between two windows.
+        assert!(text.remove("process_cpu_seconds_total").is_some());
+        text
+    };
+    let told = loop {
+        served.window();
+        // No window ends between the two, unless it is seen here.
+        let before = text("");
+        let (status, head, body) = ask(&format!("Accept: {accept}\r\n"));
+        let after = text("Accept: text/plain, */*\r\n");
+        assert_eq!(status, 200);
+        assert!(
+            head.contains(&format!("content-type: {}", accept.to_lowercase().split(',').next().unwrap().replace(';', "; "))),
+            "{head}"
+        );
+        if before == after && before.keys().any(|name| name.starts_with("flowgauge_delay_seen_seconds_count")) {
+            let mut told = flat(&body);
+            assert!(told.remove("process_cpu_seconds_total").is_some());
+            assert_eq!(told, before);
+            break told;
+        }
+    };
+    assert!(told.keys().any(|name| name.starts_with("flowgauge_packet_lengths_bytes_bucket")), "{told:?}");
     served.end();
 }
 
@@ -192,7 +306,7 @@ fn strangers_have_to_know_the_token() {
     let (_, _, metrics) = ask("/metrics", basic);
     for (reason, least) in [("token", 6.0), ("tls", 3.0), ("host", 0.0)] {
         let line = format!("flowgauge_http_refused_total{{reason=\"{reason}\"}}");
-        let count = common::served::parsed(&metrics)[&line];
+        let count = parsed(&metrics)[&line];
         assert!(count >= least && (least > 0.0 || count == 0.0), "{line} {count}");
     }
     let told = served.end();

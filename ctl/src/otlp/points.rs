@@ -97,27 +97,19 @@ impl Times {
     }
 
     fn distribution(&self, labels: &Labels, value: &Value) -> Option<HistogramDataPoint> {
-        let Value::Many { ranges, sum } = value else { return None };
-        // Rounded all together, as in buckets that hold those before.
-        let (mut all, mut before) = (0.0, 0);
-        let mut bucket_counts: Vec<u64> = ranges
-            .iter()
-            .map(|range| {
-                all += range.count;
-                let count = all as u64 - before;
-                before = all as u64;
-                count
-            })
-            .collect();
-        bucket_counts.push(0);
+        let Value::Many(distributed) = value else { return None };
+        let mut before = 0;
+        let within = distributed.cumulative().map(|(_, count)| count - std::mem::replace(&mut before, count));
+        // Nothing is above the last bound.
+        let bucket_counts = within.chain([0]).collect();
         Some(HistogramDataPoint {
             attributes: attributes(labels),
             start_time_unix_nano: self.began,
             time_unix_nano: self.now,
-            count: all as u64,
-            sum: Some(*sum),
+            count: distributed.count(),
+            sum: Some(distributed.sum),
             bucket_counts,
-            explicit_bounds: ranges.iter().map(|range| range.high).collect(),
+            explicit_bounds: distributed.cumulative().map(|(high, _)| high).collect(),
             ..HistogramDataPoint::default()
         })
     }

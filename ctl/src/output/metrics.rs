@@ -3,8 +3,15 @@
 //! Counts and distributions add up over windows; numbers are those of the window that was closed last. No label is an address: rankings of flows and
 //! prefixes are told by their places, `rank="1"`.
 
+mod distributed;
+mod native;
+mod protobuf;
+
+pub(crate) use distributed::Distributed;
+pub use protobuf::proto;
+
 use crate::controller::{Sink, Summary};
-use crate::figure::{Figure, LOST, Range, Shape};
+use crate::figure::{Figure, LOST, Shape};
 use crate::measurement::Number;
 use crate::record::{Kind, Record};
 use flowgauge_dataplane::{Dataplane, LossCause};
@@ -40,7 +47,7 @@ pub(crate) enum Value {
     /// A number.
     One(f64),
     /// A distribution.
-    Many { ranges: Vec<Range>, sum: f64 },
+    Many(Distributed),
 }
 
 #[derive(Default)]
@@ -97,6 +104,12 @@ impl Metrics {
             all.push(("process_cpu_seconds_total".to_owned(), Family { help, kind: MetricType::COUNTER, series }));
         }
         all
+    }
+
+    /// All of them, in the protobuf format of Prometheus: messages with their lengths, histograms also in native buckets.
+    #[must_use]
+    pub fn protobuf(&self) -> Vec<u8> {
+        protobuf::encoded(&self.families())
     }
 
     /// All of them, in the text format of Prometheus.
@@ -162,14 +175,10 @@ impl State {
                     }
                 }
             }
-            Shape::Distribution { ranges, sum } => {
+            Shape::Distribution(distribution) => {
                 let family = self.family(format!("{name}{unit}"), title, MetricType::HISTOGRAM);
-                match family.get_mut(&labels) {
-                    Some(Value::Many { ranges: all, sum: whole }) => {
-                        all.iter_mut().zip(ranges).for_each(|(all, range)| all.count += range.count);
-                        *whole += sum;
-                    }
-                    _ => drop(family.insert(labels, Value::Many { ranges, sum })),
+                if let Value::Many(all) = family.entry(labels).or_insert_with(|| Value::Many(Distributed::default())) {
+                    all.add(distribution);
                 }
             }
         }
@@ -192,7 +201,7 @@ impl Sink for Metrics {
             place[0].1 = "all".to_owned();
         }
         for figure in record.figures().0 {
-            if !(is_sum && matches!(figure.shape, Shape::Count(_) | Shape::Distribution { .. })) {
+            if !(is_sum && matches!(figure.shape, Shape::Count(_) | Shape::Distribution(_))) {
                 state.draw(figure, &place);
             }
         }
@@ -279,18 +288,17 @@ impl Family {
                 gauge.set_value(*value);
                 metric.set_gauge(gauge);
             }
-            Value::Many { ranges, sum } => {
-                let (mut histogram, mut all) = (Histogram::default(), 0.0);
-                let buckets = ranges.iter().map(|range| {
-                    all += range.count;
+            Value::Many(distributed) => {
+                let mut histogram = Histogram::default();
+                let buckets = distributed.cumulative().map(|(high, count)| {
                     let mut bucket = Bucket::default();
-                    bucket.set_upper_bound(range.high);
-                    bucket.set_cumulative_count(all as u64);
+                    bucket.set_upper_bound(high);
+                    bucket.set_cumulative_count(count);
                     bucket
                 });
                 histogram.set_bucket(buckets.collect());
-                histogram.set_sample_count(all as u64);
-                histogram.set_sample_sum(*sum);
+                histogram.set_sample_count(distributed.count());
+                histogram.set_sample_sum(distributed.sum);
                 metric.set_histogram(histogram);
             }
         }

@@ -13,7 +13,7 @@ pub use delays::DelayLog;
 pub use idle::Idle;
 pub use json::Json;
 pub(crate) use json::line;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, proto};
 pub use table::{Look, Table, Times};
 
 pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};

@@ -3,6 +3,7 @@
 //! A thread of its own serves each, so that no packet waits for a reader, and it may do nothing else. What readers can make it hold is bounded:
 //! so many connections, so much of a request, so long for it and for the answer.
 
+mod accept;
 mod access;
 mod board;
 mod event;
@@ -20,15 +21,15 @@ pub use board::Board;
 pub use feed::Feed;
 pub use fence::drop_capabilities;
 pub use grpc::{Told, proto};
-pub use report::{Fact, Report};
+pub use report::{Fact, Report, document};
 pub use server::Server;
 
 use crate::output::Metrics;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -52,6 +53,8 @@ pub struct Site {
     pub board: Board,
     /// What is wrong with the run, one line each; nothing if it is well. At `/health`.
     pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Why not all sources make windows now, one line each; nothing if they do. At `/ready`.
+    pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who tells, for the page's title.
     pub host: Arc<str>,
 }
@@ -81,6 +84,7 @@ fn router(site: Site) -> Router {
         .route("/uplot.css", asset(STYLE, report::CHARTS_STYLE.as_bytes()))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
+        .route("/ready", get(ready))
         .route("/about", get(about))
         .route("/events", get(events))
         .with_state(site)
@@ -105,17 +109,28 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     response
 }
 
-async fn metrics(State(site): State<Site>) -> Response {
+async fn metrics(State(site): State<Site>, headers: HeaderMap) -> Response {
+    if accept::wants_protobuf(&headers) {
+        return (told(accept::PROTOBUF), site.metrics.protobuf()).into_response();
+    }
     match site.metrics.text() {
-        Ok(text) => (told("text/plain; version=0.0.4; charset=utf-8"), text).into_response(),
+        Ok(text) => (told(accept::TEXT), text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
 
 async fn health(State(site): State<Site>) -> Response {
-    let problems = (site.problems)();
+    unless((site.problems)(), "well\n")
+}
+
+async fn ready(State(site): State<Site>) -> Response {
+    unless((site.hindrances)(), "ready\n")
+}
+
+/// What is wrong, or else that nothing is.
+fn unless(problems: Vec<String>, fine: &'static str) -> Response {
     if problems.is_empty() {
-        return "well\n".into_response();
+        return fine.into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response()
 }

@@ -351,7 +351,14 @@ impl Agent<'_> {
         let there = if self.patterns { interfaces() } else { Vec::new() };
         let number = |interface: &str| there.iter().find(|(_, name)| name == interface).map(|(number, _)| *number);
         // What failed may be tried again where the interface is another one.
-        self.failed.retain(|(_, failed)| failed.is_none_or(|failed| there.iter().any(|(number, _)| *number == failed)));
+        let publication = &self.shared.publication;
+        self.failed.retain(|(name, failed)| {
+            let stays = failed.is_none_or(|failed| there.iter().any(|(number, _)| *number == failed));
+            if !stays {
+                publication.ended(name);
+            }
+            stays
+        });
         for wanted in wanted(&self.configuration)? {
             let tried = (wanted.name.clone(), wanted.interface.as_deref().and_then(number));
             if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
@@ -384,6 +391,9 @@ impl Agent<'_> {
             let _span = several.then(|| tracing::error_span!("source", name = %label).entered());
             farewell.outcome = Some(run.start());
         };
+        if self.several {
+            self.shared.publication.started(&name);
+        }
         let thread = if self.several { format!("source {name}") } else { "controller".to_owned() };
         thread::Builder::new()
             .name(thread)
@@ -407,16 +417,19 @@ impl Agent<'_> {
                 }
                 // It does not begin again, unless on another interface of this name.
                 self.done.insert((name.to_owned(), interface));
+                self.shared.publication.ended(name);
                 return;
             }
             Err(failure) => failure,
         };
         if is_gone {
             tracing::warn!("{name} is gone; it is counted again when it is there again");
+            self.shared.publication.ended(name);
             return;
         }
         self.failed.insert((name.to_owned(), interface));
         if self.several {
+            self.shared.publication.failed(name);
             // One line for each, and at once; what is incomplete was told by its warning.
             let rest = if self.running.is_empty() { "" } else { "; the others go on" };
             eprintln!("error: source {}: {}{rest}", escaped(name), escaped(&failure.to_string()));

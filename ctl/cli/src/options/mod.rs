@@ -200,7 +200,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
     pub(crate) lake_every: Option<Duration>,
 
-    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) at this address
+    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) and counts everything (/ready) at this address
     ///
     /// An address and port, such as 127.0.0.1:9420, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
     /// and --listen-token-file.

@@ -12,6 +12,7 @@ use flowgauge_ctl::serve::drop_capabilities;
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -29,11 +30,21 @@ const READER: Duration = Duration::from_secs(1);
 /// Readers at the same time; more have to wait.
 const READERS: usize = 32;
 
+const NOT_BEGUN: &str = "it has not begun to count";
+
 /// Tells whoever asks how a run is doing, as long as it lives.
 #[derive(Clone, Default)]
 pub(crate) struct Publication {
     states: States,
+    awaited: Arc<Mutex<BTreeMap<String, Awaited>>>,
     server: Arc<Mutex<Option<Server>>>,
+}
+
+/// A source that a run of several is to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Started,
+    Failed,
 }
 
 /// What is known of each source.
@@ -61,6 +72,55 @@ impl Publication {
         let state = Arc::new(Mutex::new(state));
         all(&self.states).push(Arc::clone(&state));
         Publisher { state, states: Arc::clone(&self.states) }
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, BTreeMap<String, Awaited>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A source of several is started: the run is not ready before it is counted.
+    pub(crate) fn started(&self, name: &str) {
+        self.awaited().insert(name.to_owned(), Awaited::Started);
+    }
+
+    /// A source of several has ended, or is gone: nobody waits for it.
+    pub(crate) fn ended(&self, name: &str) {
+        self.awaited().remove(name);
+    }
+
+    /// A source of several has failed: without it the run is not ready.
+    pub(crate) fn failed(&self, name: &str) {
+        self.awaited().insert(name.to_owned(), Awaited::Failed);
+    }
+
+    /// Says why not everything is counted that is to be, whenever it is asked; nothing if windows of all sources are being made.
+    pub(crate) fn hindrances(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let publication = self.clone();
+        move || publication.hindered()
+    }
+
+    fn hindered(&self) -> Vec<String> {
+        let now = Instant::now();
+        let (states, awaited) = (all(&self.states), self.awaited());
+        let (mut hindrances, mut known) = (Vec::new(), BTreeSet::new());
+        for state in states.iter() {
+            let state = locked(state);
+            let name = state.report.source.clone();
+            let prefix = name.as_ref().map_or_else(String::new, |name| format!("{name}: "));
+            hindrances.extend(state.hindrances(now).into_iter().map(|hindrance| prefix.clone() + &hindrance));
+            known.extend(name);
+        }
+        for (name, awaited) in awaited.iter() {
+            match awaited {
+                Awaited::Failed => hindrances.push(format!("{name}: it has failed; the log says why")),
+                Awaited::Started if !known.contains(name) => hindrances.push(format!("{name}: {NOT_BEGUN}")),
+                Awaited::Started => {}
+            }
+        }
+        if states.is_empty() && awaited.is_empty() {
+            hindrances.push("there is nothing to count".to_owned());
+        }
+        hindrances
     }
 
     /// Says why the run is not healthy, whenever it is asked.
@@ -158,13 +218,15 @@ impl Sink for Publisher {
         (report.windows, report.samples, report.alarms) = (summary.windows, summary.samples, summary.alarms);
         (report.late_reads, report.missed_reads) = (summary.late_reads, summary.missed_reads);
         (report.late_rotations, report.retries) = (summary.late_rotations, summary.retries);
-        state.heartbeat = Instant::now();
+        (state.heartbeat, state.has_begun) = (Instant::now(), true);
     }
 }
 
 /// What is known of the run, with when it was heard of.
 struct State {
     report: Report,
+    /// Whether its controller has got on at least once: there is an open window.
+    has_begun: bool,
     heartbeat: Instant,
     /// When the last window was closed, or the run was begun.
     window: Instant,
@@ -195,7 +257,7 @@ impl State {
             window_ns: plan.intervals.window.filter(|_| has_windows(settings)).map(nanoseconds),
             ..Report::default()
         };
-        State { report, heartbeat: now, window: now, read: now }
+        State { report, has_begun: false, heartbeat: now, window: now, read: now }
     }
 
     fn record(&mut self, record: &Record) {
@@ -229,6 +291,11 @@ impl State {
             last_warning: warning::last(),
             ..self.report.clone()
         }
+    }
+
+    /// Why it makes no windows now, one line each; nothing if it does.
+    fn hindrances(&self, now: Instant) -> Vec<String> {
+        if self.has_begun { self.problems(now) } else { vec![NOT_BEGUN.to_owned()] }
     }
 
     fn problems(&self, now: Instant) -> Vec<String> {
@@ -432,5 +499,55 @@ impl Drop for Server {
         if let Err(error) = fs::remove_file(&self.socket) {
             tracing::debug!("cannot remove {}: {error}", self.socket.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A publication of a source of this name, and the source.
+    fn published(name: Option<&str>) -> (Publication, Publisher) {
+        let (publication, now) = (Publication::default(), Instant::now());
+        let report = Report { source: name.map(str::to_owned), window_ns: Some(1_000_000_000), ..Report::default() };
+        let state = Arc::new(Mutex::new(State { report, has_begun: false, heartbeat: now, window: now, read: now }));
+        all(&publication.states).push(Arc::clone(&state));
+        let states = Arc::clone(&publication.states);
+        (publication, Publisher { state, states })
+    }
+
+    #[test]
+    fn a_run_is_ready_while_its_source_makes_windows() {
+        let (publication, publisher) = published(None);
+        let hindrances = publication.hindrances();
+        assert_eq!(hindrances(), [NOT_BEGUN]);
+        locked(&publisher.state).has_begun = true;
+        assert_eq!(hindrances(), [""; 0]);
+        // It stands still.
+        let state = locked(&publisher.state);
+        let told = |after| state.hindrances(state.window + Duration::from_secs(after));
+        assert_eq!(told(10), [""; 0]);
+        assert!(matches!(&told(11)[..], [only] if only.contains("stood still for 11 s")), "{:?}", told(11));
+        assert!(matches!(&told(12)[..], [_, overdue] if overdue.contains("a window is overdue")), "{:?}", told(12));
+        drop(state);
+        drop(publisher);
+        assert_eq!(hindrances(), ["there is nothing to count"]);
+    }
+
+    #[test]
+    fn a_run_of_several_waits_for_each_of_its_sources() {
+        let (publication, publisher) = published(Some("one"));
+        let hindrances = publication.hindrances();
+        locked(&publisher.state).has_begun = true;
+        publication.started("one");
+        publication.started("two");
+        assert_eq!(hindrances(), ["two: it has not begun to count"]);
+        publication.failed("two");
+        assert_eq!(hindrances(), ["two: it has failed; the log says why"]);
+        // As an interface of a pattern that is gone.
+        publication.ended("two");
+        assert_eq!(hindrances(), [""; 0]);
+        locked(&publisher.state).has_begun = false;
+        assert_eq!(hindrances(), ["one: it has not begun to count"]);
     }
 }

@@ -139,10 +139,19 @@ pub(crate) fn encrypted(stream: TcpStream, certificate: &str) -> StreamOwned<Cli
 
 /// Status, headers and body of the answer to a request on a connection.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> (u16, String, String) {
+    let (status, head, body) = exchange_bytes(stream, request);
+    (status, head, String::from_utf8(body).unwrap())
+}
+
+/// The same of an answer that is no text.
+pub(crate) fn exchange_bytes(stream: &mut (impl Read + Write), request: &str) -> (u16, String, Vec<u8>) {
+    const END: &[u8] = b"\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(END.len()).position(|bytes| bytes == END);
+    let body = end.map_or(Vec::new(), |end| answer.split_off(end + END.len()));
+    let head = String::from_utf8_lossy(&answer).trim_end().to_lowercase();
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    (status, head.to_lowercase(), body.to_owned())
+    (status, head, body)
 }

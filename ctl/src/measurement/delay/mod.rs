@@ -7,7 +7,7 @@ pub use sample::Sample;
 pub mod tune;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
-use crate::figure::{Figures, Range, Unit};
+use crate::figure::{self, Figures, Range, Unit};
 use crate::lake::row::{Cells, Inner, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
@@ -136,11 +136,10 @@ fn percent(share: f64) -> String {
     ((share * 1e6).round() / 1e4).to_string()
 }
 
-/// Delays of all groups and fridges by doublings, and all of them together, in seconds.
-fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> (Vec<Range>, f64) {
+/// Delays of all groups and fridges, in seconds.
+fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> figure::Distribution {
     let tick = 2_f64.powi(delay.kind.tick_bits() as i32) / 1e9;
-    let mut doublings = [0.0; u32::BITS as usize];
-    let mut sum = 0.0;
+    let mut samples = vec![0; histogram::BUCKETS];
     let labels = (0..settings.labels()).map(|label| settings.labelled(label));
     let is_theirs = |label: &Label| match delay.direction {
         None => true,
@@ -149,18 +148,24 @@ fn seen(delay: &Delay, settings: &Settings, counted: &Counted) -> (Vec<Range>, f
     for label in labels.filter(is_theirs) {
         for fridge in 0..settings.fridges() {
             let histogram = counted.bank.delay.histogram(settings, delay.kind, label, fridge);
-            for (index, bucket) in histogram.into_iter().flat_map(Histogram::buckets).enumerate().filter(|(_, it)| it.samples > 0) {
-                let (low, high) = (histogram::least(index), histogram::least(index + 1));
-                if let Some(count) = doublings.get_mut(low.max(1).ilog2() as usize) {
-                    *count += f64::from(bucket.samples);
-                }
-                sum += f64::from(bucket.samples) * f64::midpoint(low.into(), high.into()) * tick;
-            }
+            let buckets = histogram.into_iter().flat_map(Histogram::buckets);
+            samples.iter_mut().zip(buckets).for_each(|(samples, bucket)| *samples += u64::from(bucket.samples));
         }
+    }
+    let (mut doublings, mut sum, mut narrow) = ([0.0; u32::BITS as usize], 0.0, Vec::new());
+    for (index, samples) in samples.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {
+        let (low, high, count) = (histogram::least(index), histogram::least(index + 1), samples as f64);
+        if let Some(doubling) = doublings.get_mut(low.max(1).ilog2() as usize) {
+            *doubling += count;
+        }
+        sum += count * f64::midpoint(low.into(), high.into()) * tick;
+        // The difference of two times in whole ticks is up to a tick more or less than that of the times.
+        narrow.push(Range { low: f64::from(low.saturating_sub(1)) * tick, high: f64::from(high) * tick, count });
     }
     let bound = |power: u32| 2_f64.powi(power as i32) * tick;
     let ranges = doublings.into_iter().zip(0..).map(|(count, power)| Range { low: bound(power), high: bound(power + 1), count });
-    (ranges.collect(), sum)
+    // The middle of what is shorter than a tick.
+    figure::Distribution { ranges: ranges.collect(), sum, narrow, zero: tick / 2.0 }
 }
 
 /// The name of a group, as options say, or the rows of a lake.

@@ -112,8 +112,14 @@ impl Measurement for Sizes {
             let count = doublings.iter().find(|range| range.low == low).map_or(0, |range| range.packets);
             figure::Range { low: low.into(), high: high.into(), count: count as f64 }
         });
-        let ranges = ranges.collect();
-        figures.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], (ranges, lengths.bytes as f64));
+        let narrow = lengths.buckets.iter().map(|range| figure::Range {
+            low: range.low.into(),
+            high: range.high.into(),
+            count: range.packets as f64,
+        });
+        let (ranges, narrow) = (ranges.collect(), narrow.collect());
+        let distribution = figure::Distribution { ranges, sum: lengths.bytes as f64, narrow, zero: 0.0 };
+        figures.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);
     }
 
     fn store(&self, counted: &Counted, row: &mut Row) {

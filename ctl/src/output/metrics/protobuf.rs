@@ -1,0 +1,54 @@
+//! Metrics as Prometheus takes them in protocol buffers, which alone have native histograms.
+
+use super::{Family, Labels, Value};
+use prometheus::proto::MetricType;
+use prost::Message;
+use proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily};
+
+/// Messages of Prometheus, as far as they are used.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated; the .proto has the comments"
+)]
+pub mod proto {
+    include!("../../../proto/io/prometheus/client/metrics.rs");
+}
+
+/// Messages, each behind its length.
+pub(super) fn encoded(families: &[(String, Family)]) -> Vec<u8> {
+    families.iter().flat_map(|(name, family)| family.message(name).encode_length_delimited_to_vec()).collect()
+}
+
+impl Family {
+    fn message(&self, name: &str) -> MetricFamily {
+        let kind = match self.kind {
+            MetricType::COUNTER => proto::MetricType::Counter,
+            MetricType::HISTOGRAM => proto::MetricType::Histogram,
+            _ => proto::MetricType::Gauge,
+        };
+        let metric = self.series.iter().map(|(labels, value)| series(kind, labels, value)).collect();
+        MetricFamily { name: Some(name.to_owned()), help: Some(self.help.clone()), r#type: Some(kind.into()), metric }
+    }
+}
+
+fn series(kind: proto::MetricType, labels: &Labels, value: &Value) -> Metric {
+    let pair = |(name, value): &(&str, String)| LabelPair { name: Some((*name).to_owned()), value: Some(value.clone()) };
+    let mut metric = Metric { label: labels.iter().map(pair).collect(), ..Metric::default() };
+    match value {
+        Value::One(value) if kind == proto::MetricType::Counter => metric.counter = Some(Counter { value: Some(*value) }),
+        Value::One(value) => metric.gauge = Some(Gauge { value: Some(*value) }),
+        Value::Many(distributed) => {
+            // Both ways: who takes no native histograms takes these buckets.
+            let buckets = distributed.cumulative();
+            let buckets = buckets.map(|(high, count)| Bucket { cumulative_count: Some(count), upper_bound: Some(high) });
+            let (sample_count, sample_sum) = (Some(distributed.count()), Some(distributed.sum));
+            let mut histogram = Histogram { sample_count, sample_sum, bucket: buckets.collect(), ..Histogram::default() };
+            distributed.native.tell(&mut histogram);
+            metric.histogram = Some(histogram);
+        }
+    }
+    metric
+}

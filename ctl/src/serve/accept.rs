@@ -1,0 +1,105 @@
+//! What a reader of metrics takes, by its `Accept` headers (RFC 9110, section 12.5.1).
+
+use axum::http::HeaderMap;
+use axum::http::header::ACCEPT;
+
+/// Text, which everybody takes.
+pub(super) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Messages, each behind its length.
+pub(super) const PROTOBUF: &str = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+
+/// Whether a reader asks for [`PROTOBUF`] by name, and does not prefer text.
+pub(super) fn wants_protobuf(headers: &HeaderMap) -> bool {
+    let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let wanted: Vec<Range<'_>> = texts.flat_map(|text| text.split(',')).filter_map(Range::of).collect();
+    // The most specific range that holds text says how much it is wanted.
+    let ranges = ["text/plain", "text/*", "*/*"];
+    let text = ranges.iter().find_map(|name| wanted.iter().find(|range| range.name.eq_ignore_ascii_case(name)));
+    let text = text.map_or(0.0, |range| range.weight);
+    let protobuf = wanted.iter().find(|range| range.is_protobuf());
+    protobuf.is_some_and(|range| range.weight > 0.0 && range.weight >= text)
+}
+
+/// A media range.
+struct Range<'a> {
+    name: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    /// From 0, not at all, to 1.
+    weight: f32,
+}
+
+impl<'a> Range<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let name = parts.next().filter(|name| !name.is_empty())?;
+        let parameter = |part: &'a str| part.split_once('=').map(|(name, value)| (name.trim(), value.trim().trim_matches('"')));
+        let (weights, parameters): (Vec<_>, Vec<_>) =
+            parts.filter_map(parameter).partition(|(name, _)| name.eq_ignore_ascii_case("q"));
+        let weight = weights.first().map_or(Ok(1.0), |(_, weight)| weight.parse()).ok()?;
+        Some(Range { name, parameters, weight })
+    }
+
+    fn is_protobuf(&self) -> bool {
+        let has = |name: &str, value: &str| {
+            self.parameters.iter().any(|(it, its)| it.eq_ignore_ascii_case(name) && its.eq_ignore_ascii_case(value))
+        };
+        self.name.eq_ignore_ascii_case("application/vnd.google.protobuf")
+            && has("proto", "io.prometheus.client.MetricFamily")
+            && has("encoding", "delimited")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn wanted(accept: &[&'static str]) -> bool {
+        wants_protobuf(&accept.iter().map(|value| (ACCEPT, HeaderValue::from_static(value))).collect())
+    }
+
+    #[test]
+    fn protobuf_is_for_who_asks_for_it() {
+        let asked: [&[&str]; 6] = [
+            &[PROTOBUF],
+            // Prometheus 2.42 and 3.
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            ],
+            &[
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            ],
+            &[
+                "text/html",
+                "Application/VND.google.protobuf ; Encoding = \"delimited\" ; proto=\"io.prometheus.client.MetricFamily\"",
+            ],
+            &["*/*, application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"],
+            &["text/*;q=0.9,*/*,application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.9"],
+        ];
+        for accept in asked {
+            assert!(wanted(accept), "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn everybody_else_gets_text() {
+        let not_asked: [&[&str]; 9] = [
+            &[],
+            &["*/*"],
+            &["", ";;;,=,q"],
+            // Prometheus without native histograms, browsers.
+            &[
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            ],
+            &["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"],
+            // Other messages, other encodings.
+            &["application/vnd.google.protobuf"],
+            &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text"],
+            &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0"],
+            &["application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5,text/plain"],
+        ];
+        for accept in not_asked {
+            assert!(!wanted(accept), "{accept:?}");
+        }
+    }
+}
