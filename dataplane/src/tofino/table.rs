@@ -89,14 +89,12 @@ impl MatchTable {
                 return wrong(&table.name, is, *must);
             }
         }
-        if self.action.is_none() && table.kind != TableKind::RegisterParameter {
+        let action = self.action.as_ref().map(|action| table.action(action)).transpose().map_err(find)?;
+        if action.is_none() && table.kind != TableKind::RegisterParameter {
             return Err(array::wrong(&table.name, format!("{:?}", table.kind), "a parameter of a register".to_owned()));
         }
         for (parameter, must) in &self.parameters {
-            let field = match &self.action {
-                Some(action) => table.action(action).and_then(|action| action.field(parameter)),
-                None => table.field(parameter),
-            };
+            let field = action.map_or_else(|| table.field(parameter), |action| action.field(parameter));
             let is = field.map_err(find)?.kind.bits().map_err(Failure::program)?;
             if is != *must {
                 return wrong(&format!("{parameter} of {}", table.name), is, *must);
