@@ -151,7 +151,7 @@ struct flowgauge_waiting_t {
 
 #define FLOWGAUGE_DELAY_WEIGHS (FLOWGAUGE_DELAY_ALGORITHM != FLOWGAUGE_DELAY_OVERWRITE && !FLOWGAUGE_DELAY_EXPIRES)
 // Whether zero is no time.
-#define FLOWGAUGE_DELAY_NO_TIME_IS_ZERO (FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN || FLOWGAUGE_DELAY_EXPIRES)
+#define FLOWGAUGE_DELAY_ZERO_IS_NO_TIME (FLOWGAUGE_DELAY_TCP_TIMESTAMPS || FLOWGAUGE_DELAY_QUIC_SPIN || FLOWGAUGE_DELAY_EXPIRES)
 
 // Connections are told by both ends in one order, whoever speaks, and have one table. Requests that expire have times of 31 bits: a stateful ALU
 // compares differences with 34 bits, which do not wrap.
@@ -697,7 +697,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 #endif
 
-#if FLOWGAUGE_DELAY_NO_TIME_IS_ZERO
+#if FLOWGAUGE_DELAY_ZERO_IS_NO_TIME
     action set_first_tick() {
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
         asked_now = 1;
@@ -1091,7 +1091,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     }
 #endif
 
-#if FLOWGAUGE_DELAY_NO_TIME_IS_ZERO
+#if FLOWGAUGE_DELAY_ZERO_IS_NO_TIME
     action take_time() {
         md.flowgauge.delayed.ticks = now - before;
     }
@@ -1148,7 +1148,7 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
         asked_now = now;
 #endif
-#if FLOWGAUGE_DELAY_NO_TIME_IS_ZERO
+#if FLOWGAUGE_DELAY_ZERO_IS_NO_TIME
         if (now == 0) {
             set_first_tick();
         }

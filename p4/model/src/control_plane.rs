@@ -100,6 +100,8 @@ pub struct ParameterInfo {
     pub width: u32,
     /// Whether it is less than zero if its first bit is set.
     pub signed: bool,
+    /// Id of the register whose actions read it.
+    pub register: Option<u32>,
     /// Value of a fresh program.
     pub initial: Vec<u8>,
 }
@@ -784,6 +786,7 @@ impl Model {
             name: parameter.name.to_string(),
             width: parameter.width,
             signed: parameter.signed,
+            register: parameter.register.map(|register| register_id(&self.program.registers[register])),
             initial: to_bytes(parameter.initial, parameter.width),
         };
         self.program.parameters.iter().map(info).collect()
@@ -825,12 +828,16 @@ fn action_info(action: &program::Action, default_only: bool) -> ActionInfo {
     ActionInfo { id: identifier(prefixes::ACTION, &action.name), name: action.name.to_string(), data, default_only }
 }
 
+fn register_id(register: &program::Register) -> u32 {
+    identifier(prefixes::REGISTER, &register.name)
+}
+
 fn register_info(register: &program::Register) -> RegisterInfo {
     // Field names leave out the pipeline's name, which the full name begins with.
     let owner = register.name.split_once('.').map_or(&*register.name, |(_, owner)| owner);
     let fields = (1..).zip(&register.fields);
     RegisterInfo {
-        id: identifier(prefixes::REGISTER, &register.name),
+        id: register_id(register),
         name: register.name.to_string(),
         size: register.size,
         fields: fields.map(|(id, (name, width))| FieldInfo { id, name: format!("{owner}.{name}"), width: *width }).collect(),

@@ -70,7 +70,9 @@ impl Model {
             let initial = if parameter.signed { initial << unused >> unused } else { initial };
             let kind = json!({"type": "bytes", "width": parameter.width, "default_value": initial});
             let data = [singleton(1, "value", true, false, kind)];
-            annotated(table(parameter.id, &parameter.name, "RegisterParam", 1, &[], &data))
+            let mut table = table(parameter.id, &parameter.name, "RegisterParam", 1, &[], &data);
+            table["depends_on"] = json!(parameter.register.as_slice());
+            annotated(table)
         }));
         let name = format!("{}.$PORT_METADATA", self.program.parser);
         let port = key_field(INGRESS_PORT, &self.program.ingress_port, "Exact", true, bytes(9));

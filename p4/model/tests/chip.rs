@@ -138,6 +138,21 @@ const CONSTRUCTS: &[Construct] = &[
         Refused("put the accesses into branches of one if"),
     ),
     (
+        "a parameter of two registers' actions",
+        |program| {
+            let action = |register: &str, mark: &str| {
+                format!(
+                    "Register<bit<32>, bit<8>>(256, 0) {register};
+                    RegisterAction<bit<32>, bit<8>, bit<32>>({register}) add_{register} = {{
+                        void apply(inout bit<32> v, out bit<32> rv) {{ v = v + step.read(); rv = v; {mark} }} }};\n"
+                )
+            };
+            program.locals = format!("RegisterParam<bit<32>>(1) step;\n{}{}", action("r", ""), action("q", "/*!*/"));
+            program.body = "hdr.io.x = add_r.execute(0); hdr.io.y = add_q.execute(0);".to_owned();
+        },
+        Refused("a register parameter belongs to one register"),
+    ),
+    (
         "accesses in the branches of one if",
         |program| {
             program.locals = ADD.to_owned();

@@ -473,7 +473,6 @@ fn requests_expire_to_the_tick() {
     let (tick, age) = (64, 1000);
     let expiry = Delays { algorithm: Algorithm::Expiry, expiry_ns: age as u32 * tick as u32, ..of(&[Kind::Icmp]) };
     let ends = [(0x0a00_0001, 0), (0x0a00_0002, 0)];
-    // Whether a second request takes the slot of the first one follows from whether the first one finds its answer.
     let wrap = 1_u64 << 37;
     for start in [5 * wrap + 77 * tick, 5 * wrap - 1000 * tick, 5 * wrap, 5 * wrap - tick, 5 * wrap - 500 * tick, 5 * wrap + tick] {
         let mut lab = Lab::new(settings(expiry));
@@ -494,7 +493,7 @@ fn requests_expire_to_the_tick() {
             // Ticks have 31 bits, and none is zero.
             let [since, now] = [base, base + after * tick].map(|at| (at / tick % (1 << 31)).max(1));
             let expires = now < since || now - since > age;
-            // In an empty table 3,000 requests leave no slot of 1,024 that is not taken but a few; later ones take these all if they may.
+            // The first 3,000 requests fill the 1,024 slots, but for a few. If these expire, the next 3,000 fill them again, and 1,000 fewer are refused.
             assert_eq!(refused > 4500, !expires, "{start} {after}: {refused} refused, {samples} found");
         }
     }

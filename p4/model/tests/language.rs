@@ -279,6 +279,27 @@ fn registers_of_pairs_with_predicates_and_parameters() {
     assert_eq!(values, [("Ingress.r.key", &[0, 0, 0, 7][..]), ("Ingress.r.time", &[0, 0, 1, 104])]);
 }
 
+#[test]
+fn signed_parameters_and_initial_values() {
+    let mut program = program(
+        "Register<pair_t, bit<2>>(4, {0, -1}) r;
+        RegisterParam<int<32>>(-100) less;
+        RegisterAction<pair_t, bit<2>, bit<32>>(r) act = { void apply(inout pair_t v, out bit<32> rv) {
+            rv = (bit<32>) v.time;
+            if (v.time - (int<32>) hdr.io.a < less.read()) { v.time = (int<32>) hdr.io.a; } } };",
+        "hdr.io.x = act.execute(1);",
+    );
+    program.declarations += "\nstruct pair_t { int<32> key; int<32> time; }";
+    let mut model = program.model();
+    let schema = model.schema();
+    let table = |name: &str| schema["tables"].as_array().unwrap().iter().find(|table| table["name"] == name).unwrap().clone();
+    let (parameter, register) = (table("pipe.Ingress.less"), table("pipe.Ingress.r"));
+    assert_eq!(parameter["data"][0]["singleton"]["type"]["default_value"], -100);
+    assert_eq!(parameter["depends_on"].as_array().unwrap(), std::slice::from_ref(&register["id"]));
+    // A time is replaced when it is more than 100 ago: -1 by 100, and 100 by 201.
+    assert_eq!([50, 100, 200, 201, 201].map(|a| compute(&mut model, a, 0).0), [u32::MAX, u32::MAX, 100, 100, 201]);
+}
+
 /// A 64-bit sum in one stateful ALU (p4 notes): the low half carries into the high one.
 #[test]
 fn a_pair_carries() {

@@ -628,7 +628,7 @@ impl<P: Packets> Exchange<'_, P> {
         Asked::Refused
     }
 
-    /// Ticks of requests that expire: never zero, which a switch reads in an empty slot.
+    /// Ticks of requests that expire: never zero, by which a switch says that a slot has no answer.
     #[inline(always)]
     fn expiring_now(&self) -> u32 {
         (self.now() & (u32::MAX.wrapping_shr(u32::BITS.wrapping_sub(EXPIRING_BITS)))).max(1)

@@ -24,7 +24,7 @@ const KINDS: [(Kind, &str); 7] = [
     (Kind::Icmp, "FLOWGAUGE_DELAY_ICMP"),
     (Kind::QuicSpin, "FLOWGAUGE_DELAY_QUIC_SPIN"),
 ];
-/// Kinds of which what was answered stays in the table, for which requests that expire leave no room in a slot.
+/// Kinds whose slots keep what was answered. By expiry a switch would have to compare three things in such a slot, and it compares two.
 const STAYING: [Kind; 2] = [Kind::TcpTimestamps, Kind::QuicSpin];
 /// Kinds that a program measures alone.
 const ALONE: [Kind; 3] = [Kind::TcpDuration, Kind::TcpTimestamps, Kind::QuicSpin];
@@ -111,7 +111,7 @@ impl OnSwitch for Delay {
             && let Some(kind) = STAYING.into_iter().find(|kind| delay.kinds.has(*kind))
         {
             return Err(Failure::program(format!(
-                "it measures {} by fridge, multi-fridge or overwrite: for {} a switch's registers compare too little at once",
+                "it measures {} by fridge, multi-fridge or overwrite: {} takes three comparisons of a slot, and a switch has two",
                 kind.name(),
                 delay.algorithm.name()
             )));
