@@ -44,6 +44,13 @@ impl Best {
         (even / other_even - odd / other_odd).abs()
     }
 
+    /// What is left without the time of `part`, with that of `base` in its place.
+    #[must_use]
+    pub fn with_instead(self, base: Best, part: Best) -> Best {
+        let (Best([even, odd]), Best([base_even, base_odd]), Best([part_even, part_odd])) = (self, base, part);
+        Best([even - part_even + base_even, odd - part_odd + base_odd])
+    }
+
     /// The ratio to `other` as a figure.
     #[must_use]
     pub fn figure(self, name: impl Into<String>, other: Best, limit: Option<Limit>) -> Figure {

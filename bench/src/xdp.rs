@@ -15,7 +15,7 @@ use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{HashMode, KeyKind, Settings, cardinality, membership, reorder};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
-use flowgauge_dataplane::xdp::{DeviceCounters, Injector, Options, Sender, Task, Xdp};
+use flowgauge_dataplane::xdp::{Conversation, DeviceCounters, Injector, Options, Sender, Task, Xdp};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Tables};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
         benchmark: "xdp",
         title: "Cost of counting in the kernel, next to a program that does nothing",
         method: "One CPU. Injected: IPv4 frames of 60 bytes given to the program by BPF_PROG_TEST_RUN, in turns with a program that drops them at \
-                 once. Live: packets sent over a veth device, counted and dropped, in turns with a program that only drops. The best of all \
+                 once; for conversations the kernel makes each packet of the one before, and the time that this takes is taken off. Live: packets sent over a veth device, counted and dropped, in turns with a program that only drops. The best of all \
                  rounds counts, by CPU time.",
         machine: Machine::look(),
         grids: Vec::new(),
@@ -74,8 +74,8 @@ struct Program {
     takes: Takes,
 }
 
-/// What frames are. All of a program's frames are the same.
-#[derive(Clone, Copy)]
+/// What packets are. All frames of a program are the same, but those of conversations.
+#[derive(Clone, Copy, PartialEq)]
 enum Takes {
     /// Segments that begin a connection. From the second one on they are requests that wait already, and nobody asks when they came.
     Syn,
@@ -83,6 +83,8 @@ enum Takes {
     Data,
     /// DNS queries, each of which is a request of its own, and takes a look at the clock.
     Query,
+    /// TCP connections whose data is acknowledged: half of the packets are new requests, and the others answer them.
+    Conversations,
 }
 
 impl Program {
@@ -94,13 +96,20 @@ impl Program {
         Program { takes, ..self }
     }
 
+    fn packets(&self, injector: Injector) -> Result<Packets, Error> {
+        Ok(match self.takes {
+            Takes::Syn | Takes::Data | Takes::Query => Packets::Same(injector, self.frame()),
+            Takes::Conversations => Packets::Conversations(Conversation::new(&injector)?),
+        })
+    }
+
     fn frame(&self) -> Vec<u8> {
         let mut frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut put = |offset: usize, bytes: &[u8]| {
             frame.get_mut(offset..offset + bytes.len()).into_iter().for_each(|place| place.copy_from_slice(bytes));
         };
         match self.takes {
-            Takes::Syn => {}
+            Takes::Syn | Takes::Conversations => {}
             Takes::Data => put(FLAGS, &[DATA]),
             Takes::Query => {
                 put(PROTOCOL, &[UDP]);
@@ -110,6 +119,28 @@ impl Program {
         }
         frame
     }
+}
+
+/// What a program is given.
+enum Packets {
+    Same(Injector, Vec<u8>),
+    Conversations(Conversation),
+}
+
+impl Packets {
+    fn run(&mut self, times: u32) -> Result<(), Error> {
+        match self {
+            Packets::Same(injector, frame) => injector.repeat(frame, times),
+            Packets::Conversations(conversation) => conversation.go_on(times),
+        }
+    }
+}
+
+/// CPU time of a packet, in nanoseconds.
+fn time(effort: Effort, run: impl FnOnce(u32) -> Result<(), Error>) -> Result<f64, Error> {
+    let start = thread_time();
+    run(effort.packets)?;
+    Ok((thread_time() - start).as_nanos() as f64 / f64::from(effort.packets))
 }
 
 /// What is measured.
@@ -168,8 +199,14 @@ fn programs() -> Vec<Program> {
         ("reordering, hybrid", Settings { reorder: reorder(reorder::Algorithm::Hybrid), ..nothing }, None),
     ];
     programs.extend(of_data.map(|(name, settings, limit)| Program::new(name, settings, limit).taking(Takes::Data)));
-    let delay = Settings { delay: delay(0), ..nothing };
-    programs.push(Program::new("delay of a DNS query, with a look at the clock", delay, None).taking(Takes::Query));
+    let (all, of_16) = (Settings { delay: delay(0), ..nothing }, Settings { delay: delay(4), ..nothing });
+    let limit = Some(Limit::AtMost(3.0));
+    let more = [
+        ("delay of a DNS query, with a look at the clock", all, None, Takes::Query),
+        ("delay of conversations, all requests admitted", all, None, Takes::Conversations),
+        ("delay of conversations, one request in 16", of_16, limit, Takes::Conversations),
+    ];
+    programs.extend(more.map(|(name, settings, limit, takes)| Program::new(name, settings, limit).taking(takes)));
     programs
 }
 
@@ -188,31 +225,37 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         let injector = xdp.injector();
         Ok((xdp, injector))
     };
-    let time = |injector: &Injector, frame: &[u8]| -> Result<f64, Error> {
-        let start = thread_time();
-        injector.repeat(frame, effort.packets)?;
-        Ok((thread_time() - start).as_nanos() as f64 / f64::from(effort.packets))
-    };
     let programs = programs();
-    let frames: Vec<Vec<u8>> = programs.iter().map(Program::frame).collect();
-    let (mut least, mut best) = (Best::NONE, vec![Best::NONE; programs.len()]);
+    // Making the packets of conversations takes time as well, whoever listens.
+    let (mut least, mut best, mut making) = (Best::NONE, vec![Best::NONE; programs.len()], Best::NONE);
     on_one_cpu(|| {
         // Where the kernel puts programs and maps matters to the caches: they are loaded anew several times.
         for load in 0..LOADS {
             let (_kept, empty) = prepared(Settings::default(), Task::Drop)?;
+            let mut silent = Conversation::new(&empty)?;
             let mut counting = Vec::new();
             for program in &programs {
-                counting.push(prepared(program.settings, Task::CountAndDrop)?);
+                let (kept, injector) = prepared(program.settings, Task::CountAndDrop)?;
+                counting.push((kept, program.packets(injector)?));
             }
             for _ in 0..effort.rounds.div_ceil(LOADS) {
-                for (((_, injector), frame), best) in counting.iter().zip(&frames).zip(&mut best) {
-                    least.add(load, time(&empty, frame)?);
-                    best.add(load, time(injector, frame)?);
+                for ((program, (_, packets)), best) in programs.iter().zip(&mut counting).zip(&mut best) {
+                    let frame = program.frame();
+                    least.add(load, time(effort, |packets| empty.repeat(&frame, packets))?);
+                    if program.takes == Takes::Conversations {
+                        making.add(load, time(effort, |packets| silent.go_on(packets))?);
+                    }
+                    best.add(load, time(effort, |times| packets.run(times))?);
                 }
             }
         }
         Ok(())
     })?;
+    for (program, best) in programs.iter().zip(&mut best) {
+        if program.takes == Takes::Conversations {
+            *best = best.with_instead(least, making);
+        }
+    }
     let idle = least.figure("nothing", least, None);
     let of = |key: KeyKind, hash: HashMode| {
         let name = format!("cardinality of {}, {}", key.name(), hash.name());

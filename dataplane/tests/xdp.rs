@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::cardinality::Mode as Registers;
-use flowgauge_core::{KeyKind, Precision, Settings};
+use flowgauge_core::delay::{self, Kind, Kinds};
+use flowgauge_core::{KeyKind, Precision, Settings, cardinality};
 use flowgauge_dataplane::poll::port::{FrameSender, Outlet};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER, ip};
-use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Keep, Mode, Options, Sender, Wait, Xdp, detach};
+use flowgauge_dataplane::xdp::{
+    Conversation, DIRECTORY, DeviceCounters, Keep, Mode, Options, ROUND_TRIP, Sender, Wait, Xdp, detach,
+};
 use flowgauge_dataplane::{Adopted, Dataplane, Direction, Error, Event, LossCause, Place, Snapshot, Tables};
 use flowgauge_testing::{on_veth, skip};
 use std::net::UdpSocket;
@@ -494,4 +497,44 @@ fn an_interface_that_vanishes_is_reported_once() {
         assert_eq!(xdp.events().unwrap(), []);
         xdp.rotate().unwrap();
     });
+}
+
+/// What `flowgauge bench xdp` measures delays with.
+#[test]
+fn every_request_of_a_conversation_is_new_and_is_answered() {
+    const PACKETS: u32 = 20_000;
+    for (admit_log2, kept) in [(0, 1.0), (4, 1.0 / 16.0)] {
+        let off = cardinality::Settings { mode: Registers::Off, ..cardinality::Settings::DEFAULT };
+        let delays =
+            delay::Settings { kinds: Kinds::NONE.with(Kind::TcpData), admit_log2, slots_log2: 12, ..delay::Settings::DEFAULT };
+        let settings = Settings { delay: delays, ..Settings::only(off) };
+        let mut xdp = Xdp::detached(Direction::Ingress, Options::new(settings));
+        match xdp.install(&Tables::new(&settings, 1)) {
+            Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
+                return skip("the right to load XDP programs");
+            }
+            outcome => assert_eq!(outcome.unwrap(), None),
+        }
+        let mut conversation = Conversation::new(&xdp.injector()).unwrap();
+        conversation.go_on(PACKETS).unwrap();
+        let closed = xdp.rotate().unwrap();
+        let counts = closed.bank.delay.counts(&delays, Kind::TcpData, false);
+        let requests = u64::from(PACKETS / 2);
+        // 10,000 requests, each admitted with this probability: six standard deviations.
+        let spread = 6.0 * (requests as f64 * kept * (1.0 - kept)).sqrt();
+        assert_eq!((closed.bank.counters.packets(), counts.requests), (u64::from(PACKETS), requests));
+        assert!((counts.admitted as f64 - requests as f64 * kept).abs() <= spread, "{counts:?}");
+        let seen: u64 = closed
+            .bank
+            .delay
+            .histogram(&delays, Kind::TcpData, false, 0)
+            .unwrap()
+            .buckets()
+            .iter()
+            .map(|bucket| u64::from(bucket.samples))
+            .sum();
+        // Those of the last round trip wait for their answers. 64 requests that wait share 4,096 slots: few overwrite each other.
+        let lost = counts.admitted - seen;
+        assert!(lost <= u64::from(ROUND_TRIP) / 2 + counts.admitted / 20, "{seen} of {counts:?}");
+    }
 }

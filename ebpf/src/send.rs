@@ -1,12 +1,12 @@
-//! Programs that make a sender of live frames (BPF_PROG_TEST_RUN). An object of its own: counting has no use for its maps.
+//! Programs that make packets of one frame (BPF_PROG_TEST_RUN). An object of its own: counting has no use for its maps.
 #![no_std]
 #![no_main]
 
 mod required;
 
-use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_TX};
+use aya_ebpf::bindings::xdp_action::{XDP_ABORTED, XDP_DROP, XDP_TX};
 use aya_ebpf::macros::{map, xdp};
-use aya_ebpf::maps::{Array, PerCpuArray};
+use aya_ebpf::maps::{Array, PerCpuArray, ProgramArray};
 use aya_ebpf::programs::XdpContext;
 
 /// Number of addresses that [`flowgauge_send`] writes, and which comes next on each CPU that sends.
@@ -72,4 +72,62 @@ pub fn flowgauge_send_batch(ctx: XdpContext) -> u32 {
         unsafe { *(place as *mut u32) = *value };
     }
     XDP_TX
+}
+
+/// Connections that take turns in [`flowgauge_converse`].
+const CONNECTIONS: u32 = 64;
+/// Bytes of data in a segment: those of a frame of 60 bytes.
+const DATA: u32 = 6;
+/// Which packet of a conversation comes next on each CPU.
+#[map]
+static TURN: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+/// The program that takes what [`flowgauge_converse`] makes.
+#[map]
+static LISTENER: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
+/// Makes the next packet of a conversation of a frame with IPv4 and TCP, and hands it to another program. Clients send data by turns; before one
+/// sends again, what it has sent is acknowledged. So each packet is a new request, or answers one that has waited for 126 packets.
+#[xdp]
+pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
+    const FRAME: usize = 60;
+    const CLIENT: u32 = 10 << 24 | 1;
+    const SERVER: u32 = 10 << 24 | 2;
+    const SERVER_PORT: u32 = 443;
+    let start = ctx.data();
+    if let Some(turn) = TURN.get_ptr_mut(0)
+        && start + FRAME <= ctx.data_end()
+    {
+        // SAFETY: this CPU's own word.
+        let (is_answer, exchange) = unsafe {
+            let now = *turn;
+            *turn = now.wrapping_add(1);
+            (now & 1 == 1, now >> 1)
+        };
+        let exchange = if is_answer { exchange.wrapping_sub(CONNECTIONS - 1) } else { exchange };
+        let client_port = 40_000 + exchange % CONNECTIONS;
+        let sequence = exchange / CONNECTIONS * DATA;
+        let [ends, ports] = if is_answer {
+            [[SERVER, CLIENT], [SERVER_PORT, client_port]]
+        } else {
+            [[CLIENT, SERVER], [client_port, SERVER_PORT]]
+        };
+        let [from, to] = ends;
+        let [source, destination] = ports;
+        let numbers = if is_answer { [1, sequence.wrapping_add(DATA)] } else { [sequence, 1] };
+        let [sequence, acknowledged] = numbers;
+        let (length, flags) = if is_answer { (40, 0x5010) } else { (40 + DATA as u16, 0x5018) };
+        // SAFETY: all bytes lie between `data` and `end`.
+        unsafe {
+            *((start + 16) as *mut u16) = u16::to_be(length);
+            *((start + 26) as *mut u32) = from.to_be();
+            *((start + 30) as *mut u32) = to.to_be();
+            *((start + 34) as *mut u32) = (source << 16 | destination).to_be();
+            *((start + 38) as *mut u32) = sequence.to_be();
+            *((start + 42) as *mut u32) = acknowledged.to_be();
+            *((start + 46) as *mut u16) = u16::to_be(flags);
+        }
+        // SAFETY: the map is one of programs. It returns only if there is none.
+        let _ = unsafe { LISTENER.tail_call(&ctx, 0) };
+    }
+    XDP_ABORTED
 }

@@ -13,9 +13,10 @@
 //! # Where to look
 //! `hook`: one program at one place; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
 //! rotation; `common`: what places know together; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
-//! interface, for tests. `redirect` hands packets to AF_XDP sockets; [`Sender`] and [`LiveSender`] send from the kernel.
+//! interface, for tests; [`Conversation`]: packets that differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and [`LiveSender`] send from the kernel.
 
 mod common;
+mod conversation;
 mod cost;
 mod elements;
 mod grace;
@@ -31,6 +32,7 @@ mod sender;
 pub mod veth;
 mod watch;
 
+pub use conversation::{Conversation, ROUND_TRIP};
 pub use cost::{Cost, costs, costs_are_measured};
 pub use grace::Wait;
 pub use inject::{Injector, Offload};

@@ -52,6 +52,8 @@ pub(super) const TCX_IP: &str = "flowgauge_tcx_ip";
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const SEND: &str = "flowgauge_send";
 pub(super) const SEND_BATCH: &str = "flowgauge_send_batch";
+pub(super) const CONVERSE: &str = "flowgauge_converse";
+pub(super) const LISTENER: &str = "LISTENER";
 pub(super) const STARTS: &str = "STARTS";
 pub(super) const PROGRESS: &str = "PROGRESS";
 pub(super) const REDIRECT: &str = "flowgauge_redirect";
@@ -105,6 +107,11 @@ const LEAST: u32 = 8;
 /// Loads the sender, whose packets have `sources` different source addresses.
 pub(super) fn load_sender(sources: u32) -> Result<Ebpf, EbpfError> {
     EbpfLoader::new().override_global("SOURCES", &sources, true).load(SEND_OBJECT)
+}
+
+/// Loads the program that makes packets of a conversation.
+pub(super) fn load_conversation() -> Result<Ebpf, EbpfError> {
+    EbpfLoader::new().load(SEND_OBJECT)
 }
 
 /// Loads the sender of batches, each of so many parts.
