@@ -367,6 +367,14 @@ impl Manager {
         String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
+    /// What has been said meanwhile.
+    fn heard(&self) -> Vec<String> {
+        self.0.set_nonblocking(true).unwrap();
+        let mut message = [0; 256];
+        let mut next = || self.0.recv(&mut message).ok().map(|length| String::from_utf8_lossy(&message[..length]).into_owned());
+        std::iter::from_fn(|| next()).collect()
+    }
+
     fn wait_for(&self, part: &str) -> String {
         loop {
             let heard = self.hear();
@@ -375,6 +383,16 @@ impl Manager {
             }
         }
     }
+}
+
+#[test]
+fn a_run_that_cannot_begin_was_never_ready() {
+    let scratch = Scratch::new("agent-never-ready");
+    let socket = scratch.path("notify");
+    let manager = Manager::at(&socket);
+    let output = flowgauge().env("NOTIFY_SOCKET", &socket).args(["run", "-i", "no-such-device"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(manager.heard(), Vec::<String>::new());
 }
 
 #[test]

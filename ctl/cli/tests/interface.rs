@@ -372,6 +372,24 @@ fn kernels_without_type_information_and_bpf_file_system_will_do() {
     });
 }
 
+/// Units of systemd see it so (`ProtectKernelTunables=`), and users with the three capabilities may not write to it.
+#[test]
+fn a_bpf_file_system_that_is_read_only_will_do() {
+    on_veth(|| {
+        let (none, read_only) = (None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY);
+        mount(none, "/sys/fs/bpf", none, read_only, none).unwrap();
+        let mut run = Run::start("-i rx --window 10ms");
+        run.line();
+        send(5);
+        assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
+        assert!(!left_behind().0);
+        let output = flowgauge().args(["run", "-i", "rx", "--adopt"]).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.contains("this user may not write to /sys/fs/bpf: Read-only file system"), "{complaint}");
+    });
+}
+
 #[test]
 fn staggered_registers_count_on_an_interface() {
     on_veth(|| {

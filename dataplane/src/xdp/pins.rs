@@ -27,7 +27,9 @@ use aya::maps::{Map, MapData};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_core::kernel::Layout;
 use flowgauge_core::{HashMode, KeyKind, Precision, SETTINGS_WORDS, Settings};
+use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::unistd::{AccessFlags, faccessat};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -276,15 +278,15 @@ fn network_namespace() -> u64 {
     link::network_namespace().unwrap_or_else(|_| file())
 }
 
-/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file system, and nobody else but root can put
-/// something else in the place of what is pinned there.
+/// Whether pins can be kept in a directory: it or its nearest existing parent is on a BPF file system that this user may write to, and nobody else
+/// but root can put something else in the place of what is pinned there.
 ///
 /// # Errors
 /// [`Error::Pins`], with what to do.
 pub fn supported(directory: &Path) -> Result<(), Error> {
     let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
     let problem = if is_bpf(existing) {
-        exposed(existing)
+        exposed(existing).or_else(|| closed(existing))
     } else {
         Some(format!("{} is not on a BPF file system; `{MOUNT}` mounts one", existing.display()))
     };
@@ -323,6 +325,13 @@ fn exposed(directory: &Path) -> Option<String> {
             format!("others may write to {name}, and could remove or replace what is pinned there; `chmod 0700 {name}` keeps them out")
         })
     })
+}
+
+/// Why this user cannot pin anything in a directory.
+fn closed(directory: &Path) -> Option<String> {
+    let (permissions, flags) = (AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS);
+    let error = faccessat(AT_FDCWD, directory, permissions, flags).err()?;
+    Some(format!("this user may not write to {}: {}", directory.display(), io::Error::from(error)))
 }
 
 /// The locked directory of one place.

@@ -328,7 +328,8 @@ impl Agent<'_> {
         if self.running.is_empty() && patterns {
             tracing::warn!("no interface has such a name yet; those that come are counted");
         }
-        while !self.running.is_empty() || (waits && !signals::is_ending()) {
+        let goes_on = |agent: &Self| !agent.running.is_empty() || (waits && !signals::is_ending());
+        while goes_on(&self) {
             match heard.recv_timeout(LOOK) {
                 Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
                 Ok(Event::Reload) => self.reload(),
@@ -339,9 +340,12 @@ impl Agent<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            controller.beat();
             if patterns && !signals::is_ending() {
                 self.start_wanted()?;
+            }
+            // Whose only source has failed was never ready.
+            if goes_on(&self) {
+                controller.beat();
             }
         }
         self.conclude()

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Write};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -392,7 +392,9 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(&hidden)?;
     let readers = directory::readers(directory::of_socket(socket));
     let show = || {
-        let mode = match readers.map(|group| chown(&hidden, None, Some(group))) {
+        // A service's own group has the socket already, and hardened units take the right to change it.
+        let hand_over = |group| if fs::metadata(&hidden)?.gid() == group { Ok(()) } else { chown(&hidden, None, Some(group)) };
+        let mode = match readers.map(hand_over) {
             Some(Ok(())) => 0o660,
             Some(Err(error)) => {
                 tracing::warn!("the group of {}'s directory cannot ask this run: {error}", socket.display());
