@@ -372,6 +372,20 @@ fn kernels_without_type_information_and_bpf_file_system_will_do() {
     });
 }
 
+/// A container may have no sysfs. With fewer CPUs than there are, packets would be counted nowhere.
+#[test]
+fn a_machine_that_does_not_say_how_many_cpus_it_has_is_refused() {
+    on_veth(|| {
+        let none = None::<&str>;
+        mount(Some("none"), "/sys/devices/system/cpu", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        let output = flowgauge().args(["run", "-i", "rx"]).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.lines().count() == 1 && complaint.contains("mount sysfs at /sys"), "{complaint}");
+        assert_eq!(left_behind(), (false, false));
+    });
+}
+
 /// Units of systemd see it so (`ProtectKernelTunables=`), and users with the three capabilities may not write to it.
 #[test]
 fn a_bpf_file_system_that_is_read_only_will_do() {

@@ -284,7 +284,7 @@ pub fn wait() -> Option<Wait> {
     Grace::choose(None).ok().map(|grace| grace.wait_of())
 }
 
-/// CPUs that may ever run; programs index their array by CPU number.
+/// CPUs that may ever run; programs index their array by CPU number. [`Dataplane::install`] has checked that the kernel tells.
 fn cpus() -> usize {
     aya::util::nr_cpus().unwrap_or(1)
 }
@@ -312,6 +312,11 @@ impl Dataplane for Xdp {
             let (what, advice) =
                 ("keep programs that pass delays on one by one", "leave out --delay-samples, or --adopt and --leave");
             return Err(Error::Unsupported { backend: "xdp", what: what.to_owned(), advice: advice.to_owned() });
+        }
+        // Packets on CPUs that were left out would be counted nowhere.
+        if let Err((file, error)) = aya::util::nr_cpus() {
+            let problem = format!("cannot read {file}, which says how many CPUs may count: {error}; mount sysfs at /sys");
+            return Err(Error::Kernel { interface: self.capabilities.interface.clone(), problem, source: Some(error) });
         }
         let grace = Grace::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
