@@ -30,6 +30,9 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #endif
 #if FLOWGAUGE_ENTROPY
     FlowgaugeEntropy() FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY);
+#if FLOWGAUGE_ENTROPY_SECOND
+    FlowgaugeEntropy() FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_SECOND_KEY);
+#endif
 #endif
 #if FLOWGAUGE_FREQUENCY
     FlowgaugeFrequency() FLOWGAUGE_BY_KEY(frequency, FLOWGAUGE_FREQUENCY_KEY);
@@ -75,10 +78,16 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY).apply(hdr, md);
 #endif
 #if FLOWGAUGE_ENTROPY
+        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md, FLOWGAUGE_OF_KEY(FLOWGAUGE_ENTROPY_KEY)
+#if FLOWGAUGE_ENTROPY_BITS
+            , md.flowgauge.entropy
+#endif
 #if FLOWGAUGE_ENTROPY_ALARM
-        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md, for_deparser);
-#else
-        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md);
+            , for_deparser
+#endif
+            );
+#if FLOWGAUGE_ENTROPY_SECOND
+        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_SECOND_KEY).apply(md, FLOWGAUGE_OF_KEY(FLOWGAUGE_ENTROPY_SECOND_KEY));
 #endif
 #endif
 #if FLOWGAUGE_FREQUENCY

@@ -59,16 +59,22 @@ impl Reading {
     }
 }
 
-/// Finds the array that a measurement has by some key, and says which key.
-pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
+/// Finds the arrays that a measurement has by some keys, and says which keys.
+pub(super) fn find_all<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Vec<(KeyKind, &'a Table)>, Failure> {
+    let mut found = Vec::new();
     for key in KeyKind::ALL {
         match schema.table(&names::of(of, key, part)) {
-            Ok(table) => return Ok(Some((key, table))),
+            Ok(table) => found.push((key, table)),
             Err(SchemaError::Missing { .. }) => {}
             Err(error) => return Err(Failure::program(error)),
         }
     }
-    Ok(None)
+    Ok(found)
+}
+
+/// Finds the array that a measurement has by some key, and says which key.
+pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
+    Ok(find_all(schema, of, part)?.into_iter().next())
 }
 
 /// The elements of a bank as a power of two.

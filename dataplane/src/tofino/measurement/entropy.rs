@@ -1,14 +1,16 @@
-//! Entropy: a sketch of flows' counts, and the sum that a table of logarithms makes of them.
+//! Entropies: of each a sketch of flows' counts, and the sum that a table of logarithms makes of them.
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names, rows};
+use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, ROWS, names, rows};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
 use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{MeasurementKind, Settings, WideBank, sketch};
+use flowgauge_core::{ENTROPIES, MeasurementKind, Settings, WideBank, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
 const DEFINITIONS: [&str; 3] = ["FLOWGAUGE_ENTROPY_KEY", "FLOWGAUGE_ENTROPY_SKETCH", "FLOWGAUGE_ENTROPY_COLUMN_BITS"];
+const SECOND: &str = "FLOWGAUGE_ENTROPY_SECOND";
+const SECOND_KEY: &str = "FLOWGAUGE_ENTROPY_SECOND_KEY";
 /// Longest-prefix table from a flow's count to what it adds to the sum.
 const LOGARITHM: &str = "logarithm";
 const COUNT: &str = "count";
@@ -37,44 +39,79 @@ impl OnSwitch for Entropy {
         (KIND, "FLOWGAUGE_ENTROPY")
     }
 
-    fn check(&self, Settings { entropy: [_, second], .. }: &Settings) -> Result<(), Failure> {
-        if second.is_on() {
-            return Err(Failure::program("it measures one entropy, the first"));
+    fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        let mut entropies = on(settings);
+        let (Some(first), Some(second)) = (entropies.next(), entropies.next()) else { return Ok(()) };
+        if first.key == second.key {
+            return Err(Failure::program(format!("two entropies by {} are one", first.key.name())));
+        }
+        if (first.mode, first.shape) != (second.mode, second.shape) {
+            return Err(Failure::program("both of its entropies have sketches of one kind and size"));
         }
         Ok(())
     }
 
-    fn find(&self, schema: &Schema, Settings { entropy: [entropy, _], .. }: &mut Settings) -> Result<(), Failure> {
-        *entropy = rows::find(schema, KIND)?;
+    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
+        let found = rows::find(schema, KIND)?;
+        if found.len() > ENTROPIES {
+            return Err(Failure::program(format!("it has {} entropies, and {ENTROPIES} are the most", found.len())));
+        }
+        settings.entropy.iter_mut().zip(found).for_each(|(entropy, found)| *entropy = found);
         Ok(())
     }
 
-    fn layout(&self, Settings { entropy: [entropy, _], .. }: &Settings) -> Layout {
-        let mut layout = rows::layout(KIND, DEFINITIONS, entropy);
-        layout.arrays.push(Array::new(names::of(KIND, entropy.key, SUM), 1, &HALVES));
-        layout.tables.push(logarithm(entropy));
+    fn layout(&self, settings: &Settings) -> Layout {
+        let mut layouts = on(settings).map(|entropy| {
+            let mut layout = rows::layout(KIND, DEFINITIONS, entropy);
+            layout.arrays.push(Array::new(names::of(KIND, entropy.key, SUM), 1, &HALVES));
+            layout.tables.push(logarithm(entropy));
+            layout
+        });
+        let Some(mut layout) = layouts.next() else { return rows::layout(KIND, DEFINITIONS, &sketch::Settings::DEFAULT) };
+        for second in layouts {
+            layout.arrays.extend(second.arrays);
+            if let (Some((keys, _)), Some((own, _))) = (&mut layout.rows, second.rows) {
+                keys.extend(own);
+            }
+            layout.tables.extend(second.tables);
+        }
+        // Programs have them in the order of keys, whichever comes first here.
+        let mut entropies: Vec<&sketch::Settings> = on(settings).collect();
+        entropies.sort_by_key(|entropy| entropy.key as u32);
+        if let [first, second, ..] = entropies[..] {
+            let Layout { description, definitions, .. } = rows::layout(KIND, DEFINITIONS, first);
+            let (first, second) = (first.key.name(), second.key);
+            layout.description = description.replacen(first, &format!("{first} and {}", second.name()), 1);
+            layout.definitions = definitions.into_iter().chain([(SECOND, 1), (SECOND_KEY, second as u32)]).collect();
+        }
         layout
     }
 
-    fn extras(&self, Settings { entropy: [entropy, _], .. }: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
-        let name = |part| names::of(KIND, entropy.key, part);
-        let mut arrays: Vec<Array> = PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)).into();
-        arrays.push(Array::new(name(IN_INTEGERS), 1, &RESULT));
-        let tables = vec![
-            of_window(name("packets_logarithm"), "packets", "set_of_packets"),
-            parts(entropy, name("parts")),
-            of_window(name("sum_logarithm"), "sum", "set_exponent"),
-            power(name("power")),
-        ];
+    fn extras(&self, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+        let (mut arrays, mut tables) = (Vec::new(), Vec::new());
+        for entropy in on(settings) {
+            let name = |part| names::of(KIND, entropy.key, part);
+            arrays.extend(PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)));
+            arrays.push(Array::new(name(IN_INTEGERS), 1, &RESULT));
+            tables.extend([
+                of_window(name("packets_logarithm"), "packets", "set_of_packets"),
+                parts(entropy, name("parts")),
+                of_window(name("sum_logarithm"), "sum", "set_exponent"),
+                power(name("power")),
+            ]);
+        }
         (arrays, tables)
     }
 
-    fn merge(&self, Settings { entropy: [entropy, _], .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
-        let ([sketch, ..], [total, ..]) = (&mut bank.entropy.sketches, &mut bank.entropy.sums);
-        let Some((sums, sketch_rows)) = arrays.split_last() else { return 0 };
-        rows::merge(entropy, sketch_rows, sketch);
-        for [low, high] in sums.iter().flatten() {
-            total.sum = total.sum.saturating_add(u64::from(*high) << 32 | u64::from(*low));
+    fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+        let parts = settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
+        let parts = parts.filter(|((entropy, _), _)| entropy.is_on());
+        for (((entropy, sketch), total), arrays) in parts.zip(arrays.chunks(ROWS + 1)) {
+            let Some((sums, sketch_rows)) = arrays.split_last() else { continue };
+            rows::merge(entropy, sketch_rows, sketch);
+            for [low, high] in sums.iter().flatten() {
+                total.sum = total.sum.saturating_add(u64::from(*high) << 32 | u64::from(*low));
+            }
         }
         0
     }
@@ -82,6 +119,11 @@ impl OnSwitch for Entropy {
     fn capabilities(&self, settings: &Settings, capabilities: &mut Capabilities) {
         capabilities.entropies = KIND.keys(settings).count();
     }
+}
+
+/// Those that are measured.
+fn on(settings: &Settings) -> impl Iterator<Item = &sketch::Settings> {
+    settings.entropy.iter().filter(|entropy| entropy.is_on())
 }
 
 /// From a flow's count to what it adds to the sum; a count of one adds nothing.
