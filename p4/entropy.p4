@@ -14,28 +14,11 @@
 #define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_MIN
 #endif
 
-#if FLOWGAUGE_ENTROPY_BITS
-#define FLOWGAUGE_ENTROPY_DIGEST 2
-
-struct flowgauge_in_integers_t {
-    bit<32> entropy;
-    bit<32> told;
-}
-#endif
-
 // One for each key.
-control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
-#if FLOWGAUGE_ENTROPY_BITS
-                         , inout flowgauge_entropy_t made
-#endif
-#if FLOWGAUGE_ENTROPY_ALARM
-                         , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
-#endif
-                         ) {
+control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes, out bit<32> count) {
     bit<32> count0;
     bit<32> count1;
     bit<32> count2;
-    bit<32> count;
     bit<32> term;
     bit<32> complement;
 
@@ -138,11 +121,43 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
         }
     };
 
+    apply {
+        FLOWGAUGE_ENTROPY_COUNT(0, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count0)
+        FLOWGAUGE_ENTROPY_COUNT(1, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count1)
+        FLOWGAUGE_ENTROPY_COUNT(2, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count2)
+#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
+        differences.apply();
+        median.apply();
+#else
+        count = min(count0, count1);
+        count = min(count, count2);
+#endif
+        logarithm.apply();
+        if (md.flowgauge.sound == 1) {
+            add.execute(md.flowgauge.bank);
+        }
+    }
+}
+
 #if FLOWGAUGE_ENTROPY_BITS
-    // The window's entropy is log2 S - sum / S, S being its packets: made after every packet, so that it is there when the window is closed, and
-    // an attack shows before that. The quotient is the power of 2 to the difference of two logarithms (paper, equation 2).
-    //
-    // A stateful ALU gives one word to the packet. So the sum is kept a second time, its whole part apart from the ten bits of its fraction.
+#define FLOWGAUGE_ENTROPY_DIGEST 2
+// From 2^10 packets of a window on its entropy is told. A controller sets the thresholds by this.
+#define FLOWGAUGE_ENTROPY_TOLD_BITS 10
+
+struct flowgauge_in_integers_t {
+    bit<32> entropy;
+    bit<32> told;
+}
+
+// The window's entropy is log2 S - sum / S, S being its packets: made after every packet, so that it is there when the window is closed, and
+// an attack shows before that. The quotient is the power of 2 to the difference of two logarithms (paper, equation 2).
+//
+// A stateful ALU gives one word to the packet. So the sum is kept a second time, its whole part apart from the ten bits of its fraction.
+control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout flowgauge_entropy_t made
+#if FLOWGAUGE_ENTROPY_ALARM
+                            , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
+#endif
+                            ) {
     bit<32> of_packets;
     bit<32> fraction_term;
     bit<32> fraction_complement;
@@ -265,8 +280,8 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
     }
 
     // Constants are off by a little. An entropy is not negative.
-    Register<flowgauge_in_integers_t, bit<1>>(2, {0, 0}) in_integers;
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep = {
+    Register<flowgauge_in_integers_t, bit<1>>(2, {0, 0}) result;
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep = {
         void apply(inout flowgauge_in_integers_t it) {
             if ((int<32>) made.entropy < 0) {
                 it.entropy = 0;
@@ -280,7 +295,7 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
     // too low, and the others whether it is too high.
     RegisterParam<bit<32>>(0) lowest;
     RegisterParam<bit<32>>(0x7fffffff) highest;
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_and_look_below = {
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_below = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
             if ((int<32>) made.entropy < (int<32>) lowest.read() && it.told == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
@@ -291,7 +306,7 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
             it.entropy = made.entropy;
         }
     };
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_zero_and_look_below = {
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_zero_and_look_below = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
             if ((int<32>) lowest.read() > 0 && it.told == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
@@ -302,7 +317,7 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
             it.entropy = 0;
         }
     };
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_and_look_above = {
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_above = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
             if ((int<32>) made.entropy > (int<32>) highest.read() && it.told == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
@@ -314,30 +329,12 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
         }
     };
 #endif
-#endif
 
     apply {
-#if FLOWGAUGE_ENTROPY_BITS
         if (md.flowgauge.sound == 1) {
             made.packets = next_packet.execute(md.flowgauge.bank);
         }
         packets_logarithm.apply();
-#endif
-        FLOWGAUGE_ENTROPY_COUNT(0, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count0)
-        FLOWGAUGE_ENTROPY_COUNT(1, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count1)
-        FLOWGAUGE_ENTROPY_COUNT(2, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count2)
-#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
-        differences.apply();
-        median.apply();
-#else
-        count = min(count0, count1);
-        count = min(count, count2);
-#endif
-        logarithm.apply();
-        if (md.flowgauge.sound == 1) {
-            add.execute(md.flowgauge.bank);
-        }
-#if FLOWGAUGE_ENTROPY_BITS
         parts.apply();
         if (md.flowgauge.sound == 1) {
             carry = add_fraction.execute(md.flowgauge.bank);
@@ -355,13 +352,13 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
         if (md.flowgauge.sound == 1) {
 #if FLOWGAUGE_ENTROPY_ALARM
             // A negative entropy is never too high.
-            if (made.packets[31:FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS] != 0 && made.packets[0:0] == 0) {
+            if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.packets[0:0] == 0) {
                 if (made.entropy[31:31] == 0) {
                     for_deparser.digest_type = keep_and_look_below.execute(md.flowgauge.bank);
                 } else {
                     for_deparser.digest_type = keep_zero_and_look_below.execute(md.flowgauge.bank);
                 }
-            } else if (made.packets[31:FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS] != 0 && made.entropy[31:31] == 0) {
+            } else if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.entropy[31:31] == 0) {
                 for_deparser.digest_type = keep_and_look_above.execute(md.flowgauge.bank);
             } else {
                 keep.execute(md.flowgauge.bank);
@@ -370,8 +367,8 @@ control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes
             keep.execute(md.flowgauge.bank);
 #endif
         }
-#endif
     }
 }
+#endif
 
 #endif

@@ -61,12 +61,9 @@
 #ifndef FLOWGAUGE_ENTROPY_BITS
 #define FLOWGAUGE_ENTROPY_BITS 0
 #endif
-// Whether it tells, once a window, that this entropy is too low or too high, from 2^FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS packets on.
+// Whether it tells, once a window, that this entropy is too low or too high.
 #ifndef FLOWGAUGE_ENTROPY_ALARM
 #define FLOWGAUGE_ENTROPY_ALARM 0
-#endif
-#ifndef FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS
-#define FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS 10
 #endif
 
 // Packets of any flow: three rows of 2^FLOWGAUGE_FREQUENCY_COLUMN_BITS counters.
@@ -217,14 +214,8 @@
 #if FLOWGAUGE_ENTROPY_ALARM && !FLOWGAUGE_ENTROPY_BITS
 #error "FLOWGAUGE_ENTROPY_ALARM needs FLOWGAUGE_ENTROPY_BITS"
 #endif
-#if FLOWGAUGE_ENTROPY_BITS && FLOWGAUGE_ENTROPY_SECOND
-#error "FLOWGAUGE_ENTROPY_BITS and FLOWGAUGE_ENTROPY_SECOND do not go together: they take 13 stages"
-#endif
 #if FLOWGAUGE_ENTROPY_ALARM && FLOWGAUGE_DELAY_SAMPLES
 #error "FLOWGAUGE_ENTROPY_ALARM and FLOWGAUGE_DELAY_SAMPLES do not go together: a packet sends one digest"
-#endif
-#if FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS < 1 || FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS > 25
-#error "FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS is not in 1 to 25"
 #endif
 #if FLOWGAUGE_FREQUENCY != 0 && FLOWGAUGE_FREQUENCY != 1
 #error "FLOWGAUGE_FREQUENCY is neither 0 nor 1"

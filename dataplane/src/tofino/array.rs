@@ -37,6 +37,8 @@ pub(super) struct Reading {
     pub(super) raised: Vec<Vec<usize>>,
     /// Elements that changed while they were read: these are left out.
     pub(super) changed: usize,
+    /// Of a closed bank, what a switch has made of its sums and should not have.
+    pub(super) difference: Option<String>,
 }
 
 impl Reading {
@@ -55,7 +57,8 @@ impl Reading {
             measurement::set_shares(settings, admissions, bank);
             changed
         });
-        Reading { bank, raised: arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect(), changed }
+        let raised = arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect();
+        Reading { bank, raised, changed, difference: measurement::difference(settings, arrays, cells) }
     }
 }
 

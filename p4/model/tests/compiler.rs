@@ -131,6 +131,19 @@ fn left_out(table: &Value) -> bool {
     kind.starts_with("Snapshot") || ["DynHashAlgorithm", "DynHashConfigure", "TblDbgCnt"].contains(&kind)
 }
 
+/// Versions of the compiler write the value of a constant that is hashed in two ways, as `constant0_16_16w0` or `constant0_16_0`: here without it.
+/// Nothing looks such a field up.
+fn without_constants(table: &Value) -> Value {
+    let mut table = table.clone();
+    for field in table["data"].as_array_mut().into_iter().flatten() {
+        let name = field["singleton"]["name"].as_str().filter(|name| name.starts_with("constant"));
+        if let Some((name, _)) = name.and_then(|name| name.rsplit_once('_')) {
+            field["singleton"]["name"] = name.into();
+        }
+    }
+    table
+}
+
 /// Compares the schemas and lets the model run frames. Gives the number of tables and digests.
 fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
     let compiled: Value = serde_json::from_str(compiled).unwrap();
@@ -141,7 +154,7 @@ fn compare(name: &str, model: &mut Model, compiled: &str) -> usize {
         let (ours, theirs) = (by_name(&schema[list]), by_name(&compiled[list]));
         for (object, theirs) in &theirs {
             match ours.get(object) {
-                Some(ours) => assert_eq!(ours, theirs, "{name}: {object}"),
+                Some(ours) => assert_eq!(without_constants(ours), without_constants(theirs), "{name}: {object}"),
                 None => assert!(left_out(theirs), "{name}: {object} is missing"),
             }
             compared += 1;
@@ -332,21 +345,32 @@ fn an_entropy_that_the_switch_makes_fits_and_has_the_same_schema() {
     let Some(compiler) = compiler() else {
         return;
     };
-    let entropy = |kind| Settings { entropy: [sketch_of(kind, KeyKind::Src, 1024), sketch::Settings::DEFAULT], ..OFF };
-    let build = |(kind, alarm, also): (SketchKind, u32, &str)| {
-        let settings = entropy(kind);
-        let own = [("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)];
-        let defined: Vec<_> = definitions(&settings).unwrap().into_iter().chain(own).collect();
-        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &defined);
+    let by = |kind, keys: &[KeyKind], others: Settings| {
+        let mut settings = others;
+        settings.entropy.iter_mut().zip(keys).for_each(|(entropy, key)| *entropy = sketch_of(kind, *key, 1024));
+        settings
+    };
+    let build = |(settings, key, alarm, also): (Settings, KeyKind, u32, &str)| {
+        let second = settings.entropy.into_iter().find(|entropy| entropy.is_on() && entropy.key != key);
+        let second = second.map(|second| ("FLOWGAUGE_ENTROPY_SECOND_KEY", second.key as u32));
+        let own = [("FLOWGAUGE_ENTROPY_KEY", key as u32), ("FLOWGAUGE_ENTROPY_BITS", 1), ("FLOWGAUGE_ENTROPY_ALARM", alarm)];
+        let mut defined: BTreeMap<_, _> = definitions(&settings).unwrap().into_iter().collect();
+        defined.extend(own.into_iter().chain(second));
+        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &Vec::from_iter(defined));
         let name = format!("{}, {also}", described(&settings));
         assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
         assert!(compiled.stages() <= STAGES_OF_CHIP, "{name}: {} stages", compiled.stages());
         compiled.row(&name)
     };
+    use KeyKind::{Dst, Src};
+    use SketchKind::{CountMin, CountSketch};
+    let everything = Settings { heavy: slots(Src, 10), sizes: OnOff::ON, ..all([Src; 4], CountSketch, CountMin, 1024) };
     let builds = [
-        (SketchKind::CountSketch, 0, "made by the switch"),
-        (SketchKind::CountSketch, 1, "made by the switch, with alarms"),
-        (SketchKind::CountMin, 1, "made by the switch, with alarms"),
+        (by(CountSketch, &[Dst], OFF), Dst, 0, "made by the switch"),
+        (by(CountSketch, &[Dst], OFF), Dst, 1, "made by the switch, with alarms"),
+        (by(CountMin, &[Dst], OFF), Dst, 1, "made by the switch, with alarms"),
+        (by(CountSketch, &[Src, Dst], OFF), Dst, 1, "the last made by the switch, with alarms"),
+        (by(CountSketch, &[Src, Dst], everything), Src, 1, "the entropy of src made by the switch, with alarms"),
     ];
     compare_rows(&compiler, &builds.map(build));
 }

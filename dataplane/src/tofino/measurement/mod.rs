@@ -22,6 +22,8 @@ use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};
 
 pub(super) use delay::{Samples, set_shares};
+pub(super) use entropy::alarms::{self, Alarms};
+pub(super) use entropy::{NO_THRESHOLDS, difference, thresholds};
 pub(super) use rows::ROWS;
 
 /// A measurement on a switch.
