@@ -351,6 +351,7 @@ control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout fl
         power.apply();
         if (md.flowgauge.sound == 1) {
 #if FLOWGAUGE_ENTROPY_ALARM
+            made.bank = md.flowgauge.bank;
             // A negative entropy is never too high.
             if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.packets[0:0] == 0) {
                 if (made.entropy[31:31] == 0) {

@@ -245,6 +245,10 @@ struct flowgauge_followed_t {
 struct flowgauge_entropy_t {
     bit<32> entropy;
     bit<32> packets;
+#if FLOWGAUGE_ENTROPY_ALARM
+    // The packet's bank, for a digest: it needs a container of its own, since other places want the bank among other bits.
+    bit<1> bank;
+#endif
 }
 #endif
 
