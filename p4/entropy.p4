@@ -6,8 +6,6 @@
 
 #include "sketch.p4"
 
-#define FLOWGAUGE_ENTROPY_HASHES FLOWGAUGE_OF_KEY(FLOWGAUGE_ENTROPY_KEY)
-
 #if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
 #define FLOWGAUGE_ENTROPY_ROW FLOWGAUGE_COUNT_SKETCH_ROW
 #define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_SKETCH
@@ -16,24 +14,11 @@
 #define FLOWGAUGE_ENTROPY_COUNT FLOWGAUGE_COUNT_IN_COUNT_MIN
 #endif
 
-#if FLOWGAUGE_ENTROPY_BITS
-#define FLOWGAUGE_ENTROPY_DIGEST 2
-
-struct flowgauge_in_integers_t {
-    bit<32> entropy;
-    bit<32> told;
-}
-#endif
-
-control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
-#if FLOWGAUGE_ENTROPY_ALARM
-                         , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
-#endif
-                         ) {
+// One for each key.
+control FlowgaugeEntropy(in FLOWGAUGE_METADATA md, in flowgauge_hashes_t hashes, out bit<32> count) {
     bit<32> count0;
     bit<32> count1;
     bit<32> count2;
-    bit<32> count;
     bit<32> term;
     bit<32> complement;
 
@@ -136,11 +121,43 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
         }
     };
 
+    apply {
+        FLOWGAUGE_ENTROPY_COUNT(0, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count0)
+        FLOWGAUGE_ENTROPY_COUNT(1, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count1)
+        FLOWGAUGE_ENTROPY_COUNT(2, FLOWGAUGE_ENTROPY_COLUMN_BITS, hashes, count2)
+#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
+        differences.apply();
+        median.apply();
+#else
+        count = min(count0, count1);
+        count = min(count, count2);
+#endif
+        logarithm.apply();
+        if (md.flowgauge.sound == 1) {
+            add.execute(md.flowgauge.bank);
+        }
+    }
+}
+
 #if FLOWGAUGE_ENTROPY_BITS
-    // The window's entropy is log2 S - sum / S, S being its packets: made after every packet, so that it is there when the window is closed, and
-    // an attack shows before that. The quotient is the power of 2 to the difference of two logarithms (paper, equation 2).
-    //
-    // A stateful ALU gives one word to the packet. So the sum is kept a second time, its whole part apart from the ten bits of its fraction.
+#define FLOWGAUGE_ENTROPY_DIGEST 2
+// From 2^10 packets of a window on its entropy is told. A controller sets the thresholds by this.
+#define FLOWGAUGE_ENTROPY_TOLD_BITS 10
+
+struct flowgauge_in_integers_t {
+    bit<32> entropy;
+    bit<32> told;
+}
+
+// The window's entropy is log2 S - sum / S, S being its packets: made after every packet, so that it is there when the window is closed, and
+// an attack shows before that. The quotient is the power of 2 to the difference of two logarithms (paper, equation 2).
+//
+// A stateful ALU gives one word to the packet. So the sum is kept a second time, its whole part apart from the ten bits of its fraction.
+control FlowgaugeInIntegers(in FLOWGAUGE_METADATA md, in bit<32> count, inout flowgauge_entropy_t made
+#if FLOWGAUGE_ENTROPY_ALARM
+                            , inout ingress_intrinsic_metadata_for_deparser_t for_deparser
+#endif
+                            ) {
     bit<32> of_packets;
     bit<32> fraction_term;
     bit<32> fraction_complement;
@@ -164,7 +181,7 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
     }
 
     table packets_logarithm {
-        key = { md.flowgauge.entropy_packets : lpm @name("packets"); }
+        key = { made.packets : lpm @name("packets"); }
         actions = { set_of_packets; }
         default_action = set_of_packets(0);
         size = 4096;
@@ -231,7 +248,7 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
     }
 
     action compare() {
-        excess = whole_sum - md.flowgauge.entropy_packets;
+        excess = whole_sum - made.packets;
     }
 
     table comparison {
@@ -241,11 +258,11 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
     }
 
     action add_power(bit<32> negative) {
-        md.flowgauge.entropy = of_packets + negative;
+        made.entropy = of_packets + negative;
     }
 
     action add_nothing() {
-        md.flowgauge.entropy = of_packets;
+        made.entropy = of_packets;
     }
 
     // By the difference of the logarithms, and whether there are more packets than the sum says: then nothing is subtracted.
@@ -262,39 +279,36 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
         size = 8192;
     }
 
-    Register<flowgauge_in_integers_t, bit<1>>(2, {0, 0}) in_integers;
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<32>>(in_integers) keep = {
-        void apply(inout flowgauge_in_integers_t it) {
-            it.entropy = md.flowgauge.entropy;
-        }
-    };
     // Constants are off by a little. An entropy is not negative.
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<32>>(in_integers) keep_zero = {
+    Register<flowgauge_in_integers_t, bit<1>>(2, {0, 0}) result;
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep = {
         void apply(inout flowgauge_in_integers_t it) {
-            it.entropy = 0;
+            if ((int<32>) made.entropy < 0) {
+                it.entropy = 0;
+            } else {
+                it.entropy = made.entropy;
+            }
         }
     };
 #if FLOWGAUGE_ENTROPY_ALARM
-    RegisterParam<bit<32>>(0) threshold;
-#if FLOWGAUGE_ENTROPY_ALARM == FLOWGAUGE_ENTROPY_ALARM_BELOW
-#define FLOWGAUGE_ENTROPY_ALARMS (int<32>) md.flowgauge.entropy < (int<32>) threshold.read()
-#else
-#define FLOWGAUGE_ENTROPY_ALARMS (int<32>) md.flowgauge.entropy > (int<32>) threshold.read()
-#endif
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_and_tell = {
+    // A stateful ALU compares twice, and one comparison says whether the window was told. So every other packet looks whether the entropy is
+    // too low, and the others whether it is too high.
+    RegisterParam<bit<32>>(0) lowest;
+    RegisterParam<bit<32>>(0x7fffffff) highest;
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_below = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
-            if (FLOWGAUGE_ENTROPY_ALARMS && it.told == 0) {
+            if ((int<32>) made.entropy < (int<32>) lowest.read() && it.told == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
                 it.told = 1;
             } else {
                 digest = 0;
             }
-            it.entropy = md.flowgauge.entropy;
+            it.entropy = made.entropy;
         }
     };
-    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(in_integers) keep_zero_and_tell = {
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_zero_and_look_below = {
         void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
-            if (FLOWGAUGE_ENTROPY_ALARMS && it.told == 0) {
+            if ((int<32>) lowest.read() > 0 && it.told == 0) {
                 digest = FLOWGAUGE_ENTROPY_DIGEST;
                 it.told = 1;
             } else {
@@ -303,31 +317,24 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
             it.entropy = 0;
         }
     };
-#endif
+    RegisterAction<flowgauge_in_integers_t, bit<1>, bit<3>>(result) keep_and_look_above = {
+        void apply(inout flowgauge_in_integers_t it, out bit<3> digest) {
+            if ((int<32>) made.entropy > (int<32>) highest.read() && it.told == 0) {
+                digest = FLOWGAUGE_ENTROPY_DIGEST;
+                it.told = 1;
+            } else {
+                digest = 0;
+            }
+            it.entropy = made.entropy;
+        }
+    };
 #endif
 
     apply {
-#if FLOWGAUGE_ENTROPY_BITS
         if (md.flowgauge.sound == 1) {
-            md.flowgauge.entropy_packets = next_packet.execute(md.flowgauge.bank);
+            made.packets = next_packet.execute(md.flowgauge.bank);
         }
         packets_logarithm.apply();
-#endif
-        FLOWGAUGE_ENTROPY_COUNT(0, FLOWGAUGE_ENTROPY_COLUMN_BITS, FLOWGAUGE_ENTROPY_HASHES, count0)
-        FLOWGAUGE_ENTROPY_COUNT(1, FLOWGAUGE_ENTROPY_COLUMN_BITS, FLOWGAUGE_ENTROPY_HASHES, count1)
-        FLOWGAUGE_ENTROPY_COUNT(2, FLOWGAUGE_ENTROPY_COLUMN_BITS, FLOWGAUGE_ENTROPY_HASHES, count2)
-#if FLOWGAUGE_ENTROPY_SKETCH == FLOWGAUGE_COUNT_SKETCH
-        differences.apply();
-        median.apply();
-#else
-        count = min(count0, count1);
-        count = min(count, count2);
-#endif
-        logarithm.apply();
-        if (md.flowgauge.sound == 1) {
-            add.execute(md.flowgauge.bank);
-        }
-#if FLOWGAUGE_ENTROPY_BITS
         parts.apply();
         if (md.flowgauge.sound == 1) {
             carry = add_fraction.execute(md.flowgauge.bank);
@@ -344,22 +351,25 @@ control FlowgaugeEntropy(inout FLOWGAUGE_METADATA md
         power.apply();
         if (md.flowgauge.sound == 1) {
 #if FLOWGAUGE_ENTROPY_ALARM
-            if (md.flowgauge.entropy_packets[31:FLOWGAUGE_ENTROPY_ALARM_PACKET_BITS] != 0) {
-                if (md.flowgauge.entropy[31:31] == 0) {
-                    for_deparser.digest_type = keep_and_tell.execute(md.flowgauge.bank);
+            made.bank = md.flowgauge.bank;
+            // A negative entropy is never too high.
+            if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.packets[0:0] == 0) {
+                if (made.entropy[31:31] == 0) {
+                    for_deparser.digest_type = keep_and_look_below.execute(md.flowgauge.bank);
                 } else {
-                    for_deparser.digest_type = keep_zero_and_tell.execute(md.flowgauge.bank);
+                    for_deparser.digest_type = keep_zero_and_look_below.execute(md.flowgauge.bank);
                 }
-            } else
-#endif
-            if (md.flowgauge.entropy[31:31] == 0) {
-                keep.execute(md.flowgauge.bank);
+            } else if (made.packets[31:FLOWGAUGE_ENTROPY_TOLD_BITS] != 0 && made.entropy[31:31] == 0) {
+                for_deparser.digest_type = keep_and_look_above.execute(md.flowgauge.bank);
             } else {
-                keep_zero.execute(md.flowgauge.bank);
+                keep.execute(md.flowgauge.bank);
             }
-        }
+#else
+            keep.execute(md.flowgauge.bank);
 #endif
+        }
     }
 }
+#endif
 
 #endif

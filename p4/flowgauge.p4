@@ -84,7 +84,7 @@ control IngressDeparser(packet_out packet, inout FLOWGAUGE_HEADERS hdr, in FLOWG
 #endif
 #if FLOWGAUGE_ENTROPY_ALARM
         if (for_deparser.digest_type == FLOWGAUGE_ENTROPY_DIGEST) {
-            entropy_alarms.pack({md.flowgauge.entropy, md.flowgauge.entropy_packets, md.flowgauge.bank});
+            entropy_alarms.pack({md.flowgauge.entropy.bank});
         }
 #endif
         packet.emit(hdr);

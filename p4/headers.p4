@@ -240,11 +240,22 @@ struct flowgauge_followed_t {
 }
 #endif
 
-#if FLOWGAUGE_ENTROPY_ALARM
-struct flowgauge_entropy_alarm_t {
+#if FLOWGAUGE_ENTROPY_BITS
+// What the switch makes of the open window, with this packet: an entropy, and of how many packets.
+struct flowgauge_entropy_t {
     bit<32> entropy;
     bit<32> packets;
-    bit<1>  bank;
+#if FLOWGAUGE_ENTROPY_ALARM
+    // The packet's bank, for a digest: it needs a container of its own, since other places want the bank among other bits.
+    bit<1> bank;
+#endif
+}
+#endif
+
+#if FLOWGAUGE_ENTROPY_ALARM
+// The entropy itself is read from its register: the compiler finds no place for a number that is added up and sent in a digest.
+struct flowgauge_entropy_alarm_t {
+    bit<1> bank;
 }
 #endif
 
@@ -277,9 +288,7 @@ struct flowgauge_metadata_t {
     flowgauge_followed_t followed;
 #endif
 #if FLOWGAUGE_ENTROPY_BITS
-    // Of the open window, with this packet.
-    bit<32> entropy;
-    bit<32> entropy_packets;
+    flowgauge_entropy_t entropy;
 #endif
     flowgauge_hashes_t src;
     flowgauge_hashes_t dst;

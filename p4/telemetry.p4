@@ -29,7 +29,15 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
     FlowgaugeCardinality() FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY);
 #endif
 #if FLOWGAUGE_ENTROPY
+    bit<32> count;
     FlowgaugeEntropy() FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY);
+#if FLOWGAUGE_ENTROPY_BITS
+    FlowgaugeInIntegers() FLOWGAUGE_BY_KEY(in_integers, FLOWGAUGE_ENTROPY_KEY);
+#endif
+#if FLOWGAUGE_ENTROPY_SECOND
+    bit<32> second_count;
+    FlowgaugeEntropy() FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_SECOND_KEY);
+#endif
 #endif
 #if FLOWGAUGE_FREQUENCY
     FlowgaugeFrequency() FLOWGAUGE_BY_KEY(frequency, FLOWGAUGE_FREQUENCY_KEY);
@@ -75,10 +83,14 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY).apply(hdr, md);
 #endif
 #if FLOWGAUGE_ENTROPY
+        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md, FLOWGAUGE_OF_KEY(FLOWGAUGE_ENTROPY_KEY), count);
 #if FLOWGAUGE_ENTROPY_ALARM
-        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md, for_deparser);
-#else
-        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_KEY).apply(md);
+        FLOWGAUGE_BY_KEY(in_integers, FLOWGAUGE_ENTROPY_KEY).apply(md, count, md.flowgauge.entropy, for_deparser);
+#elif FLOWGAUGE_ENTROPY_BITS
+        FLOWGAUGE_BY_KEY(in_integers, FLOWGAUGE_ENTROPY_KEY).apply(md, count, md.flowgauge.entropy);
+#endif
+#if FLOWGAUGE_ENTROPY_SECOND
+        FLOWGAUGE_BY_KEY(entropy, FLOWGAUGE_ENTROPY_SECOND_KEY).apply(md, FLOWGAUGE_OF_KEY(FLOWGAUGE_ENTROPY_SECOND_KEY), second_count);
 #endif
 #endif
 #if FLOWGAUGE_FREQUENCY

@@ -13,7 +13,7 @@ use crate::text::{counted, stepped};
 use crate::unopened;
 use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::delay::{self, Admission};
-use flowgauge_core::{Counters, HashIdentity, Settings, WideBank, Zeroed};
+use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::{
     Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth,
 };
@@ -187,6 +187,8 @@ pub struct Controller<D, C> {
     stalled: bool,
     /// Packets that the last read of this window found.
     last_read: Option<u64>,
+    /// An entropy that has left its bounds in the open window, of which the operator is to be told.
+    crossed: Option<KeyKind>,
     /// Whether the operator was told of counters that are full.
     told_of_full_counters: bool,
     /// Whether it was told what most frames are that are not opened.
@@ -274,6 +276,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             ended: false,
             stalled: false,
             last_read: None,
+            crossed: None,
             told_of_full_counters: false,
             told_unopened: false,
             source: None,
@@ -368,6 +371,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             let next = if self.clock.next_packet().is_some() { deadline } else { next };
             let woken = self.clock.wait_until(next);
             self.look_after_events()?;
+            self.tell_crossing(sink)?;
             self.look_after_delays(sink)?;
             sink.heartbeat(&self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
@@ -406,10 +410,35 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                         self.summary.warnings.push(warning);
                     }
                     Event::Notice(notice) => tracing::warn!("{notice}"),
+                    Event::Crossed(key) => {
+                        let window = self.first_window + self.schedule.window();
+                        if self.watch.as_mut().is_some_and(|watch| watch.cross(window)) {
+                            self.crossed = Some(key);
+                        }
+                    }
                     other => tracing::info!("{other:?}"),
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Tells that an entropy has left its bounds in the open window, and reads what that holds.
+    fn tell_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
+        let Some(key) = self.crossed.take() else { return Ok(()) };
+        let at = self.clock.now();
+        let mut records = match self.attempt("sample", D::sample)? {
+            Attempt::Done(snapshot, taken) => self.sample(&snapshot, at, 0, taken)?,
+            Attempt::GivenUp => Vec::new(),
+        };
+        let window = self.first_window + self.schedule.window();
+        let mut whole = records.iter_mut().find(|record| !record.part);
+        if let Some(watch) = &self.watch {
+            watch.tell_crossing(window, key, whole.as_deref().map(|record| &record.reports));
+            whole.iter_mut().for_each(|record| record.reports.alarm = Some(watch.crossed()));
+        }
+        self.summary.samples += u64::from(!records.is_empty());
+        records.iter().try_for_each(|record| sink.record(record))?;
         Ok(())
     }
 
@@ -617,7 +646,20 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
                 self.interface()
             );
         }
-        self.admit(&admissions)
+        self.admit(&admissions)?;
+        self.bound()
+    }
+
+    /// Has a dataplane that watches an entropy itself know what is usual by now.
+    fn bound(&mut self) -> Result<(), ControlError> {
+        let Some((watch, first)) = self.watch.as_ref().zip(self.dataplane.capabilities().watches_from) else { return Ok(()) };
+        let bounds = watch.bounds(first);
+        if !bounds.is_empty()
+            && let Attempt::GivenUp = self.attempt("bounds", |dataplane| dataplane.watch(&bounds))?
+        {
+            tracing::warn!("{} did not take what is usual by now; it goes by what was", self.interface());
+        }
+        Ok(())
     }
 
     /// Has the window after the open one admit these requests.
@@ -693,6 +735,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// Closes what is open and sums up. A window that has lasted no time is open only if it `may_hold_packets`.
     fn finish(mut self, may_hold_packets: bool, sink: &mut dyn Sink) -> Result<Summary, ControlError> {
         self.look_after_events()?;
+        self.tell_crossing(sink)?;
         if !self.has_windows() {
             self.finish_staggered(sink)?;
         } else {

@@ -64,6 +64,8 @@ pub struct Capabilities {
     pub clock: Clock,
     /// Whether it passes delays on [one by one](crate::Dataplane::delays).
     pub delay_samples: bool,
+    /// Packets of a window from which on it [watches](crate::Dataplane::watch) an entropy itself, if it does.
+    pub watches_from: Option<u64>,
 }
 
 impl Capabilities {
@@ -91,6 +93,7 @@ impl Capabilities {
             workers,
             clock: Clock::KERNEL,
             delay_samples: false,
+            watches_from: None,
         }
     }
 

@@ -20,6 +20,7 @@
 //!
 //! `examples/backend.rs` is a backend outside this crate. Every backend passes the suite in `tests/conformance`.
 
+mod bounds;
 pub mod capabilities;
 pub mod capture;
 pub mod error;
@@ -43,6 +44,7 @@ pub mod traffic;
 #[cfg(target_os = "linux")]
 pub mod xdp;
 
+pub use bounds::Bounds;
 pub use capabilities::{Capabilities, Clock};
 pub use error::Error;
 pub use flowgauge_core::MeasurementKind;
@@ -60,8 +62,8 @@ pub use tofino::Tofino;
 #[cfg(target_os = "linux")]
 pub use xdp::Xdp;
 
-use flowgauge_core::Settings;
 use flowgauge_core::delay::{Admission, Kind};
+use flowgauge_core::{KeyKind, Settings};
 
 /// Something that counts packets.
 ///
@@ -147,6 +149,16 @@ pub trait Dataplane: Send {
         Ok(())
     }
 
+    /// Sets between which bits entropies are usual at any time of a window, for a dataplane that [watches](Capabilities::watches_from) one of them.
+    /// It tells by [`Event::Crossed`], once a window. Before the first call nothing is unusual. Call it between rotations.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`] before [`install`](Self::install); backend failures.
+    fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
+        let _ = bounds;
+        Ok(())
+    }
+
     /// How it is doing, as far as it knows without asking anyone: takes no time.
     fn status(&self) -> Status {
         Status::default()
@@ -198,6 +210,10 @@ impl<D: Dataplane + ?Sized> Dataplane for Box<D> {
         (**self).admit(admissions)
     }
 
+    fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
+        (**self).watch(bounds)
+    }
+
     fn status(&self) -> Status {
         (**self).status()
     }
@@ -213,4 +229,6 @@ pub enum Event {
     Warning(String),
     /// Something happened that the operator should know of, and nothing is missing. One line.
     Notice(String),
+    /// The entropy by this key has left its [bounds](Dataplane::watch) in the window that is open.
+    Crossed(KeyKind),
 }

@@ -127,6 +127,7 @@ impl Switch {
         }
         switch.ports = self.switch_port.clone();
         switch.forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
+        switch.watches = options.watches();
         measure_live(Tofino::connect(switch, options.settings())?, options)
     }
 }

@@ -649,3 +649,90 @@ fn read_times_tell_which_windows_are_possible() {
         assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     }
 }
+
+/// An empty UDP datagram.
+fn datagram(src: u32, dst: u32) -> Vec<u8> {
+    let header = [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &src.to_be_bytes(), &dst.to_be_bytes()].concat();
+    [&[0; 12][..], &[8, 0], &header, &[0; 26]].concat()
+}
+
+/// The switch makes the entropy of destinations itself, and says when it leaves what the controller has learned.
+#[test]
+fn a_flood_is_told_before_its_window_ends() {
+    let own = [("KEY", 1), ("SECOND", 1), ("SECOND_KEY", 0), ("BITS", 1), ("ALARM", 1)];
+    let own = own.map(|(name, value)| (&*format!("FLOWGAUGE_ENTROPY_{name}").leak(), value));
+    let definitions = own.into_iter().chain([("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_HEAVY", 1)]);
+    let lab = Lab::of(switch_with(&definitions.collect::<Vec<_>>()));
+    let mut command = lab.start("--alarm --window 150ms --read-every never");
+    let send = |datagrams: &mut dyn Iterator<Item = (u32, u32)>| {
+        let mut entrance = lab.switch.enter();
+        for (src, dst) in datagrams {
+            entrance.arrive(lab.switch.port(0), &datagram(src, dst)).unwrap();
+        }
+    };
+    // As usual: 256 talk to 256. After 30 windows that is learned.
+    let mut learned = false;
+    while !learned {
+        for _ in 0..4 {
+            send(&mut (0..512).map(|number| (number % 256, number % 256)));
+        }
+        let window = window(&mut command);
+        assert_ne!(window["alarm"]["raised"], true, "{window}");
+        learned = window["alarm"]["judged"] == true;
+    }
+    // Many send to one, beside what is usual.
+    let mut source = 1 << 20;
+    let told = loop {
+        send(&mut (0..256).map(|number| (number, number)));
+        send(&mut (source..source + 4096).map(|source| (source, 7)));
+        source += 4096;
+        // Windows follow windows; a sample comes between them when something is told.
+        let mut record: Value = serde_json::from_str(&command.line()).unwrap();
+        check(&record);
+        if record["record"] == "sample" {
+            break record;
+        }
+        // A flood at the end of a window is told with that. Once it is over there is another one.
+        while record["alarm"]["raised"] == true {
+            send(&mut (0..2048).map(|number| (number % 256, number % 256)));
+            record = window(&mut command);
+        }
+    };
+    assert_eq!((&told["alarm"]["raised"], told["alarm"]["reason"].as_str()), (&Value::Bool(true), Some("crossed")));
+    assert!(told["entropy"]["dst"]["bits"].as_f64().unwrap() < 5.5, "{told}");
+    // Its window ends after that.
+    let flooded = window(&mut command);
+    assert_eq!(flooded["window"], told["window"]);
+    assert!(number(&flooded, "end_ns") >= number(&told, "end_ns"));
+    command.interrupt();
+    let outcome = command.outcome();
+    let of_it: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("which goes on")).collect();
+    let expected = format!(
+        "window {}, which goes on, may have a denial of service by many, for its entropy of dst is unusual",
+        told["window"]
+    );
+    assert!(of_it.len() == 1 && of_it[0].contains(&expected) && of_it[0].contains("the entropy of dst is"), "{}", outcome.stderr);
+    // What the switch made is what follows from its sums.
+    assert!(!outcome.stderr.contains("follows from its sum"), "{}", outcome.stderr);
+}
+
+/// It is told once, and windows are judged all the same.
+#[test]
+fn a_program_without_alarms_says_how_to_have_them() {
+    let definitions =
+        [("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_KEY", 0), ("FLOWGAUGE_ENTROPY_SECOND", 1), ("FLOWGAUGE_HEAVY", 1)];
+    let lab = Lab::of(switch_with(&definitions));
+    let mut command = lab.start("--alarm --window 50ms --read-every never");
+    lab.send(1000);
+    window(&mut command);
+    window(&mut command);
+    command.interrupt();
+    let outcome = command.outcome();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let advice = "compile it with -DFLOWGAUGE_ENTROPY_BITS=1 -DFLOWGAUGE_ENTROPY_ALARM=1";
+    assert_eq!(outcome.stderr.lines().filter(|line| line.contains(advice)).count(), 1, "{}", outcome.stderr);
+    let of_one = Lab::of(switch_with(&[("FLOWGAUGE_ENTROPY", 1), ("FLOWGAUGE_ENTROPY_KEY", 0), ("FLOWGAUGE_HEAVY", 1)]));
+    let outcome = of_one.start("--alarm").outcome();
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.complaint().contains("-DFLOWGAUGE_ENTROPY_SECOND=1"), "{}", outcome.stderr);
+}

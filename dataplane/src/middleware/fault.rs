@@ -1,7 +1,7 @@
 //! A dataplane that fails on purpose.
 
 use crate::tally::Tally;
-use crate::{Adopted, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status, Tables};
+use crate::{Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Snapshot, Status, Tables};
 use flowgauge_core::Settings;
 use flowgauge_core::delay::{Admission, Kind};
 use rand::{RngExt, SeedableRng};
@@ -127,6 +127,11 @@ impl<D: Dataplane> Dataplane for FaultInjector<D> {
     fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Error> {
         self.strike("set shares", self.faults.request_lost, "request lost")?;
         self.inner.admit(admissions)
+    }
+
+    fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
+        self.strike("set bounds", self.faults.request_lost, "request lost")?;
+        self.inner.watch(bounds)
     }
 
     fn status(&self) -> Status {

@@ -1,7 +1,7 @@
 //! A dataplane that writes down what it is asked and what it answers.
 
 use crate::tally::Tally;
-use crate::{Adopted, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot, Status, Tables};
+use crate::{Adopted, Bounds, Capabilities, Dataplane, DelaySample, Error, Event, Losses, Part, Snapshot, Status, Tables};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::{Algorithm, Entry};
 use flowgauge_core::sketch::Mode;
@@ -208,6 +208,16 @@ impl<D: Dataplane, W: Write + Send> Dataplane for Recorder<D, W> {
             admissions.iter().map(admitted).collect()
         });
         self.note("admit", described);
+        result
+    }
+
+    fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
+        let result = self.inner.watch(bounds);
+        let described = outcome(&result, |()| {
+            let bound = |bound: &Bounds| json!({ "key": bound.key.name(), "lowest": bound.lowest, "highest": bound.highest });
+            bounds.iter().map(bound).collect()
+        });
+        self.note("watch", described);
         result
     }
 

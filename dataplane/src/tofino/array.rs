@@ -37,6 +37,8 @@ pub(super) struct Reading {
     pub(super) raised: Vec<Vec<usize>>,
     /// Elements that changed while they were read: these are left out.
     pub(super) changed: usize,
+    /// Of a closed bank, what a switch has made of its sums and should not have.
+    pub(super) difference: Option<String>,
 }
 
 impl Reading {
@@ -55,20 +57,27 @@ impl Reading {
             measurement::set_shares(settings, admissions, bank);
             changed
         });
-        Reading { bank, raised: arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect(), changed }
+        let raised = arrays.iter().zip(cells).map(|(array, cells)| array.raised(cells)).collect();
+        Reading { bank, raised, changed, difference: measurement::difference(settings, arrays, cells) }
     }
 }
 
-/// Finds the array that a measurement has by some key, and says which key.
-pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
+/// Finds the arrays that a measurement has by some keys, and says which keys.
+pub(super) fn find_all<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Vec<(KeyKind, &'a Table)>, Failure> {
+    let mut found = Vec::new();
     for key in KeyKind::ALL {
         match schema.table(&names::of(of, key, part)) {
-            Ok(table) => return Ok(Some((key, table))),
+            Ok(table) => found.push((key, table)),
             Err(SchemaError::Missing { .. }) => {}
             Err(error) => return Err(Failure::program(error)),
         }
     }
-    Ok(None)
+    Ok(found)
+}
+
+/// Finds the array that a measurement has by some key, and says which key.
+pub(super) fn find<'a>(schema: &'a Schema, of: MeasurementKind, part: &str) -> Result<Option<(KeyKind, &'a Table)>, Failure> {
+    Ok(find_all(schema, of, part)?.into_iter().next())
 }
 
 /// The elements of a bank as a power of two.

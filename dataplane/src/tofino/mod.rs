@@ -47,14 +47,14 @@ use crate::snapshot::{DelaySample, Snapshot};
 use crate::status::{Status, SwitchStatus};
 use crate::tables::Tables;
 use crate::tally::Tally;
-use crate::{Adopted, Dataplane, Event};
+use crate::{Adopted, Bounds, Dataplane, Event};
 use array::{Array, Cells, Reading};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_bfruntime::{Entry, Place};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{Counters, Settings};
-use measurement::Samples;
+use measurement::{Alarms, NO_THRESHOLDS, Samples, alarms};
 use ports::Ports;
 use program::Program;
 use session::Session;
@@ -83,6 +83,8 @@ struct Switch {
     back_off: BackOff,
     /// If delays are passed on one by one.
     samples: Option<Samples>,
+    /// If the program watches an entropy, and somebody wants to know.
+    alarms: Option<Alarms>,
     counting: Option<Counting>,
     events: Vec<Event>,
 }
@@ -157,13 +159,17 @@ impl Tofino {
         let failed = |failure| Error::Switch { operation: "connect", target: address.clone(), failure };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(Failure::Runtime { problem: error.to_string() }))?;
-        let (session, schema) = runtime.block_on(Session::open(&options, settings.delay.samples)).map_err(failed)?;
+        let (session, schema) =
+            runtime.block_on(Session::open(&options, settings.delay.samples || options.watches)).map_err(failed)?;
         let samples = settings.delay.samples.then(|| Samples::new(&schema, &settings.delay));
         let program = Program::new(schema).map_err(failed)?;
         program.check_settings(&settings).map_err(failed)?;
         program.check_forward(&options.forward).map_err(failed)?;
-        let switch = Switch {
-            capabilities: program.capabilities(&options.address),
+        let alarms = if options.watches { Alarms::find(program.schema(), &settings).map_err(failed)? } else { None };
+        let mut capabilities = program.capabilities(&options.address);
+        capabilities.watches_from = alarms.as_ref().map(|_| alarms::FIRST);
+        let mut switch = Switch {
+            capabilities,
             options,
             settings,
             arrays: program.arrays(&settings),
@@ -171,9 +177,13 @@ impl Tofino {
             session: Some(session),
             back_off: BackOff::default(),
             samples: samples.transpose().map_err(failed)?,
+            alarms,
             counting: None,
             events: Vec::new(),
         };
+        if switch.options.watches && switch.alarms.is_none() {
+            switch.notice(alarms::ADVICE);
+        }
         Ok(Tofino { runtime, switch })
     }
 }
@@ -237,10 +247,19 @@ impl Dataplane for Tofino {
         done.map_err(|failure| Error::Switch { operation, target, failure })
     }
 
+    fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Error> {
+        let (operation, target) = ("set bounds", self.switch.started("set bounds")?);
+        let done = self.runtime.block_on(self.switch.watch(bounds));
+        done.map_err(|failure| Error::Switch { operation, target, failure })
+    }
+
     /// Also notices a lost switch, and finds it again, so that as little as possible is missing in the window.
     fn events(&mut self) -> Result<Vec<Event>, Error> {
         if self.switch.counting.is_some() {
             self.runtime.block_on(self.switch.look_after());
+            if self.switch.alarms.is_some() {
+                self.runtime.block_on(self.switch.receive());
+            }
         }
         Ok(std::mem::take(&mut self.switch.events))
     }
@@ -364,12 +383,17 @@ impl Switch {
         program.check_forward(&self.options.forward)?;
         self.program = program;
         if is_adopted {
-            let lost = if self.samples.is_some() { "; delays one by one are missing until it does" } else { "" };
+            let lost = if self.learns() { "; digests, of delays one by one and of alarms, are missing until it does" } else { "" };
             self.notice(&format!(
                 "the switch does not know that the connection was lost; going on as the client that it was{lost}"
             ));
         }
         Ok(session)
+    }
+
+    /// Whether it takes digests.
+    fn learns(&self) -> bool {
+        self.samples.is_some() || self.alarms.is_some()
     }
 
     /// Opens a session, and says whether it goes on with the subscription of the session before, whose end a switch needs a moment to
@@ -379,7 +403,7 @@ impl Switch {
         const PATIENCE: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
-            match Session::open(&self.options, self.samples.is_some()).await {
+            match Session::open(&self.options, self.learns()).await {
                 Err(Failure::Taken { .. }) if begin.elapsed() < PATIENCE => tokio::time::sleep(MOMENT).await,
                 Err(taken @ Failure::Taken { .. }) => {
                     let Ok((session, schema)) = Session::adopt(&self.options).await else { return Err(taken) };
@@ -476,12 +500,13 @@ impl Switch {
         });
         let begun = begun.await?;
         self.samples.iter_mut().for_each(Samples::restart);
+        self.alarms.iter_mut().for_each(Alarms::next_window);
         Ok(begun)
     }
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
         let began = Instant::now();
-        let held = Held { tables: tables.clone(), admissions: Default::default() };
+        let held = Held { tables: tables.clone(), admissions: Default::default(), thresholds: NO_THRESHOLDS };
         let Begun { pipes, ports } = loop {
             match self.begin(&held).await {
                 Ok(begun) => break begun,
@@ -551,6 +576,7 @@ impl Switch {
                     // What has come by now is of the window that ends.
                     self.receive().await;
                     self.samples.iter_mut().for_each(Samples::closing);
+                    self.alarms.iter_mut().for_each(Alarms::next_window);
                 }
                 Rotation::Flipping => {
                     self.with(async |session, program| flip(session, program, closed ^ 1, transit).await).await?;
@@ -560,6 +586,9 @@ impl Switch {
                     let bank = self.bank(closed)?;
                     let read = async |session: &mut Session, program: &Program| read_closed(session, program, &bank, transit).await;
                     let mut reading = self.with(read).await?;
+                    if let Some(difference) = reading.difference.take() {
+                        self.warn(difference);
+                    }
                     let delays = self.close_samples(&mut reading).await;
                     let counting = self.counting()?;
                     // What is missing is missing in the window that ends here.
@@ -616,14 +645,25 @@ impl Switch {
     async fn receive(&mut self) -> bool {
         const MOMENT: Duration = Duration::from_millis(1);
         const WHILE: Duration = Duration::from_millis(50);
-        let (Some(session), Some(samples)) = (&mut self.session, &mut self.samples) else { return false };
+        if !self.learns() {
+            return false;
+        }
+        // A window that is being closed is judged as a whole at once.
+        let is_open = |counting: &&Counting| matches!(counting.rotation, Rotation::None);
+        let open = self.counting.as_ref().filter(is_open).map(|counting| counting.active);
+        let Some(session) = &mut self.session else { return false };
         let began = Instant::now();
         let mut has_any = false;
         while began.elapsed() < WHILE
             && let Ok(Some(digests)) = tokio::time::timeout(MOMENT, session.digests.recv()).await
         {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            samples.receive(&digests, now.as_nanos() as u64);
+            self.samples.iter_mut().for_each(|samples| samples.receive(&digests, now.as_nanos() as u64));
+            if let Some(alarms) = &mut self.alarms
+                && alarms.receive(&digests, open)
+            {
+                self.events.push(Event::Crossed(alarms.key));
+            }
             has_any = true;
         }
         has_any
@@ -645,15 +685,28 @@ impl Switch {
 
     /// Sets which requests the bank admits that does not count.
     async fn admit(&mut self, admissions: &[(Kind, Admission)]) -> Result<(), Failure> {
+        self.change(|held, active| held.admissions[active & 1 ^ 1] = admissions.to_vec()).await
+    }
+
+    /// Changes what the switch is to hold while it counts, by the bank that counts.
+    async fn change(&mut self, change: impl FnOnce(&mut Held, usize)) -> Result<(), Failure> {
         self.restored().await?;
         let (settings, batch) = (self.settings, self.options.batch);
         let counting = self.counting()?;
         let before = counting.held.clone();
         let mut held = before.clone();
-        held.admissions[counting.active & 1 ^ 1] = admissions.to_vec();
+        change(&mut held, counting.active);
         self.with(async |session, program| set_changing(session, program, &settings, Some(&before), &held, batch).await).await?;
         self.counting()?.held = held;
         Ok(())
+    }
+
+    /// Sets between which bits the entropy is usual that the switch watches.
+    async fn watch(&mut self, bounds: &[Bounds]) -> Result<(), Failure> {
+        let key = self.alarms.as_ref().map(|alarms| alarms.key);
+        let Some(bounds) = bounds.iter().find(|bounds| Some(bounds.key) == key) else { return Ok(()) };
+        let thresholds = measurement::thresholds(bounds.lowest, bounds.highest);
+        self.change(|held, _| held.thresholds = thresholds).await
     }
 
     /// Notices a lost switch and finds it again; what fails is tried again by the next call.
@@ -758,7 +811,10 @@ async fn set_changing(
         let same = before.iter().find(|before| before.table == content.table);
         let table = program.table(&content.table)?;
         let is_new = |entry: &&Entry| same.is_none_or(|same| !same.entries.contains(entry));
-        let updates = content.entries.iter().filter(is_new).map(|entry| program::update(table, proto::update::Type::Modify, entry));
+        let default = content.default.iter().filter(|default| same.is_none_or(|same| same.default.as_ref() != Some(*default)));
+        let default: Vec<Entry> = default.map(|data| Entry { place: Place::Default, data: data.clone() }).collect();
+        let new = content.entries.iter().filter(is_new).chain(&default);
+        let updates = new.map(|entry| program::update(table, proto::update::Type::Modify, entry));
         session.write(&format!("changing {}", table.name), updates.collect::<Result<_, _>>()?, batch).await?;
     }
     Ok(())

@@ -37,7 +37,12 @@ pub(super) fn key(key: KeyKind) -> String {
 
 /// A part of a measurement by a key.
 pub(super) fn of(measurement: MeasurementKind, by: KeyKind, part: &str) -> String {
-    format!("{}_by_{}.{part}", measurement.name(), key(by))
+    by_key(measurement.name(), by, part)
+}
+
+/// A part of a control that there is for each key.
+pub(super) fn by_key(control: &str, by: KeyKind, part: &str) -> String {
+    format!("{control}_by_{}.{part}", key(by))
 }
 
 /// As many big-endian bytes as these bits take.

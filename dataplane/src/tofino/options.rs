@@ -33,6 +33,8 @@ pub struct Options {
     /// Pairs of ports, by their numbers within the device: what comes in at one leaves at the other, unchanged. Frames from all
     /// other ports are counted and dropped. Without any pair the switch keeps the forwarding that it has.
     pub forward: Vec<(u32, u32)>,
+    /// Whether to be told when an entropy leaves its [bounds](crate::Dataplane::watch), if the program watches one.
+    pub watches: bool,
 }
 
 /// What makes a connection secret and both ends sure of the other. All PEM.
@@ -152,6 +154,7 @@ impl Options {
             batch: 512,
             ports: Vec::new(),
             forward: Vec::new(),
+            watches: false,
         }
     }
 }

@@ -42,6 +42,11 @@ impl Program {
         Ok(Program { schema, settings })
     }
 
+    /// By which it was understood.
+    pub(super) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
     /// The registers of what is wanted: those that it is read from, and behind them what this program has besides.
     pub(super) fn arrays(&self, wanted: &Settings) -> Vec<Array> {
         let mut arrays = measurement::arrays(wanted);
@@ -129,7 +134,9 @@ impl Program {
 
     /// The same of those tables whose actions change while the switch counts.
     pub(super) fn changing(&self, wanted: &Settings, held: &Held) -> Result<Vec<Content>, Failure> {
-        measurement::tables(wanted).iter().filter(|table| table.changes()).map(|table| table.content(self, held)).collect()
+        let besides = extras(&self.schema, wanted).1;
+        let tables = measurement::tables(wanted).into_iter().chain(besides);
+        tables.filter(MatchTable::changes).map(|table| table.content(self, held)).collect()
     }
 
     /// The update that makes a bank the one that counts.

@@ -16,6 +16,8 @@ pub(super) struct Held {
     pub(super) tables: Tables,
     /// Which requests each bank admits, kind by kind, if shares follow the traffic; as settings say, where nothing is here.
     pub(super) admissions: [Vec<(Kind, Admission)>; BANKS],
+    /// The lowest and the highest entropy that is usual, times 1024, if the switch watches one.
+    pub(super) thresholds: [i32; 2],
 }
 
 /// A table that looks up one action or nothing; or a parameter of a register's actions, which has one value and no action.
@@ -62,8 +64,8 @@ impl MatchTable {
     }
 
     /// A parameter of a register's actions, and its value.
-    pub(super) fn of_register(name: String, value: i32) -> Self {
-        let filling = move |_: &Held| Filling { entries: Vec::new(), default: Some(vec![value.to_be_bytes().to_vec()]) };
+    pub(super) fn of_register(name: String, value: impl Fn(&Held) -> i32 + 'static) -> Self {
+        let filling = move |held: &Held| Filling { entries: Vec::new(), default: Some(vec![value(held).to_be_bytes().to_vec()]) };
         let parameters = vec![(names::PARAMETER_VALUE, i32::BITS)];
         MatchTable { name, keys: Vec::new(), action: None, parameters, filling: Box::new(filling), changes: false }
     }

@@ -224,7 +224,13 @@ fn what_no_program_measures_is_refused() {
         definitions(&settings).unwrap_err().to_string()
     };
     let cases = [
-        (refused(|settings| settings.entropy[1] = settings.entropy[0]), "it measures one entropy, the first"),
+        (refused(|settings| settings.entropy[1] = settings.entropy[0]), "two entropies by src are one"),
+        (
+            refused(|settings| {
+                settings.entropy[1] = sketch::Settings { mode: sketch::Mode::CountMin, key: KeyKind::Dst, ..settings.entropy[0] };
+            }),
+            "both of its entropies have sketches of one kind and size",
+        ),
         (refused(|settings| settings.entropy[0].shape = Grid::COUNTERS), "it has 3 rows for entropy, 4 are wanted"),
         (refused(|settings| settings.frequency.shape = Grid::COUNTERS), "it has 3 rows for frequency, 4 are wanted"),
         (refused(|settings| settings.membership.shape = Grid::BITS), "it has 3 rows for membership, 4 are wanted"),

@@ -86,7 +86,7 @@ fn assert_same(settings: &Settings, found: &Window, expected: &Window, what: &st
     let precision = settings.cardinality.precision;
     assert!(found.cardinality.levels(precision) == expected.cardinality.levels(precision), "registers differ: {what}");
     assert!(found.entropy.sketches == expected.entropy.sketches, "the entropy's counters differ: {what}");
-    assert_eq!(found.entropy.sums[0].sum, expected.entropy.sums[0].sum, "the entropy's sum: {what}");
+    assert_eq!(found.entropy.sums, expected.entropy.sums, "the entropies' sums: {what}");
     let shape = settings.frequency.shape;
     assert!(found.frequency.cells(shape) == expected.frequency.cells(shape), "the frequency's counters differ: {what}");
     let shape = settings.membership.shape;
@@ -211,6 +211,19 @@ fn entropy_by_every_key_and_sketch() {
     }
 }
 
+/// The first by each key and the second by each other, whichever comes first in a program.
+#[test]
+fn two_entropies_by_every_pair_of_keys() {
+    for (number, first) in KeyKind::ALL.into_iter().enumerate() {
+        for second in KeyKind::ALL.into_iter().filter(|second| *second != first) {
+            let kind = SketchKind::ALL[(number + second as usize) % 2];
+            let mut settings = entropy(kind, first, 6);
+            settings.entropy[1] = sketch_of(kind, second, 6);
+            check(&settings, &recurring(number as u64));
+        }
+    }
+}
+
 #[test]
 fn frequencies_by_every_key_and_sketch() {
     for key in KeyKind::ALL {
@@ -240,6 +253,10 @@ fn all_measurements_together() {
         let key = |shift: usize| keys[(round >> shift) % 4 % (1 + round % 4)];
         let mut all = settings(key(0), HashMode::PUBLIC[round % 2], 8);
         all.entropy[0] = sketch_of(kinds[round % 2], key(1), 8);
+        // In some rounds with a second.
+        if key(1) != key(2) {
+            all.entropy[1] = sketch_of(kinds[round % 2], key(2), 8);
+        }
         all.frequency = sketch_of(kinds[round / 2 % 2], key(2), 9);
         all.membership = membership(key(3), 10).membership;
         check(&all, &recurring(round as u64));

@@ -69,13 +69,15 @@ pub enum Verdict {
     Quiet,
     /// An attack.
     Raised,
+    /// An attack, by the word of a dataplane that watches an entropy itself: the window goes on.
+    Crossed,
 }
 
 impl Verdict {
     /// Whether the window was compared with what is usual.
     #[must_use]
     pub fn judged(self) -> bool {
-        matches!(self, Verdict::Quiet | Verdict::Raised)
+        matches!(self, Verdict::Quiet | Verdict::Raised | Verdict::Crossed)
     }
 }
 
@@ -84,8 +86,26 @@ impl Verdict {
 pub struct Judge {
     options: Options,
     windows: u32,
-    /// Of sources and destinations, and of the spread, from the first window on.
-    usual: Option<[Usual; 3]>,
+    usual: Option<Usually>,
+}
+
+/// What windows usually are, from the first one on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Usually {
+    /// Of sources and of destinations.
+    entropies: [Usual; 2],
+    /// The same as shares of the logarithm of the packets.
+    shares: [Usual; 2],
+    spread: Usual,
+    /// The logarithm of the packets.
+    packets: Usual,
+}
+
+impl Usually {
+    fn all(&mut self) -> [&mut Usual; 6] {
+        let Usually { entropies: [sources, destinations], shares: [of_sources, of_destinations], spread, packets } = self;
+        [sources, destinations, of_sources, of_destinations, spread, packets]
+    }
 }
 
 impl Judge {
@@ -104,7 +124,25 @@ impl Judge {
     /// What the entropies of sources and of destinations usually are.
     #[must_use]
     pub fn usual(&self) -> Option<[Usual; 2]> {
-        self.usual.map(|[sources, destinations, _]| [sources, destinations])
+        self.usual.map(|usual| usual.entropies)
+    }
+
+    /// Between which bits the entropies of sources and of destinations are usual at any time of a window, from `first` packets on; nothing while
+    /// what is usual is being learned.
+    ///
+    /// This is coarser than a judgement of the window: one entropy is seen, and of a part of the window. With more packets the entropy rises, and
+    /// its share of their logarithm falls, for flows that come back are no new ones. So the least is the usual share of the logarithm of `first`,
+    /// and the most that of the packets of a large window: of twice the usual packets, or as many as deviate usually.
+    #[must_use]
+    pub fn bounds(&self, first: u64) -> Option<[(f64, f64); 2]> {
+        let Options { k, scatter, training, .. } = self.options;
+        let usual = self.usual.filter(|_| self.windows >= training)?;
+        let first = first.max(2) as f64;
+        let most_packets = usual.packets.mean + (k * usual.packets.deviation).max(1.0);
+        Some(usual.shares.map(|share| {
+            let margin = k * share.deviation.max(scatter / (12.0 * first).sqrt());
+            ((share.mean - margin).max(0.0) * first.log2(), (share.mean + margin) * most_packets.max(first.log2()))
+        }))
     }
 
     /// Looks at a window of so many packets with these entropies, in bits. Windows that are alarms do not change what is usual.
@@ -114,21 +152,24 @@ impl Judge {
         if packets < least.max(2) {
             return Verdict::TooFewPackets;
         }
-        let packets = packets as f64;
-        let now = [sources, destinations, (sources - destinations) / packets.log2()];
+        let (count, packets) = (packets as f64, (packets as f64).log2());
+        let shares = [sources / packets, destinations / packets];
+        let spread = (sources - destinations) / packets;
+        let now = [sources, destinations, shares[0], shares[1], spread, packets];
         let Some(usual) = &mut self.usual else {
-            self.usual = Some(now.map(|mean| Usual { mean, deviation: 0.0 }));
+            let [sources, destinations, of_sources, of_destinations, spread, packets] =
+                now.map(|mean| Usual { mean, deviation: 0.0 });
+            self.usual =
+                Some(Usually { entropies: [sources, destinations], shares: [of_sources, of_destinations], spread, packets });
             self.windows = 1;
             return Verdict::Learning;
         };
-        let [_, _, spread] = now;
-        let [_, _, usually] = *usual;
-        let margin = k * usually.deviation.max(scatter / (6.0 * packets).sqrt());
+        let margin = k * usual.spread.deviation.max(scatter / (6.0 * count).sqrt());
         let learned = self.windows >= training;
-        if learned && spread > usually.mean + margin {
+        if learned && spread > usual.spread.mean + margin {
             return Verdict::Raised;
         }
-        usual.iter_mut().zip(now).for_each(|(usual, now)| usual.learn(alpha, now));
+        usual.all().into_iter().zip(now).for_each(|(usual, now)| usual.learn(alpha, now));
         self.windows = self.windows.saturating_add(1);
         if learned { Verdict::Quiet } else { Verdict::Learning }
     }

@@ -2,12 +2,14 @@
 
 pub mod judge;
 
+use super::entropy::Entropy;
 use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading, Reports};
 use crate::figure::Figures;
 use crate::lake::row::{Row, Value};
 use crate::text::{Below, counted, optional};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;
+use flowgauge_dataplane::Bounds;
 use judge::{Judge, Usual, Verdict};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -36,7 +38,7 @@ impl Alarm {
     /// Whether this window is far off what is usual.
     #[must_use]
     pub fn raised(&self) -> bool {
-        self.verdict == Verdict::Raised
+        matches!(self.verdict, Verdict::Raised | Verdict::Crossed)
     }
 
     /// As [`raised`](Self::raised), of windows that were judged.
@@ -54,11 +56,13 @@ pub(crate) struct Watch {
     small_windows: u32,
     /// The window that an attack began with which goes on, and how many windows raised the alarm since.
     attack: Option<(u64, u64)>,
+    /// The last window in which a dataplane told by itself that an entropy is unusual.
+    crossed: Option<u64>,
 }
 
 impl Watch {
     pub(crate) fn new(options: judge::Options) -> Self {
-        Watch { judge: Judge::new(options), small_windows: 0, attack: None }
+        Watch { judge: Judge::new(options), small_windows: 0, attack: None, crossed: None }
     }
 
     /// Looks for an attack in a window, and tells the operator when one begins and when it is over. A window that is cut short says nothing of
@@ -87,17 +91,42 @@ impl Watch {
             (None, _) => {}
         }
         if alarm.raised() && goes_on.is_none() {
-            let entropies = entropies.iter().map(|entropy| {
-                let usual =
-                    usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
-                format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
-            });
+            let entropies = told(entropies, usual);
             let talkers: Vec<String> = reports.heavy.iter().flat_map(|heavy| heavy.talkers(TALKERS)).collect();
             let talkers = if talkers.is_empty() { String::new() } else { format!("; top talkers: {}", talkers.join(", ")) };
-            let entropies: Vec<String> = entropies.collect();
-            tracing::warn!("window {window}: this looks like a denial of service by many: {}{talkers}", entropies.join(", "));
+            tracing::warn!("window {window}: this looks like a denial of service by many: {entropies}{talkers}");
         }
         Some(alarm)
+    }
+
+    /// Between which bits the entropies of sources and of destinations are usual, from so many packets of a window on.
+    pub(crate) fn bounds(&self, first: u64) -> Vec<Bounds> {
+        let of = |(key, (lowest, highest))| Bounds { key, lowest, highest };
+        self.judge
+            .bounds(first)
+            .map_or_else(Vec::new, |bounds| [KeyKind::Src, KeyKind::Dst].into_iter().zip(bounds).map(of).collect())
+    }
+
+    /// A dataplane says that an entropy has left its bounds in the open window. Says whether to tell the operator: not if that was so in the
+    /// window before, or the attack is known.
+    pub(crate) fn cross(&mut self, window: u64) -> bool {
+        let before = self.crossed.replace(window);
+        self.attack.is_none() && before.is_none_or(|before| before + 1 < window)
+    }
+
+    /// Tells the operator what is unusual in a window that goes on, as far as it is known.
+    pub(crate) fn tell_crossing(&self, window: u64, key: KeyKind, reports: Option<&Reports>) {
+        let entropies = reports.and_then(|reports| reports.entropy.as_ref());
+        let entropies = entropies.map_or_else(String::new, |reports| format!(": {}", told(&reports.0, self.judge.usual())));
+        let key = key.name();
+        tracing::warn!(
+            "window {window}, which goes on, may have a denial of service by many, for its entropy of {key} is unusual{entropies}"
+        );
+    }
+
+    /// What a sample of the open window says after that.
+    pub(crate) fn crossed(&self) -> Alarm {
+        Alarm { verdict: Verdict::Crossed, usual: self.judge.usual(), least: self.judge.options().least }
     }
 
     /// Once, when several windows in a row had packets, and too few to judge them.
@@ -117,6 +146,15 @@ impl Watch {
             }
         }
     }
+}
+
+/// Entropies of sources and destinations beside what they usually are.
+fn told(entropies: &[Entropy], usual: Option<[Usual; 2]>) -> String {
+    let told = entropies.iter().map(|entropy| {
+        let usual = usual.map_or(f64::NAN, |[src, dst]| if entropy.sketch.key == KeyKind::Src { src.mean } else { dst.mean });
+        format!("the entropy of {} is {:.2} bits, usually {usual:.2}", entropy.sketch.key.name(), entropy.estimate.bits)
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 impl Measurement for Alarm {
@@ -168,6 +206,7 @@ impl Serialize for Alarm {
             Verdict::TooFewPackets => Some("too few packets"),
             Verdict::Short => Some("cut short"),
             Verdict::Learning => Some("learning"),
+            Verdict::Crossed => Some("crossed"),
             Verdict::Quiet | Verdict::Raised => None,
         };
         optional(&mut line, "reason", reason)?;

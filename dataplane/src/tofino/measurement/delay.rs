@@ -204,7 +204,7 @@ impl OnSwitch for Delay {
             let age = (delay.expiry_ns >> tick).cast_signed();
             // Either end closes a connection: there is one table.
             let number = if delay.kinds.has(Kind::TcpDuration) { AGES.len() / 2 } else { AGES.len() };
-            tables.extend(AGES.into_iter().take(number).map(|name| MatchTable::of_register(name.to_owned(), -age)));
+            tables.extend(AGES.into_iter().take(number).map(|name| MatchTable::of_register(name.to_owned(), move |_| -age)));
         }
         if weighs(&delay) {
             arrays.extend(SUMS.map(|sum| Array::new(sum.to_owned(), per_bank, &HALVES)));

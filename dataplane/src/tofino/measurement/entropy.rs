@@ -1,14 +1,18 @@
-//! Entropy: a sketch of flows' counts, and the sum that a table of logarithms makes of them.
+//! Entropies: of each a sketch of flows' counts, and the sum that a table of logarithms makes of them.
 
-use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, names, rows};
+pub(in crate::tofino) mod alarms;
+
+use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, ROWS, names, rows};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
-use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER};
+use flowgauge_core::entropy::{DERIVATIVE_OF_LOG, POWER, of_window};
 use flowgauge_core::logarithm::{AMPLIFICATION_BITS, LogarithmEntry, PER_PACKET, PER_WINDOW};
-use flowgauge_core::{MeasurementKind, Settings, WideBank, sketch};
+use flowgauge_core::{ENTROPIES, MeasurementKind, Settings, WideBank, sketch};
 
 const KIND: MeasurementKind = MeasurementKind::Entropy;
 const DEFINITIONS: [&str; 3] = ["FLOWGAUGE_ENTROPY_KEY", "FLOWGAUGE_ENTROPY_SKETCH", "FLOWGAUGE_ENTROPY_COLUMN_BITS"];
+const SECOND: &str = "FLOWGAUGE_ENTROPY_SECOND";
+const SECOND_KEY: &str = "FLOWGAUGE_ENTROPY_SECOND_KEY";
 /// Longest-prefix table from a flow's count to what it adds to the sum.
 const LOGARITHM: &str = "logarithm";
 const COUNT: &str = "count";
@@ -18,10 +22,16 @@ const TERM: [&str; 2] = ["value", "inverted"];
 const SUM: &str = "sum";
 const HALVES: [&str; 2] = ["low", "high"];
 
-/// Programs that make the entropy themselves count packets, keep the sum in two parts, and the result beside whether it was told.
-const PARTS_OF_SUM: [&str; 3] = ["packets", "fraction", "whole"];
+/// Programs that make an entropy themselves do so in a control of its own. It counts packets, keeps the sum in two parts, and the result beside
+/// whether it was told.
 const IN_INTEGERS: &str = "in_integers";
-const RESULT: [&str; 2] = ["entropy", "told"];
+const PACKETS: &str = "packets";
+const PARTS_OF_SUM: [&str; 3] = [PACKETS, "fraction", "whole"];
+const RESULT: &str = "result";
+const RESULT_FIELDS: [&str; 2] = ["entropy", "told"];
+/// Parameters of programs that watch it as well.
+const LOWEST: &str = "lowest";
+const HIGHEST: &str = "highest";
 /// The difference of two logarithms, in bits. A packet adds less than 34 to the sum, so that it is below 6 and never near what stands for a sum
 /// beyond the logarithms.
 const EXPONENT_BITS: u32 = 17;
@@ -37,44 +47,81 @@ impl OnSwitch for Entropy {
         (KIND, "FLOWGAUGE_ENTROPY")
     }
 
-    fn check(&self, Settings { entropy: [_, second], .. }: &Settings) -> Result<(), Failure> {
-        if second.is_on() {
-            return Err(Failure::program("it measures one entropy, the first"));
+    fn check(&self, settings: &Settings) -> Result<(), Failure> {
+        let mut entropies = on(settings);
+        let (Some(first), Some(second)) = (entropies.next(), entropies.next()) else { return Ok(()) };
+        if first.key == second.key {
+            return Err(Failure::program(format!("two entropies by {} are one", first.key.name())));
+        }
+        if (first.mode, first.shape) != (second.mode, second.shape) {
+            return Err(Failure::program("both of its entropies have sketches of one kind and size"));
         }
         Ok(())
     }
 
-    fn find(&self, schema: &Schema, Settings { entropy: [entropy, _], .. }: &mut Settings) -> Result<(), Failure> {
-        *entropy = rows::find(schema, KIND)?;
+    fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
+        let found = rows::find(schema, KIND)?;
+        if found.len() > ENTROPIES {
+            return Err(Failure::program(format!("it has {} entropies, and {ENTROPIES} are the most", found.len())));
+        }
+        settings.entropy.iter_mut().zip(found).for_each(|(entropy, found)| *entropy = found);
         Ok(())
     }
 
-    fn layout(&self, Settings { entropy: [entropy, _], .. }: &Settings) -> Layout {
-        let mut layout = rows::layout(KIND, DEFINITIONS, entropy);
-        layout.arrays.push(Array::new(names::of(KIND, entropy.key, SUM), 1, &HALVES));
-        layout.tables.push(logarithm(entropy));
+    fn layout(&self, settings: &Settings) -> Layout {
+        let mut layouts = on(settings).map(|entropy| {
+            let mut layout = rows::layout(KIND, DEFINITIONS, entropy);
+            layout.arrays.push(Array::new(names::of(KIND, entropy.key, SUM), 1, &HALVES));
+            layout.tables.push(logarithm(entropy));
+            layout
+        });
+        let Some(mut layout) = layouts.next() else { return rows::layout(KIND, DEFINITIONS, &sketch::Settings::DEFAULT) };
+        for second in layouts {
+            layout.arrays.extend(second.arrays);
+            if let (Some((keys, _)), Some((own, _))) = (&mut layout.rows, second.rows) {
+                keys.extend(own);
+            }
+            layout.tables.extend(second.tables);
+        }
+        // Programs have them in the order of keys, whichever comes first here.
+        let mut entropies: Vec<&sketch::Settings> = on(settings).collect();
+        entropies.sort_by_key(|entropy| entropy.key as u32);
+        if let [first, second, ..] = entropies[..] {
+            let Layout { description, definitions, .. } = rows::layout(KIND, DEFINITIONS, first);
+            let (first, second) = (first.key.name(), second.key);
+            layout.description = description.replacen(first, &format!("{first} and {}", second.name()), 1);
+            layout.definitions = definitions.into_iter().chain([(SECOND, 1), (SECOND_KEY, second as u32)]).collect();
+        }
         layout
     }
 
-    fn extras(&self, Settings { entropy: [entropy, _], .. }: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
-        let name = |part| names::of(KIND, entropy.key, part);
-        let mut arrays: Vec<Array> = PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)).into();
-        arrays.push(Array::new(name(IN_INTEGERS), 1, &RESULT));
-        let tables = vec![
-            of_window(name("packets_logarithm"), "packets", "set_of_packets"),
-            parts(entropy, name("parts")),
-            of_window(name("sum_logarithm"), "sum", "set_exponent"),
-            power(name("power")),
-        ];
+    fn extras(&self, settings: &Settings) -> (Vec<Array>, Vec<MatchTable>) {
+        let (mut arrays, mut tables) = (Vec::new(), Vec::new());
+        for entropy in on(settings) {
+            let name = |part| names::by_key(IN_INTEGERS, entropy.key, part);
+            arrays.extend(PARTS_OF_SUM.map(|part| Array::new(name(part), 1, &names::REGISTER_VALUE)));
+            arrays.push(Array::new(name(RESULT), 1, &RESULT_FIELDS));
+            tables.extend([
+                logarithm_of_window(name("packets_logarithm"), "packets", "set_of_packets"),
+                parts(entropy, name("parts")),
+                logarithm_of_window(name("sum_logarithm"), "sum", "set_exponent"),
+                power(name("power")),
+                MatchTable::of_register(name(LOWEST), |held| held.thresholds[0]).that_changes(true),
+                MatchTable::of_register(name(HIGHEST), |held| held.thresholds[1]).that_changes(true),
+            ]);
+        }
         (arrays, tables)
     }
 
-    fn merge(&self, Settings { entropy: [entropy, _], .. }: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
-        let ([sketch, ..], [total, ..]) = (&mut bank.entropy.sketches, &mut bank.entropy.sums);
-        let Some((sums, sketch_rows)) = arrays.split_last() else { return 0 };
-        rows::merge(entropy, sketch_rows, sketch);
-        for [low, high] in sums.iter().flatten() {
-            total.sum = total.sum.saturating_add(u64::from(*high) << 32 | u64::from(*low));
+    fn merge(&self, settings: &Settings, arrays: &[Cells], bank: &mut WideBank) -> usize {
+        let parts = settings.entropy.iter().zip(&mut bank.entropy.sketches).zip(&mut bank.entropy.sums);
+        let parts = parts.filter(|((entropy, _), _)| entropy.is_on());
+        for (((entropy, sketch), total), arrays) in parts.zip(arrays.chunks(ROWS + 1)) {
+            let Some((sums, sketch_rows)) = arrays.split_last() else { continue };
+            rows::merge(entropy, sketch_rows, sketch);
+            for [low, high] in sums.iter().flatten() {
+                total.sum = total.sum.saturating_add(u64::from(*high) << 32 | u64::from(*low));
+            }
         }
         0
     }
@@ -82,6 +129,38 @@ impl OnSwitch for Entropy {
     fn capabilities(&self, settings: &Settings, capabilities: &mut Capabilities) {
         capabilities.entropies = KIND.keys(settings).count();
     }
+}
+
+/// Entropies, times 1024, that are below and above all.
+pub(in crate::tofino) const NO_THRESHOLDS: [i32; 2] = [0, i32::MAX];
+
+/// Bounds in bits as a program takes them.
+pub(in crate::tofino) fn thresholds(lowest: f64, highest: f64) -> [i32; 2] {
+    let amplified = |bits: f64| bits * f64::from(1 << AMPLIFICATION_BITS);
+    [amplified(lowest).floor() as i32, amplified(highest).ceil() as i32]
+}
+
+/// The first pipe whose entropy of a closed bank, made by the switch, is not what follows from its packets and its sum.
+pub(in crate::tofino) fn difference(settings: &Settings, arrays: &[Array], cells: &[Cells]) -> Option<String> {
+    on(settings).find_map(|entropy| {
+        let of = |name: String| arrays.iter().zip(cells).find(|(array, _)| array.table == name).map(|(_, cells)| cells);
+        let part = |part| of(names::by_key(IN_INTEGERS, entropy.key, part));
+        let (made, packets, sums) = (part(RESULT)?, part(PACKETS)?, of(names::of(KIND, entropy.key, SUM))?);
+        let pipes = made.iter().zip(packets).zip(sums).enumerate();
+        pipes.into_iter().find_map(|(pipe, ((made, packets), sums))| {
+            let ([made, _], [packets, _], [low, high]) = (made.first()?, packets.first()?, sums.first()?);
+            let follows = of_window((*packets).into(), u64::from(*high) << 32 | u64::from(*low));
+            (*made < UNKNOWN && u64::from(*made) != follows).then(|| {
+                let key = entropy.key.name();
+                format!("pipe {pipe} made {made}/1024 bits of entropy by {key}, and {follows}/1024 follows from its sum; is it p4/flowgauge.p4?")
+            })
+        })
+    })
+}
+
+/// Those that are measured.
+fn on(settings: &Settings) -> impl Iterator<Item = &sketch::Settings> {
+    settings.entropy.iter().filter(|entropy| entropy.is_on())
 }
 
 /// From a flow's count to what it adds to the sum; a count of one adds nothing.
@@ -124,7 +203,7 @@ fn of_count(
 }
 
 /// The logarithm of what a window has; of 0 and 1 it is 0, and of more than 2^31 there is none.
-fn of_window(name: String, key: &'static str, action: &str) -> MatchTable {
+fn logarithm_of_window(name: String, key: &'static str, action: &str) -> MatchTable {
     let filling = move |_: &Held| {
         let smallest = LogarithmEntry { value: 0, prefix_length: 31, log2: 0 };
         let entries = PER_WINDOW.table().chain([smallest]).map(|entry| (vec![prefix(key, &entry)], vec![bytes(entry.log2)]));

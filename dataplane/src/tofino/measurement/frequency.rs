@@ -15,7 +15,7 @@ impl OnSwitch for Frequency {
     }
 
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
-        settings.frequency = rows::find(schema, KIND)?;
+        rows::find(schema, KIND)?.into_iter().take(1).for_each(|found| settings.frequency = found);
         Ok(())
     }
 

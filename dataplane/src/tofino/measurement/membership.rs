@@ -33,7 +33,7 @@ impl OnSwitch for Membership {
             description: format!("by {}, {} bits a row", key.name(), 1_u32 << bits),
             definitions: vec![("FLOWGAUGE_MEMBERSHIP_KEY", key as u32), ("FLOWGAUGE_MEMBERSHIP_ROW_BITS", bits)],
             arrays: (0..ROWS).map(row).collect(),
-            rows: Some((key, shape)),
+            rows: Some((vec![key], shape)),
             tables: Vec::new(),
         }
     }

@@ -22,6 +22,8 @@ use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_core::{Grid, KeyKind, MeasurementKind, Settings, WideBank};
 
 pub(super) use delay::{Samples, set_shares};
+pub(super) use entropy::alarms::{self, Alarms};
+pub(super) use entropy::{NO_THRESHOLDS, difference, thresholds};
 pub(super) use rows::ROWS;
 
 /// A measurement on a switch.
@@ -65,8 +67,8 @@ pub(super) struct Layout {
     /// The compiler's definitions.
     definitions: Vec<(&'static str, u32)>,
     arrays: Vec<Array>,
-    /// If it counts in rows, whose words it shares with others: by which key, and how many there are.
-    rows: Option<(KeyKind, Grid)>,
+    /// If it counts in rows, whose words it shares with others: by which keys, and how many there are.
+    rows: Option<(Vec<KeyKind>, Grid)>,
     /// The match tables that it does not share.
     tables: Vec<MatchTable>,
 }
@@ -116,7 +118,7 @@ pub fn builds(settings: &Settings) -> Result<Vec<Build>, Failure> {
     let build = |measurement: &&dyn OnSwitch| {
         let (kind, switch) = measurement.kind();
         let layout = layout(*measurement, settings);
-        let rows = layout.as_ref().and_then(|layout| layout.rows).map(|(_, grid)| grid.rows());
+        let rows = layout.as_ref().and_then(|layout| layout.rows.as_ref()).map(|(_, grid)| grid.rows());
         if let Some(rows) = rows.filter(|rows| *rows != ROWS) {
             return Err(Failure::program(format!("it has {ROWS} rows for {}, {rows} are wanted", kind.name())));
         }
@@ -161,7 +163,7 @@ pub(super) fn arrays(settings: &Settings) -> Vec<Array> {
 /// The match tables of all that is measured. Words of rows, which many share, come before the first measurement that counts in rows.
 pub(super) fn tables(settings: &Settings) -> Vec<MatchTable> {
     let layouts: Vec<Layout> = layouts(settings).map(|(_, layout)| layout).collect();
-    let keys: Vec<KeyKind> = layouts.iter().filter_map(|layout| Some(layout.rows?.0)).collect();
+    let keys: Vec<KeyKind> = layouts.iter().flat_map(|layout| &layout.rows).flat_map(|(keys, _)| keys.clone()).collect();
     let mut words = KeyKind::ALL.into_iter().filter(|key| keys.contains(key)).flat_map(hash::row_words);
     let mut tables = Vec::new();
     for layout in layouts {

@@ -12,14 +12,17 @@ fn name(kind: SketchKind, row: usize) -> String {
     format!("{}{row}", kind.name().replace('-', "_"))
 }
 
-pub(super) fn find(schema: &Schema, measurement: MeasurementKind) -> Result<sketch::Settings, Failure> {
+/// The sketches that a program has of a measurement, each by a key of its own, in the order of keys.
+pub(super) fn find(schema: &Schema, measurement: MeasurementKind) -> Result<Vec<sketch::Settings>, Failure> {
+    let mut found = Vec::new();
     for kind in SketchKind::ALL {
-        if let Some((key, row)) = array::find(schema, measurement, &name(kind, 0))? {
+        for (key, row) in array::find_all(schema, measurement, &name(kind, 0))? {
             let shape = Grid::of_counters(ROWS, 1 << array::bits_of_bank(row)?.min(31)).ok_or_else(|| out_of_range(row))?;
-            return Ok(sketch::Settings { mode: kind.into(), key, shape });
+            found.push(sketch::Settings { mode: kind.into(), key, shape });
         }
     }
-    Ok(sketch::Settings::DEFAULT)
+    found.sort_by_key(|sketch: &sketch::Settings| sketch.key as u32);
+    Ok(found)
 }
 
 /// The layout of a measurement by a sketch. The definitions are those of its key, kind and number of columns.
@@ -32,7 +35,7 @@ pub(super) fn layout(measurement: MeasurementKind, definitions: [&'static str; 3
         description: format!("by {}, {kind}, {} columns", key.name(), shape.columns()),
         definitions: definitions.into_iter().zip([key as u32, mode as u32, shape.column_bits()]).collect(),
         arrays: arrays.collect(),
-        rows: Some((key, shape)),
+        rows: Some((vec![key], shape)),
         tables: Vec::new(),
     }
 }

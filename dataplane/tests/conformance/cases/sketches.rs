@@ -114,7 +114,7 @@ pub fn entropies_of_sources_and_destinations(backend: &dyn Backend) {
     check(
         backend,
         &with(|settings| {
-            settings.entropy = [KeyKind::Src, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 4, 1024));
+            settings.entropy = [KeyKind::Src, KeyKind::Dst].map(|key| sketch(SketchKind::CountSketch, key, 3, 1024));
         }),
     );
 }

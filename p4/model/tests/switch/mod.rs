@@ -68,7 +68,7 @@ impl Switch {
     }
 
     fn install(&mut self, tables: &Tables) {
-        let Settings { cardinality, entropy: [entropy, _], .. } = self.settings;
+        let Settings { cardinality, entropy, .. } = self.settings;
         if cardinality.mode != cardinality::Mode::Off {
             let bytes = cardinality.precision.rank_bits().div_ceil(8) as usize;
             let table = format!("{}.rank", measurement("cardinality", cardinality.key));
@@ -102,7 +102,7 @@ impl Switch {
                 }
             }
         }
-        if entropy.mode != sketch::Mode::Off {
+        for entropy in entropy.into_iter().filter(|entropy| entropy.mode != sketch::Mode::Off) {
             let table = format!("{}.logarithm", measurement("entropy", entropy.key));
             // A counter of Count-Min that is negative, were it signed, stands for the largest that is not.
             let largest = (entropy.mode == sketch::Mode::CountMin).then(|| (1 << 31, 1, PER_PACKET.log2((1 << 31) - 1)));
@@ -147,7 +147,7 @@ impl Switch {
 
     /// A bank, merged over the pipes.
     pub fn window(&self, bank: usize) -> Window {
-        let Settings { cardinality, entropy: [entropy, _], frequency, membership, .. } = self.settings;
+        let Settings { cardinality, entropy, frequency, membership, .. } = self.settings;
         let mut merged = Window::new();
         for pipe in 0..self.model.pipes() {
             let range = |name: &str, field, range| self.model.register_range(name, field, range, pipe).unwrap();
@@ -160,11 +160,11 @@ impl Switch {
                     *register = u8::try_from(level).unwrap();
                 }
             }
-            if entropy.mode != sketch::Mode::Off {
-                self.add_cells("entropy", &entropy, bank, pipe, &mut one.bank.entropy.sketches[0]);
+            for (index, entropy) in entropy.into_iter().enumerate().filter(|(_, entropy)| entropy.mode != sketch::Mode::Off) {
+                self.add_cells("entropy", &entropy, bank, pipe, &mut one.bank.entropy.sketches[index]);
                 let name = format!("{}.sum", measurement("entropy", entropy.key));
                 let half = |field| range(&name, field, bank..bank + 1)[0];
-                one.bank.entropy.sums[0].sum = half(1) << 32 | half(0);
+                one.bank.entropy.sums[index].sum = half(1) << 32 | half(0);
             }
             if frequency.mode != sketch::Mode::Off {
                 self.add_cells("frequency", &frequency, bank, pipe, &mut one.bank.frequency);

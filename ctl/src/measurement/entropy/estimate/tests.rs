@@ -407,3 +407,27 @@ fn nothing_is_raised_while_learning_nor_by_windows_of_few_packets() {
     let mut any = Judge::new(Options { least: 0, training: 0, ..Options::default() });
     assert_eq!((any.judge(1, 0.0, 0.0), any.judge(2, 1.0, 0.0)), (Verdict::TooFewPackets, Verdict::Learning));
 }
+
+/// What a switch goes by in a window that is open: its first packets, however many, are within the bounds, and so is a window of twice the
+/// packets. A flood of half of the packets is not, in either entropy.
+#[test]
+fn the_beginning_of_a_usual_window_is_within_the_bounds_and_that_of_a_flood_is_not() {
+    const FIRST: u64 = 1_024;
+    for seed in 1..=3 {
+        let (mut link, mut alarm) = (Link::new(seed), Judge::new(Options::default()));
+        for _ in 0..Options::default().training {
+            assert_eq!(alarm.bounds(FIRST), None, "what is usual is being learned");
+            let [sources, destinations] = link.window(PACKETS, 0.0);
+            alarm.judge(PACKETS, sources, destinations);
+        }
+        let bounds = alarm.bounds(FIRST).unwrap();
+        for packets in (FIRST..=2 * PACKETS).step_by(512) {
+            let entropies = link.window(packets, 0.0);
+            let is_within = |((lowest, highest), bits): (&(f64, f64), f64)| (*lowest..=*highest).contains(&bits);
+            assert!(bounds.iter().zip(entropies).all(is_within), "seed {seed}, {packets} packets: {entropies:?}, usual {bounds:?}");
+        }
+        let [(_, most), (least, _)] = bounds;
+        let [sources, destinations] = link.window(PACKETS, 0.5);
+        assert!(sources > most && destinations < least, "seed {seed}: {sources} and {destinations}, usual {bounds:?}");
+    }
+}
