@@ -34,8 +34,9 @@ enum Way {
     OneByOne,
     #[cfg(target_arch = "x86_64")]
     Avx2 {
-        crc: Avx2,
-        signatures: [u32; CAPACITY],
+        hash: Avx2,
+        hashes: [u32; CAPACITY],
+        places: Places,
     },
     #[cfg(target_arch = "x86_64")]
     Avx512 {
@@ -48,12 +49,11 @@ impl Way {
     #[cfg(target_arch = "x86_64")]
     fn new(instructions: Instructions, cardinality: cardinality::Settings, tabulation: &Tabulation) -> Self {
         let cardinality::Settings { key, hash, precision, .. } = cardinality;
+        let places = Places { indices: [0; CAPACITY], levels: [0; CAPACITY] };
         let way = match instructions {
-            Instructions::Avx512 => Avx512::new(key, hash, precision, tabulation)
-                .map(|hash| Way::Avx512 { hash, places: Places { indices: [0; CAPACITY], levels: [0; CAPACITY] } }),
-            // Of a keyed hash the signatures are made, and tabulation is all that is left.
-            Instructions::Avx2 if hash != HashMode::Keyed => Avx2::new(key).map(|crc| Way::Avx2 { crc, signatures: [0; CAPACITY] }),
-            Instructions::Avx2 | Instructions::Scalar => None,
+            Instructions::Avx512 => Avx512::new(key, hash, precision, tabulation).map(|hash| Way::Avx512 { hash, places }),
+            Instructions::Avx2 => Avx2::new(key, hash, precision).map(|hash| Way::Avx2 { hash, hashes: [0; CAPACITY], places }),
+            Instructions::Scalar => None,
         };
         way.unwrap_or(Way::OneByOne)
     }
@@ -108,32 +108,20 @@ impl Batch {
     #[inline(never)]
     fn flush(&mut self, length: usize, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(length as u64);
-        #[cfg(target_arch = "x86_64")]
-        let cardinality::Settings { hash, precision, .. } = self.cardinality;
         match &mut self.way {
             Way::OneByOne => self.raise(0..length, bank, tabulation),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx2 { crc, signatures } => {
+            Way::Avx2 { hash, hashes, places } => {
                 let (groups, few) = whole::<GROUP_OF_AVX2>(&mut self.keys, length);
-                crc.signatures(&self.keys, groups, signatures);
-                let signatures = signatures.iter().take(groups * GROUP_OF_AVX2).copied();
-                raise_all(signatures, hash, precision, bank, tabulation);
+                hash.split(&self.keys, groups, tabulation, hashes, places);
+                raise_to(places, groups * GROUP_OF_AVX2, bank);
                 self.raise(few, bank, tabulation);
             }
             #[cfg(target_arch = "x86_64")]
             Way::Avx512 { hash, places } => {
                 let (groups, few) = whole::<GROUP_OF_AVX512>(&mut self.keys, length);
                 hash.split(&self.keys, groups, places);
-                let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else {
-                    return;
-                };
-                let places = places.indices.iter().zip(&places.levels);
-                for (&index, &level) in places.take(groups * GROUP_OF_AVX512) {
-                    let register = &mut registers[usize::from(index)];
-                    if level > *register {
-                        *register = level;
-                    }
-                }
+                raise_to(places, groups * GROUP_OF_AVX512, bank);
                 self.raise(few, bank, tabulation);
             }
         }
@@ -162,6 +150,19 @@ impl Batch {
                 });
                 raise_all(crcs, hash, precision, bank, tabulation);
             }
+        }
+    }
+}
+
+/// Raises registers to the first `length` levels.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn raise_to(places: &Places, length: usize, bank: &mut Bank) {
+    let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else { return };
+    for (&index, &level) in places.indices.iter().zip(&places.levels).take(length) {
+        let register = &mut registers[usize::from(index)];
+        if level > *register {
+            *register = level;
         }
     }
 }

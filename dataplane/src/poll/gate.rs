@@ -77,6 +77,25 @@ struct Progress {
     interrupted: bool,
 }
 
+impl Progress {
+    /// Where the traffic stands, if nothing more is to be waited for.
+    fn settled(&self) -> Option<Advance> {
+        if self.failed {
+            return Some(Advance::Failed);
+        }
+        if self.busy > 0 {
+            return None;
+        }
+        if self.interrupted {
+            return Some(Advance::Interrupted { last: self.last });
+        }
+        if self.ended {
+            return Some(Advance::Ended { last: self.last });
+        }
+        self.blocked.map(|next| Advance::Reached { next })
+    }
+}
+
 impl Gate {
     /// A closed gate.
     #[must_use]
@@ -130,19 +149,8 @@ impl Gate {
             progress = self.progress();
         }
         loop {
-            if progress.failed {
-                return Advance::Failed;
-            }
-            if progress.busy == 0 {
-                if progress.interrupted {
-                    return Advance::Interrupted { last: progress.last };
-                }
-                if progress.ended {
-                    return Advance::Ended { last: progress.last };
-                }
-                if let Some(next) = progress.blocked {
-                    return Advance::Reached { next };
-                }
+            if let Some(advance) = progress.settled() {
+                return advance;
             }
             progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
@@ -255,7 +263,8 @@ impl Drop for Busy<'_> {
             // Before anyone takes this batch for counted.
             progress.failed = true;
         }
-        if progress.busy == 0 {
+        // Nobody is woken before there is something to return: with one worker this is the only batch, again and again.
+        if progress.settled().is_some() {
             drop(progress);
             self.gate.changed.notify_all();
         }

@@ -6,11 +6,20 @@ mod avx2;
 mod avx512;
 
 pub(super) use avx2::{Avx2, GROUP as GROUP_OF_AVX2};
-pub(super) use avx512::{Avx512, GROUP as GROUP_OF_AVX512, Places};
+pub(super) use avx512::{Avx512, GROUP as GROUP_OF_AVX512};
 
-use super::batch::WORDS;
+use super::batch::{CAPACITY, WORDS};
 use flowgauge_core::hash::crc32;
 use std::arch::is_x86_feature_detected;
+
+/// Where keys belong.
+#[repr(C, align(64))]
+pub(super) struct Places {
+    /// Their registers.
+    pub(super) indices: [u16; CAPACITY],
+    /// And what these are raised to.
+    pub(super) levels: [u8; CAPACITY],
+}
 
 /// Whether this CPU has what [`Avx2`] needs.
 pub(super) fn has_avx2() -> bool {

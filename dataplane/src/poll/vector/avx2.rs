@@ -1,44 +1,78 @@
-//! CRCs of 32 keys at once, with the AVX2 instructions of x86 CPUs since 2013.
+//! Registers and levels of many keys at once, with the AVX2 instructions of x86 CPUs since 2013.
 //!
-//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 32 keys. What comes behind the CRC is
-//! quicker one by one: tables of 256 words are too large for registers, and gathers are slower than loads.
+//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 32 keys. Tabulation is quicker one by one:
+//! tables of 256 words are too large for registers, and gathers are slower than loads. There is no instruction that counts leading zeros; the
+//! exponent of a number that is made a float says how many there are.
 #![allow(
     unsafe_code,
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
 use super::super::batch::{CAPACITY, Keys, WORDS};
-use flowgauge_core::KeyKind;
+use super::Places;
+use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
 use std::arch::x86_64::{
-    __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256, _mm256_set1_epi8,
-    _mm256_setr_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_unpackhi_epi8,
-    _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
-    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_andnot_si256,
+    _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_cvtepi32_ps, _mm256_loadu_si256, _mm256_or_si256, _mm256_packus_epi16,
+    _mm256_packus_epi32, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setr_epi8, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_sub_epi32,
+    _mm256_unpackhi_epi8, _mm256_unpackhi_epi16, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi8,
+    _mm256_unpacklo_epi16, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 /// Keys that are hashed at once.
 pub(in crate::poll) const GROUP: usize = 32;
 
+/// What is added to exponents of floats.
+const EXPONENT_BIAS: u32 = 127;
+
 /// What half a byte changes, by byte of the CRC.
 type Tables = [[u8; 16]; 4];
 
-/// The CRC of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
+/// The hash of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
 pub(in crate::poll) struct Avx2 {
     /// By byte of the key: of its lower half, and of its upper half.
     tables: [[Tables; 2]; 4 * WORDS],
     /// The CRC of a key of zeros.
     constant: [u8; 4],
     key: KeyKind,
+    hash: HashMode,
+    precision: Precision,
 }
 
 impl Avx2 {
-    pub(in crate::poll) fn new(key: KeyKind) -> Option<Self> {
+    pub(in crate::poll) fn new(key: KeyKind, hash: HashMode, precision: Precision) -> Option<Self> {
         let [key_bytes, _] = key.lengths();
-        super::has_avx2().then(|| Avx2 { tables: tables(key_bytes), constant: super::constant(key_bytes), key })
+        super::has_avx2().then(|| Avx2 { tables: tables(key_bytes), constant: super::constant(key_bytes), key, hash, precision })
     }
 
-    /// The CRCs of the keys of the first `groups` groups, in an order of its own within each group.
-    pub(in crate::poll) fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+    /// Where the keys of the first `groups` groups belong, in an order of its own within each group. `hashes` is room for their hashes.
+    pub(in crate::poll) fn split(
+        &self,
+        keys: &Keys,
+        groups: usize,
+        tabulation: &Tabulation,
+        hashes: &mut [u32; CAPACITY],
+        places: &mut Places,
+    ) {
+        let [signatures, ..] = &keys.words;
+        // Whole batches at a time: a vector of hashes that were stored one by one just before would have to wait for the last of them.
+        match self.hash {
+            HashMode::Crc32 => self.signatures(keys, groups, hashes),
+            HashMode::Tabulated => {
+                self.signatures(keys, groups, hashes);
+                hashes.iter_mut().take(groups * GROUP).for_each(|hash| *hash = tabulation.hash(*hash));
+            }
+            HashMode::Keyed => {
+                let hashed = hashes.iter_mut().zip(signatures).take(groups * GROUP);
+                hashed.for_each(|(hash, signature)| *hash = tabulation.hash(*signature));
+            }
+        }
+        // SAFETY: `new` has found every instruction that this function is made of.
+        unsafe { self.place(hashes, groups, places) }
+    }
+
+    fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
             match self.key {
@@ -46,6 +80,40 @@ impl Avx2 {
                 KeyKind::SrcDst => self.signatures_of::<8>(keys, groups, signatures),
                 KeyKind::FiveTuple => self.signatures_of::<13>(keys, groups, signatures),
             }
+        }
+    }
+
+    /// Cuts hashes into register and level.
+    #[target_feature(enable = "avx2")]
+    fn place(&self, hashes: &[u32; CAPACITY], groups: usize, places: &mut Places) {
+        let rank_bits = self.precision.rank_bits();
+        let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
+        // Rank bits, and a one behind them that stops the count if all are zero. The higher the highest one is, the lower the level.
+        let rank = _mm256_set1_epi32((1 << (rank_bits + 1)) - 1);
+        let one = _mm256_set1_epi32(1);
+        let highest = _mm256_set1_epi32((EXPONENT_BIAS + 1 + rank_bits).cast_signed());
+        let groups_of_hashes = hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
+        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
+        for ((hashes, indices), levels) in groups_of_hashes.zip(indices).zip(levels) {
+            let (mut index, mut level) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
+            for ((hash, index), level) in hashes.as_chunks().0.iter().zip(&mut index).zip(&mut level) {
+                let hash = load(hash);
+                *index = _mm256_srl_epi32(hash, by_index);
+                let ranked = _mm256_or_si256(_mm256_and_si256(_mm256_add_epi32(hash, hash), rank), one);
+                // Without the bit behind the highest one no rounding makes it a power of two more.
+                let steep = _mm256_andnot_si256(_mm256_srli_epi32::<1>(ranked), ranked);
+                let exponent = _mm256_srli_epi32::<23>(_mm256_castps_si256(_mm256_cvtepi32_ps(steep)));
+                *level = _mm256_sub_epi32(highest, exponent);
+            }
+            let ([i0, i1, i2, i3], [l0, l1, l2, l3]) = (index, level);
+            let (low, high) = (_mm256_packus_epi32(i0, i1), _mm256_packus_epi32(i2, i3));
+            // In the order in which packing twice leaves the levels.
+            let halves = [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)];
+            for (to, half) in indices.as_chunks_mut::<16>().0.iter_mut().zip(halves) {
+                store(to, half);
+            }
+            store(levels, _mm256_packus_epi16(_mm256_packus_epi32(l0, l1), _mm256_packus_epi32(l2, l3)));
         }
     }
 
@@ -75,9 +143,7 @@ impl Avx2 {
                 _mm256_unpackhi_epi16(high, high_upper),
             ];
             for (to, words) in signatures.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                let to: &mut [u32; 8] = to;
-                // SAFETY: the array is as long as what is written, and does not have to be aligned.
-                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), words) }
+                store(to, words);
             }
         }
     }
@@ -93,13 +159,27 @@ fn planes(word: &[u32; CAPACITY], group: usize) -> [__m256i; 4] {
     let mut words = [_mm256_setzero_si256(); 4];
     let chunks: &[[u32; 8]] = word[group * GROUP..][..GROUP].as_chunks().0;
     for (vector, chunk) in words.iter_mut().zip(chunks) {
-        // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
-        *vector = _mm256_shuffle_epi8(unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) }, by_place);
+        *vector = _mm256_shuffle_epi8(load(chunk), by_place);
     }
     let [w0, w1, w2, w3] = words;
     let (a, b) = (_mm256_unpacklo_epi32(w0, w1), _mm256_unpackhi_epi32(w0, w1));
     let (c, d) = (_mm256_unpacklo_epi32(w2, w3), _mm256_unpackhi_epi32(w2, w3));
     [_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d), _mm256_unpackhi_epi64(b, d)]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(values: &[u32; 8]) -> __m256i {
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+    unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store<T: Copy, const N: usize>(to: &mut [T; N], values: __m256i) {
+    const { assert!(size_of::<[T; N]>() == size_of::<__m256i>()) };
+    // SAFETY: the array is as long as what is written, and does not have to be aligned.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), values) }
 }
 
 /// A table, for both halves of a vector.

@@ -8,6 +8,7 @@
 )]
 
 use super::super::batch::{CAPACITY, Keys, WORDS};
+use super::Places;
 use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_broadcast_i32x4,
@@ -26,15 +27,6 @@ type Matrices = [[u64; 4]; 4];
 
 /// Keys that are hashed at once.
 pub(in crate::poll) const GROUP: usize = 64;
-
-/// Where keys belong.
-#[repr(C, align(64))]
-pub(in crate::poll) struct Places {
-    /// Their registers.
-    pub(in crate::poll) indices: [u16; CAPACITY],
-    /// And what these are raised to.
-    pub(in crate::poll) levels: [u8; CAPACITY],
-}
 
 /// The hash of a kind of key, for vectors. There is none where the CPU lacks the instructions: that one exists says that it has them.
 pub(in crate::poll) struct Avx512 {
