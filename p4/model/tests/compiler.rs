@@ -8,6 +8,7 @@
 #[path = "../../../dataplane/tests/conformance/frames.rs"]
 #[allow(dead_code, reason = "shared with the conformance suite")]
 mod frames;
+mod p4c;
 
 use flowgauge_core::Grid;
 use flowgauge_core::delay::{self, Kind, Kinds};
@@ -20,6 +21,7 @@ use flowgauge_core::{HashMode, KeyKind, Precision, Settings, SketchKind, cardina
 use flowgauge_dataplane::tofino::{builds as builds_of, definitions};
 use flowgauge_p4_model::{Fault, Model, Options};
 use flowgauge_testing::skip;
+use p4c::{compile, compiler};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,17 +40,6 @@ const STAGES_WITH_SECOND: u64 = 10;
 /// Stages of a pipe, which delays and reordering may take.
 const STAGES_OF_CHIP: u64 = 12;
 
-/// The compiler, if it is here and makes programs for Tofino.
-fn compiler() -> Option<OsString> {
-    let program = std::env::var_os("FLOWGAUGE_P4C").unwrap_or_else(|| "p4c".into());
-    let help = Command::new(&program).arg("--target-help").output().ok();
-    let takes_tofino = help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
-    if !takes_tofino {
-        skip("FLOWGAUGE_P4C, a p4c with the Tofino backend");
-    }
-    takes_tofino.then_some(program)
-}
-
 /// A source with macros, compiled and assembled into a folder of its own.
 struct Compiled {
     source: PathBuf,
@@ -65,14 +56,11 @@ impl Compiled {
             format!("{name}-{initials}{value}")
         });
         let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled").join(name);
-        let _ = fs::remove_dir_all(&output);
-        fs::create_dir_all(&output).unwrap();
-        let mut command = Command::new(compiler);
-        command.args(["--target", "tofino", "--arch", "tna", "-g", "--verbose", "1", "-I"]).arg(folder());
-        command.args(defines.iter().map(|(name, value)| format!("-D{name}={value}")));
-        let run = command.arg("-o").arg(&output).arg(&source).output().unwrap();
+        let mut options = vec!["-I".into(), folder().into_os_string()];
+        options.extend(defines.iter().map(|(name, value)| format!("-D{name}={value}").into()));
+        let run = compile(compiler, &source, &output, &options);
         let said = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success(), "{}: {command:?}\n{said}", run.status);
+        assert!(run.status.success(), "{}: {options:?}\n{said}", run.status);
         Compiled { source, defines: defines.to_vec(), output }
     }
 

@@ -41,14 +41,15 @@ fn rich() -> String {
     let mut program = program(
         "CRCPolynomial<bit<32>>(32w0x790900f3, true, false, false, 32w0xffffffff, 32w0xffffffff) p;
         Hash<bit<32>>(HashAlgorithm_t.CUSTOM, p) hash;
-        action set(bit<8> v) { md.small = v; hdr.io.x = hash.get({ hdr.io.a, 8w1 }); }
+        action set(bit<8> v) { md.small = v; }
+        action hashed() { hdr.io.x = hash.get({ hdr.io.a, 8w1 }); }
         table t { key = { hdr.io.a[7:0] : ternary; md.small : exact @name(\"s\"); } actions = { set; NoAction; } size = 8;
             const entries = { (0x10 &&& 0xf0, 0) : set(3); (_, 1) : NoAction(); } default_action = set(1); }
         Register<pair_t, bit<2>>(4, {0, 1}) r;
         RegisterAction<pair_t, bit<2>, bit<8>>(r) bump = { void apply(inout pair_t v, out bit<8> rv) {
             if (v.lo > 7 && !(v.hi == 3)) { v.hi = v.hi |+| 1; rv = 1; } else { v.lo = max(v.lo, md.small); } } };
         Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) c;",
-        "if (t.apply().hit) { md.small = bump.execute(hdr.io.b[1:0]); } else { c.count(hdr.io.b[0:0]); }
+        "hashed(); if (t.apply().hit) { md.small = bump.execute(hdr.io.b[1:0]); } else { c.count(hdr.io.b[0:0]); }
         hdr.io.y = md.small ++ hdr.io.a[3:0] == 12w7 ? 32w1 : hdr.io.b << 3;",
     );
     program.declarations += "\nstruct pair_t { bit<8> lo; bit<8> hi; }";

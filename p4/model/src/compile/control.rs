@@ -5,6 +5,7 @@ use super::{Binding, Compiler, Scope, Typed, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind};
 use crate::program::{self, ConstantEntry, KeyField, MatchKind, Parameter, Step, Value, mask};
 use crate::source::{Place, Result};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// The widest key of a table.
@@ -76,13 +77,15 @@ impl Compiler {
             inner.names.insert(parameter.name.clone(), Binding::Storage(storage));
         }
         let mut steps = Vec::new();
-        let before = std::mem::take(&mut self.reached);
+        let before = std::mem::take(&mut self.work);
+        self.action_data = parameters.iter().map(|parameter| parameter.slot).collect();
         self.statements(&mut inner, &action.body, &mut steps)?;
-        let reached = std::mem::replace(&mut self.reached, before);
+        self.action_data.clear();
+        let work = std::mem::replace(&mut self.work, before);
         let name = format!("{}.{}", scope.path, action.name).into();
         self.program.actions.push(program::Action { name, parameters, steps });
         let index = self.program.actions.len() - 1;
-        self.reached_by_action.insert(index, reached);
+        self.work_of_action.insert(index, work);
         Ok(index)
     }
 
@@ -170,6 +173,7 @@ impl Compiler {
             entries,
         };
         limits::check_table(&compiled, &table.place)?;
+        self.check_default(&compiled, &table.place)?;
         self.program.tables.push(compiled);
         Ok(self.program.tables.len() - 1)
     }
@@ -242,6 +246,22 @@ impl Compiler {
     }
 
     pub(super) fn statement(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<Step>) -> Result<()> {
+        let before = steps.len();
+        self.statement_unchecked(scope, statement, steps)?;
+        let is_simple = matches!(statement.kind, StatementKind::Assign(..) | StatementKind::Local(_));
+        let is_call = matches!(statement.kind, StatementKind::Call(_));
+        match scope.within {
+            Within::Control if is_simple => {
+                self.check_instructions(&steps[before..], &statement.place)?;
+                self.work.next();
+            }
+            Within::Action if is_simple || is_call => self.check_instructions(&steps[before..], &statement.place)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn statement_unchecked(&mut self, scope: &mut Scope, statement: &ast::Statement, steps: &mut Vec<Step>) -> Result<()> {
         match &statement.kind {
             StatementKind::Assign(left, right) => self.assign(scope, left, right, steps),
             StatementKind::Call(call) => self.call(scope, call, None, steps),
@@ -258,11 +278,16 @@ impl Compiler {
                     limits::check_condition(&condition, &statement.place)?;
                 }
                 let (mut yes, mut no) = (Vec::new(), Vec::new());
-                let before = self.reached.clone();
+                if scope.within == Within::Control {
+                    self.work.next();
+                }
+                let before = self.work.clone();
+                self.conditions += 1;
                 self.statements(scope, then, &mut yes)?;
-                let then = std::mem::replace(&mut self.reached, before);
+                let then = std::mem::replace(&mut self.work, before);
                 self.statements(scope, otherwise, &mut no)?;
-                self.reached.extend(then);
+                self.conditions -= 1;
+                self.work.or(then);
                 steps.push(Step::If(condition, yes, no));
                 Ok(())
             }
@@ -285,8 +310,59 @@ impl Compiler {
             let hit = Value::Slot(hit);
             return Ok(if outcome == "hit" { hit } else { Value::Not(Box::new(hit)) });
         }
+        let condition = &self.effects_first(scope, condition, steps)?;
         let typed = self.expression(scope, condition)?;
         self.boolean(typed, &condition.place)
+    }
+
+    /// An expression in which calls with effects are replaced by their results.
+    fn effects_first<'e>(
+        &mut self,
+        scope: &mut Scope,
+        expression: &'e ast::Expression,
+        steps: &mut Vec<Step>,
+    ) -> Result<Cow<'e, ast::Expression>> {
+        let mut expression = Cow::Borrowed(expression);
+        if has_effect(&expression) {
+            self.hoist(scope, expression.to_mut(), steps)?;
+        }
+        Ok(expression)
+    }
+
+    fn hoist(&mut self, scope: &mut Scope, expression: &mut ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
+        if !is_effect(expression) {
+            return match &mut expression.kind {
+                ExpressionKind::Unary(_, of) | ExpressionKind::Cast(_, of) | ExpressionKind::Slice { of, .. } => {
+                    self.hoist(scope, of, steps)
+                }
+                ExpressionKind::Binary(operator, left, right) if !decides_early(*operator) => {
+                    self.hoist(scope, left, steps)?;
+                    self.hoist(scope, right, steps)
+                }
+                _ => Ok(()),
+            };
+        }
+        let ExpressionKind::Call { callee, .. } = &expression.kind else {
+            return Ok(());
+        };
+        let owner = if let ExpressionKind::Member(of, _) = &callee.kind { self.binding(scope, of) } else { None };
+        let like = match owner {
+            Some(Binding::RegisterAction(action)) => self.result(action),
+            Some(Binding::Hash(hash)) => {
+                let width = self.program.hashes[hash].width;
+                Some(Scalar { slot: 0, width, signed: false, boolean: false })
+            }
+            _ => None,
+        };
+        let Some(like) = like else {
+            return expression.place.fail("unsupported call inside an expression: it has no result");
+        };
+        let result = Storage::Scalar(Scalar { slot: self.slot(), ..like });
+        self.call(scope, expression, Some(&result), steps)?;
+        let name = format!("result {}", self.program.slots);
+        scope.names.insert(name.clone(), Binding::Storage(result));
+        expression.kind = ExpressionKind::Name(name);
+        Ok(())
     }
 
     fn assign(&mut self, scope: &mut Scope, left: &ast::Expression, right: &ast::Expression, steps: &mut Vec<Step>) -> Result<()> {
@@ -328,6 +404,7 @@ impl Compiler {
             steps.extend(copies);
             return Ok(());
         };
+        let right = &self.effects_first(scope, right, steps)?;
         let typed = self.expression(scope, right)?;
         steps.push(self.typed_assignment(scalar, typed, place)?);
         Ok(())
@@ -382,7 +459,7 @@ impl Compiler {
                 self.only_within(scope, &[Within::Control, Within::Action], "a register", place)?;
                 let register = self.program.register_actions[action].register;
                 let index = self.index(scope, index, self.register_indices[register])?;
-                self.reach(&[limits::Array::Register(register)].into(), place)?;
+                self.reach(&[limits::Unit::Register(register)].into(), place)?;
                 steps.push(Step::Execute { action, index });
                 match (target, self.result(action)) {
                     (None, _) => Ok(()),
@@ -398,14 +475,16 @@ impl Compiler {
                     _ => vec![spelled(input)],
                 };
                 self.hash_input(hash, names, &fields, place)?;
-                let result = Scalar { slot: self.slot(), width: self.program.hashes[hash].width, signed: false, boolean: false };
+                let width = self.program.hashes[hash].width;
+                self.hash(width, place)?;
+                let result = Scalar { slot: self.slot(), width, signed: false, boolean: false };
                 steps.push(Step::Hash { hash, input: fields, to: result.slot });
                 self.deliver(target, result, place, steps)
             }
             (Some(Binding::Counter(counter)), "count", [index], None) => {
                 self.only_within(scope, &[Within::Control, Within::Action], "a counter", place)?;
                 let index = self.index(scope, index, self.counter_indices[counter])?;
-                self.reach(&[limits::Array::Counter(counter)].into(), place)?;
+                self.reach(&[limits::Unit::Counter(counter)].into(), place)?;
                 steps.push(Step::Count { counter, index });
                 Ok(())
             }
@@ -419,6 +498,7 @@ impl Compiler {
             }
             (Some(Binding::Digest(digest)), "pack", [list], None) => {
                 self.only_within(scope, &[Within::Deparser], "a digest", place)?;
+                self.check_conditional("a digest", place)?;
                 let fields = self.fields(scope, list)?;
                 let widths = fields.iter().map(|(_, width)| *width);
                 if !widths.eq(self.program.digests[digest].fields.iter().map(|(_, width)| *width)) {
@@ -429,6 +509,7 @@ impl Compiler {
             }
             (Some(Binding::Resubmit), "emit", [header], None) => {
                 self.only_within(scope, &[Within::Deparser], "resubmit", place)?;
+                self.check_conditional("a resubmission", place)?;
                 match self.storage(scope, header)? {
                     Some(Storage::Header { index, .. }) if self.program.headers[index].bytes == RESUBMIT_BYTES => {
                         steps.push(Step::Resubmit(index));
@@ -447,6 +528,7 @@ impl Compiler {
         let typed = self.expression(scope, index)?;
         let value = self.coerce(typed, width, false, &index.place)?;
         limits::check_index(&value, &index.place)?;
+        self.address(&value);
         Ok(value)
     }
 
@@ -482,9 +564,8 @@ impl Compiler {
             };
             steps.push(Step::Assign(parameter.slot, value));
         }
-        if let Some(reached) = self.reached_by_action.get(&action).cloned() {
-            self.reach(&reached, place)?;
-        }
+        let work = self.work_of_action.get(&action).cloned().unwrap_or_default();
+        self.run_within(scope.within == Within::Action, &work, place)?;
         steps.push(Step::Run(action));
         Ok(())
     }
@@ -566,6 +647,20 @@ fn adopt_applied(outer: &mut Scope, inner: &Scope) {
             *applied = true;
         }
     }
+}
+
+/// Whether a call with an effect is in an expression that always evaluates it.
+fn has_effect(expression: &ast::Expression) -> bool {
+    match &expression.kind {
+        ExpressionKind::Unary(_, of) | ExpressionKind::Cast(_, of) | ExpressionKind::Slice { of, .. } => has_effect(of),
+        ExpressionKind::Binary(operator, left, right) => !decides_early(*operator) && (has_effect(left) || has_effect(right)),
+        _ => is_effect(expression),
+    }
+}
+
+/// Whether an operator may leave its right side alone.
+fn decides_early(operator: ast::Binary) -> bool {
+    matches!(operator, ast::Binary::BothTrue | ast::Binary::OneTrue)
 }
 
 fn is_effect(expression: &ast::Expression) -> bool {

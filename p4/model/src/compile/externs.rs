@@ -174,7 +174,7 @@ impl Compiler {
         let Some(Binding::Register(register)) = self.binding(scope, register) else {
             return place.fail("a register action belongs to a register");
         };
-        self.check_instructions(register, place)?;
+        self.check_register_actions(register, place)?;
         let [function] = instance.functions.as_slice() else {
             return place.fail("a register action has one function, apply");
         };

@@ -29,42 +29,134 @@ const SALU_OPERANDS: usize = 2;
 const DIGEST_BYTES: u32 = 48;
 /// Bits that are added at once.
 const ADDER_BITS: u32 = 64;
+/// Bits of hashes that an action takes: the action data bus has room for one immediate value.
+const HASH_BITS: u32 = 32;
 
-/// Arrays that a packet has reached on its way.
-pub(super) type Reached = HashSet<Array>;
+/// Arrays and tables that a packet has reached on its way.
+pub(super) type Reached = HashSet<Unit>;
 
+/// What belongs to one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Array {
+pub(super) enum Unit {
     Register(usize),
     Counter(usize),
+    Table(usize),
+}
+
+/// What an action, or a statement of a control, asks for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Work {
+    pub(super) reached: Reached,
+    /// What it has computed. All of its instructions run at once, so that none reads what another one computes.
+    computed: HashSet<Slot>,
+    hash_bits: u32,
+    /// Whether it needs the hash distribution unit: for a hash, or for an address that comes from the packet.
+    distributes: bool,
+}
+
+impl Work {
+    /// One of two branches.
+    pub(super) fn or(&mut self, other: Work) {
+        self.reached.extend(other.reached);
+        self.computed.extend(other.computed);
+        self.hash_bits = self.hash_bits.max(other.hash_bits);
+        self.distributes |= other.distributes;
+    }
+
+    /// The next statement of a control is an action of its own.
+    pub(super) fn next(&mut self) {
+        *self = Work { reached: std::mem::take(&mut self.reached), ..Work::default() };
+    }
 }
 
 impl Compiler {
-    /// Notes that a packet reaches arrays here. On no way through the program it may reach one twice, for an array belongs to one stage.
-    pub(super) fn reach(&mut self, arrays: &Reached, place: &Place) -> Result<()> {
-        let again = arrays.iter().find(|array| self.reached.contains(*array));
-        if let Some(array) = again {
-            let name = match array {
-                Array::Register(index) => &self.program.registers[*index].name,
-                Array::Counter(index) => &self.program.counters[*index].name,
+    /// Notes that a packet reaches this here. On no way through the program it may reach it twice, for it belongs to one stage.
+    pub(super) fn reach(&mut self, units: &Reached, place: &Place) -> Result<()> {
+        let again = units.iter().find(|unit| self.work.reached.contains(*unit));
+        if let Some(unit) = again {
+            let (name, what) = match unit {
+                Unit::Register(index) => (&self.program.registers[*index].name, "reached twice"),
+                Unit::Counter(index) => (&self.program.counters[*index].name, "reached twice"),
+                Unit::Table(index) => (&self.program.tables[*index].name, "applied twice"),
             };
             return place.fail(format!(
-                "{name} is reached twice on one way through the program: an array belongs to one stage, which a packet passes once; \
-                 put the accesses into branches of one if"
+                "{name} is {what} on one way through the program: it belongs to one stage, which a packet passes once; \
+                 put both into branches of one if"
             ));
         }
-        self.reached.extend(arrays);
+        self.work.reached.extend(units);
         Ok(())
     }
 
-    /// What the actions of a table reach, of which one runs.
+    /// What applying a table reaches: itself, and what its actions reach, of which one runs.
     pub(super) fn reached_by_table(&self, table: usize) -> Reached {
         let actions = &self.program.tables[table].actions;
-        actions.iter().filter_map(|action| self.reached_by_action.get(action)).flatten().copied().collect()
+        let by_actions = actions.iter().filter_map(|action| self.work_of_action.get(action)).flat_map(|work| &work.reached);
+        by_actions.copied().chain([Unit::Table(table)]).collect()
+    }
+
+    /// Notes the address of an array. Constants and action data are at hand, other addresses are distributed as hashes are.
+    pub(super) fn address(&mut self, index: &Value) {
+        let is_at_hand = is_constant(index) || matches!(index, Value::Slot(slot) if self.action_data.contains(slot));
+        self.work.distributes |= !is_at_hand;
+    }
+
+    /// Notes that so many bits of a hash are needed here.
+    pub(super) fn hash(&mut self, bits: u32, place: &Place) -> Result<()> {
+        self.work.distributes = true;
+        self.work.hash_bits += bits;
+        if self.work.hash_bits <= HASH_BITS {
+            return Ok(());
+        }
+        let total = self.work.hash_bits;
+        place.fail(format!("{total} bits of hashes in one action: its data bus has room for {HASH_BITS}; use an action for each"))
+    }
+
+    /// Notes that an action runs, as a part of another one or by itself.
+    pub(super) fn run_within(&mut self, is_part: bool, work: &Work, place: &Place) -> Result<()> {
+        self.reach(&work.reached, place)?;
+        if !is_part {
+            return Ok(());
+        }
+        self.work.distributes |= work.distributes;
+        if work.hash_bits > 0 { self.hash(work.hash_bits, place) } else { Ok(()) }
+    }
+
+    /// Checks that what a deparser sends is sent under a condition: which of several is chosen by a field that counts them.
+    pub(super) fn check_conditional(&self, what: &str, place: &Place) -> Result<()> {
+        if self.conditions > 0 {
+            return Ok(());
+        }
+        place.fail(format!("{what} without a condition: a deparser sends one if a field says so; put it into an if"))
+    }
+
+    /// Checks that a keyed table can have this action as its default: a miss has no hash distribution.
+    pub(super) fn check_default(&self, table: &crate::program::Table, place: &Place) -> Result<()> {
+        let action = table.default.0;
+        if table.key.is_empty() || !self.work_of_action.get(&action).is_some_and(|work| work.distributes) {
+            return Ok(());
+        }
+        let (name, action) = (&table.name, &self.program.actions[action].name);
+        place.fail(format!(
+            "{name} with a key has the default action {action}, which takes a hash, or an address from the packet: \
+             when nothing matches, the hash distribution units are not at hand"
+        ))
+    }
+
+    /// Checks that each of these steps of an action is one instruction, which computes from what was there before the action.
+    pub(super) fn check_instructions(&mut self, steps: &[Step], place: &Place) -> Result<()> {
+        let program = &self.program;
+        if instructions(program, steps, &mut self.work.computed) {
+            return Ok(());
+        }
+        place.fail(
+            "an operation on the result of another one in one action: its instructions run at once, each with two operands; \
+             put the second into an action of its own",
+        )
     }
 
     /// Checks that one more action of a register has an instruction.
-    pub(super) fn check_instructions(&self, register: usize, place: &Place) -> Result<()> {
+    pub(super) fn check_register_actions(&self, register: usize, place: &Place) -> Result<()> {
         let others = self.program.register_actions.iter().filter(|action| action.register == register).count();
         if others < SALU_INSTRUCTIONS {
             return Ok(());
@@ -77,8 +169,11 @@ impl Compiler {
 
     /// Checks that a stateful ALU can do this with an element.
     pub(super) fn check_register_action(&self, steps: &[Step], own: &[Slot], place: &Place) -> Result<()> {
-        let mut work =
-            Work { own, parameters: self.program.parameters.iter().map(|parameter| parameter.slot).collect(), ..Work::default() };
+        let mut work = RegisterWork {
+            own,
+            parameters: self.program.parameters.iter().map(|parameter| parameter.slot).collect(),
+            ..RegisterWork::default()
+        };
         work.steps(steps);
         if let Some(problem) = work.problem {
             return place.fail(problem);
@@ -186,6 +281,9 @@ pub(super) fn check_operator(operator: &Operator, left: &Value, right: &Value, w
         Operator::Multiply(_) if !is_constant(left) && !is_constant(right) => {
             place.fail("a multiplication of two variables: the chip has no multiplier")
         }
+        Operator::Multiply(_) if is_other_than_power(left) || is_other_than_power(right) => {
+            place.fail("a multiplication by a constant that is no power of two: the chip shifts")
+        }
         Operator::ShiftLeft(_) | Operator::ShiftRight { .. } if !is_constant(right) => {
             place.fail("a shift by a variable: the chip shifts by constants; look the result up in a table")
         }
@@ -196,6 +294,101 @@ pub(super) fn check_operator(operator: &Operator, left: &Value, right: &Value, w
         }
         _ => Ok(()),
     }
+}
+
+/// Whether each step of an action is one instruction that reads nothing of what is `computed` in this action, except to copy it.
+fn instructions(program: &Program, steps: &[Step], computed: &mut HashSet<Slot>) -> bool {
+    steps.iter().all(|step| match step {
+        Step::Assign(slot, value) => {
+            let (operations, reads) = (operations(value), reads_any(value, computed));
+            if operations > 0 || reads {
+                computed.insert(*slot);
+            } else {
+                computed.remove(slot);
+            }
+            operations + usize::from(operations > 0 && reads) <= 1
+        }
+        Step::AssignSlice { slot, value, .. } => {
+            if reads_any(value, computed) {
+                computed.insert(*slot);
+            }
+            true
+        }
+        Step::If(_, then, otherwise) => {
+            let mut other = computed.clone();
+            let both = instructions(program, then, computed) && instructions(program, otherwise, &mut other);
+            computed.extend(other);
+            both
+        }
+        Step::Run(action) => instructions(program, &program.actions[*action].steps, computed),
+        _ => true,
+    })
+}
+
+fn reads_any(value: &Value, slots: &HashSet<Slot>) -> bool {
+    match value {
+        Value::Constant(_) => false,
+        Value::Slot(slot) => slots.contains(slot),
+        Value::Slice { of, .. } | Value::Extend { of, .. } | Value::Not(of) | Value::Complement(of, _) | Value::Negate(of, _) => {
+            reads_any(of, slots)
+        }
+        Value::Binary(_, sides) | Value::Predicate(sides) => reads_any(&sides.0, slots) || reads_any(&sides.1, slots),
+        Value::Conditional(of) => reads_any(&of.0, slots) || reads_any(&of.1, slots) || reads_any(&of.2, slots),
+    }
+}
+
+/// How many instructions one after another a value takes, beside the move to where it goes. Conditions are the compiler's to place.
+fn operations(value: &Value) -> usize {
+    match value {
+        Value::Constant(_) | Value::Slot(_) | Value::Not(_) | Value::Predicate(_) => 0,
+        Value::Slice { of, .. } | Value::Extend { of, .. } => operations(of),
+        Value::Complement(of, _) => operations(of).max(1),
+        Value::Negate(of, _) => operations(of) + 1,
+        Value::Conditional(of) => operations(&of.1).max(operations(&of.2)),
+        Value::Binary(operator, sides) => {
+            let (left, right) = (&sides.0, &sides.1);
+            match operator {
+                Operator::Concatenate(_) => operations(left).max(operations(right)),
+                Operator::Equal | Operator::NotEqual | Operator::Less(_) | Operator::LessOrEqual(_) => 0,
+                Operator::BothTrue | Operator::OneTrue => 0,
+                // The bits of one and those of the other, by a mask.
+                Operator::Or if is_deposit(left, right) => 1,
+                // The compiler takes constants together.
+                _ if is_constant(right) && ends_alike(operator, left) => operations(left),
+                // Complements of operands are a part of the instruction.
+                Operator::And | Operator::Or | Operator::Xor => 1 + operations(whole(left)).max(operations(whole(right))),
+                _ => 1 + operations(left).max(operations(right)),
+            }
+        }
+    }
+}
+
+/// Whether a value is the same operation, with a constant.
+fn ends_alike(operator: &Operator, value: &Value) -> bool {
+    let Value::Binary(of, sides) = value else {
+        return false;
+    };
+    let sum = |operator: &Operator| matches!(operator, Operator::Add(_) | Operator::Subtract(_));
+    let same = std::mem::discriminant(operator) == std::mem::discriminant(of) || sum(operator) && sum(of);
+    same && is_constant(&sides.1)
+}
+
+fn whole(value: &Value) -> &Value {
+    match value {
+        Value::Complement(of, _) => of,
+        value => value,
+    }
+}
+
+fn is_deposit(left: &Value, right: &Value) -> bool {
+    let mask = |value: &Value| match value {
+        Value::Binary(Operator::And, sides) if operations(&sides.0) == 0 => match sides.1 {
+            Value::Constant(mask) => Some(mask),
+            _ => None,
+        },
+        _ => None,
+    };
+    matches!((mask(left), mask(right)), (Some(left), Some(right)) if left & right == 0)
 }
 
 /// Checks that a gateway can decide this.
@@ -234,6 +427,10 @@ pub(super) fn check_parser(steps: &[Step], place: &Place) -> Result<()> {
     if steps.iter().all(is_fine) { Ok(()) } else { place.fail("arithmetic in a parser: it copies fields and constants") }
 }
 
+fn is_other_than_power(value: &Value) -> bool {
+    matches!(value, Value::Constant(constant) if !constant.is_power_of_two())
+}
+
 fn is_constant(value: &Value) -> bool {
     matches!(value, Value::Constant(_))
 }
@@ -265,7 +462,7 @@ fn computes(value: &Value) -> bool {
 
 /// What a register action asks of a stateful ALU.
 #[derive(Default)]
-struct Work<'a> {
+struct RegisterWork<'a> {
     /// The element and the result.
     own: &'a [Slot],
     parameters: HashSet<Slot>,
@@ -275,7 +472,7 @@ struct Work<'a> {
     problem: Option<String>,
 }
 
-impl Work<'_> {
+impl RegisterWork<'_> {
     fn steps(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
@@ -284,7 +481,10 @@ impl Work<'_> {
                     self.steps(then);
                     self.steps(otherwise);
                 }
-                Step::Assign(_, value) | Step::AssignSlice { value, .. } => self.result(value),
+                Step::Assign(_, value) => self.result(value),
+                Step::AssignSlice { .. } => {
+                    self.refuse("a part of an element or of a result is assigned to: a stateful ALU writes the whole");
+                }
                 _ => {}
             }
         }
@@ -311,16 +511,25 @@ impl Work<'_> {
                     _ => format!("{condition:?}"),
                 };
                 self.comparisons.insert(comparison);
-                self.operand(left);
-                self.operand(right);
+                self.compared(left);
+                self.compared(right);
             }
             // A bit is compared with zero.
             Value::Constant(_) => {}
             bit => {
                 self.comparisons.insert(format!("{bit:?}"));
-                self.operand(bit);
+                self.compared(bit);
             }
         }
+    }
+
+    fn compared(&mut self, value: &Value) {
+        if let Value::Slice { of, .. } = value
+            && matches!(&**of, Value::Slot(slot) if self.own.contains(slot))
+        {
+            self.refuse("a comparison with a part of an element: a stateful ALU compares the whole");
+        }
+        self.operand(value);
     }
 
     /// A value that is stored or told: one operation of two operands.

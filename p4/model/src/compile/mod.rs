@@ -96,9 +96,13 @@ struct Compiler {
     /// Widths of the indices of registers and counters.
     register_indices: Vec<u32>,
     counter_indices: Vec<u32>,
-    /// Arrays on the way to where the compiler is, and those of actions.
-    reached: limits::Reached,
-    reached_by_action: HashMap<usize, limits::Reached>,
+    /// What the chip does on the way to where the compiler is, and in each action.
+    work: limits::Work,
+    work_of_action: HashMap<usize, limits::Work>,
+    /// Of the action that the compiler is in.
+    action_data: Vec<Slot>,
+    /// Under how many conditions the compiler is.
+    conditions: usize,
     program: Program,
 }
 

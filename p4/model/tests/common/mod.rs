@@ -17,7 +17,7 @@ pub struct Program {
 
 pub fn program(locals: &str, body: &str) -> Program {
     Program {
-        declarations: "struct metadata_t { bit<32> m; bit<8> small; bit<1> bit; bool flag; int<8> signed; }".to_owned(),
+        declarations: "struct metadata_t { bit<32> m; bit<8> small; bit<1> single; bool flag; int<8> signed; }".to_owned(),
         locals: locals.to_owned(),
         body: body.to_owned(),
         deparser_locals: String::new(),

@@ -1,0 +1,42 @@
+//! The chip's compiler: p4c with its Tofino backend, which few machines have.
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
+
+use flowgauge_testing::skip;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The compiler that `FLOWGAUGE_P4C` names, or `p4c` on the path, if it makes programs for Tofino.
+pub fn compiler() -> Option<OsString> {
+    let program = std::env::var_os("FLOWGAUGE_P4C").unwrap_or_else(|| "p4c".into());
+    let help = Command::new(&program).arg("--target-help").output().ok();
+    let takes_tofino = help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
+    if !takes_tofino {
+        skip("FLOWGAUGE_P4C, a p4c with the Tofino backend");
+    }
+    takes_tofino.then_some(program)
+}
+
+/// Compiles and assembles a source into a folder that is made anew.
+pub fn compile(compiler: &OsStr, source: &Path, output: &Path, options: &[OsString]) -> Output {
+    let _ = fs::remove_dir_all(output);
+    fs::create_dir_all(output).unwrap();
+    let mut command = Command::new(compiler);
+    command.args(["--target", "tofino", "--arch", "tna", "-g", "--verbose", "1"]).args(options);
+    command.arg("-o").arg(output).arg(source).output().unwrap()
+}
+
+/// Whether the compiler takes each of these texts. Some are bound to make it fail in other ways than by an error.
+pub fn takes(compiler: &OsStr, name: &str, texts: &[String]) -> Vec<bool> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let take = |(index, text): (usize, &String)| {
+        let output: PathBuf = folder.join(index.to_string());
+        let source = folder.join(format!("{index}.p4"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&source, text).unwrap();
+        compile(compiler, &source, &output, &[]).status.success() && output.join("pipe/tofino.bin").exists()
+    };
+    texts.iter().enumerate().map(take).collect()
+}
