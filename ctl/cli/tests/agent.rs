@@ -371,8 +371,8 @@ impl Manager {
     fn heard(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut message = [0; 256];
-        let mut next = || self.0.recv(&mut message).ok().map(|length| String::from_utf8_lossy(&message[..length]).into_owned());
-        std::iter::from_fn(|| next()).collect()
+        let next = || self.0.recv(&mut message).ok().map(|length| String::from_utf8_lossy(&message[..length]).into_owned());
+        std::iter::from_fn(next).collect()
     }
 
     fn wait_for(&self, part: &str) -> String {
