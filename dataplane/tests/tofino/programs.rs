@@ -147,7 +147,7 @@ fn a_measurement_that_lacks_something_is_refused_saying_what() {
         (refused("entropy_by_src.sum.high", "entropy_by_src.sum.low2"), "there is no data field high"),
         (refused("\"inverted\"", "\"reverted\""), "there is no action parameter inverted"),
         (refused("\"name\": \"count\"", "\"name\": \"discount\""), "there is no key field count"),
-        (refused("rows23", "rows45"), "there is no action parameter rows23"),
+        (refused("\"high\"", "\"higher\""), "there is no action parameter high"),
         (
             refused("hash.src_rows.tabulation.words2", "hash.src_rows.tabulation.words9"),
             "there is no table hash.src_rows.tabulation.words2",
