@@ -172,55 +172,12 @@ struct flowgauge_waiting_t {
 
 // Which slot a request has, and whether it is admitted.
 control FlowgaugeRequest(inout flowgauge_request_t request, in bit<1> bank, in bit<2> kind) {
-    bit<32> word0;
-    bit<32> word1;
-    bit<32> word2;
-    bit<32> word3;
-
-    action set_word0(bit<32> word) {
-        word0 = word;
-    }
-
-    action set_word1(bit<32> word) {
-        word1 = word;
-    }
-
-    action set_word2(bit<32> word) {
-        word2 = word;
-    }
-
-    action set_word3(bit<32> word) {
-        word3 = word;
-    }
-
-    table words0 {
-        key = { request.signature[31:24] : exact @name("byte"); }
-        actions = { set_word0; }
-        size = 256;
-    }
-
-    table words1 {
-        key = { request.signature[23:16] : exact @name("byte"); }
-        actions = { set_word1; }
-        size = 256;
-    }
-
-    table words2 {
-        key = { request.signature[15:8] : exact @name("byte"); }
-        actions = { set_word2; }
-        size = 256;
-    }
-
-    table words3 {
-        key = { request.signature[7:0] : exact @name("byte"); }
-        actions = { set_word3; }
-        size = 256;
-    }
-
+    flowgauge_words_t words;
+    FlowgaugeTabulation() tabulation;
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_words;
 
     action fold() {
-        request.hash = xor_words.get({ word0, word1, word2, word3 });
+        request.hash = xor_words.get({ words.low0, words.low1, words.low2, words.low3 });
     }
 
 #if FLOWGAUGE_DELAY_FRIDGE_BITS
@@ -255,10 +212,7 @@ control FlowgaugeRequest(inout flowgauge_request_t request, in bit<1> bank, in b
     }
 
     apply {
-        words0.apply();
-        words1.apply();
-        words2.apply();
-        words3.apply();
+        tabulation.apply(request.signature, words);
         fold();
         // A slot without a request has the signature zero.
         if (request.is_one == 1 && request.signature != 0) {

@@ -57,8 +57,9 @@ FLOWGAUGE_CRC_CONTROL(FlowgaugeSrcDstCrc, src_dst)
 FLOWGAUGE_CRC_CONTROL(FlowgaugeFiveTupleCrc, five_tuple)
 #endif
 
-// The hashes of four rows, by tabulation of a CRC with words of 64 bits.
-control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
+// Simple tabulation: a word of 64 bits for each of a CRC's four bytes. Rows of sketches and filters take both halves, other hashes the
+// lower one. Who applies it takes the words together: as a hash the XOR of four takes one stage, as arithmetic it takes two.
+struct flowgauge_words_t {
     bit<32> low0;
     bit<32> low1;
     bit<32> low2;
@@ -67,132 +68,82 @@ control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
     bit<32> high1;
     bit<32> high2;
     bit<32> high3;
+}
 
-    action set_words0(bit<32> rows01, bit<32> rows23) {
-        low0 = rows01;
-        high0 = rows23;
+control FlowgaugeTabulation(in bit<32> crc, inout flowgauge_words_t words) {
+    action set_words0(bit<32> low, bit<32> high) {
+        words.low0 = low;
+        words.high0 = high;
     }
 
-    action set_words1(bit<32> rows01, bit<32> rows23) {
-        low1 = rows01;
-        high1 = rows23;
+    action set_words1(bit<32> low, bit<32> high) {
+        words.low1 = low;
+        words.high1 = high;
     }
 
-    action set_words2(bit<32> rows01, bit<32> rows23) {
-        low2 = rows01;
-        high2 = rows23;
+    action set_words2(bit<32> low, bit<32> high) {
+        words.low2 = low;
+        words.high2 = high;
     }
 
-    action set_words3(bit<32> rows01, bit<32> rows23) {
-        low3 = rows01;
-        high3 = rows23;
+    action set_words3(bit<32> low, bit<32> high) {
+        words.low3 = low;
+        words.high3 = high;
     }
 
     table words0 {
-        key = { hashes.crc[31:24] : exact @name("byte"); }
+        key = { crc[31:24] : exact @name("byte"); }
         actions = { set_words0; }
         size = 256;
     }
 
     table words1 {
-        key = { hashes.crc[23:16] : exact @name("byte"); }
+        key = { crc[23:16] : exact @name("byte"); }
         actions = { set_words1; }
         size = 256;
     }
 
     table words2 {
-        key = { hashes.crc[15:8] : exact @name("byte"); }
+        key = { crc[15:8] : exact @name("byte"); }
         actions = { set_words2; }
         size = 256;
     }
 
     table words3 {
-        key = { hashes.crc[7:0] : exact @name("byte"); }
+        key = { crc[7:0] : exact @name("byte"); }
         actions = { set_words3; }
         size = 256;
     }
 
+    apply {
+        words0.apply();
+        words1.apply();
+        words2.apply();
+        words3.apply();
+    }
+}
+
+// The hashes of four rows.
+control FlowgaugeRows(inout flowgauge_hashes_t hashes) {
+    flowgauge_words_t words;
+    FlowgaugeTabulation() tabulation;
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_rows01;
     Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_rows23;
 
     action fold01() {
-        hashes.rows01 = xor_rows01.get({ low0, low1, low2, low3 });
+        hashes.rows01 = xor_rows01.get({ words.low0, words.low1, words.low2, words.low3 });
     }
 
     action fold23() {
-        hashes.rows23 = xor_rows23.get({ high0, high1, high2, high3 });
+        hashes.rows23 = xor_rows23.get({ words.high0, words.high1, words.high2, words.high3 });
     }
 
     apply {
-        words0.apply();
-        words1.apply();
-        words2.apply();
-        words3.apply();
+        tabulation.apply(hashes.crc, words);
         fold01();
         fold23();
     }
 }
-
-#if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
-// The hash of registers, by tabulation of a CRC with words of 32 bits.
-control FlowgaugeTabulation(inout FLOWGAUGE_METADATA md) {
-    action set_word0(bit<32> word) {
-        md.flowgauge.word0 = word;
-    }
-
-    action set_word1(bit<32> word) {
-        md.flowgauge.word1 = word;
-    }
-
-    action set_word2(bit<32> word) {
-        md.flowgauge.word2 = word;
-    }
-
-    action set_word3(bit<32> word) {
-        md.flowgauge.word3 = word;
-    }
-
-    table words0 {
-        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[31:24] : exact @name("byte"); }
-        actions = { set_word0; }
-        size = 256;
-    }
-
-    table words1 {
-        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[23:16] : exact @name("byte"); }
-        actions = { set_word1; }
-        size = 256;
-    }
-
-    table words2 {
-        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[15:8] : exact @name("byte"); }
-        actions = { set_word2; }
-        size = 256;
-    }
-
-    table words3 {
-        key = { FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc[7:0] : exact @name("byte"); }
-        actions = { set_word3; }
-        size = 256;
-    }
-
-    // As a hash the XOR of four words takes one stage, as arithmetic it takes two.
-    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_words;
-
-    action fold() {
-        md.flowgauge.tabulated =
-            xor_words.get({ md.flowgauge.word0, md.flowgauge.word1, md.flowgauge.word2, md.flowgauge.word3 });
-    }
-
-    apply {
-        words0.apply();
-        words1.apply();
-        words2.apply();
-        words3.apply();
-        fold();
-    }
-}
-#endif
 
 // For every packet, and not only for sound ones: Tofino 1 lays the branches of a long condition one after another. What several
 // measurements need of one key is computed once.
@@ -222,7 +173,13 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
     FlowgaugeRows() five_tuple_rows;
 #endif
 #if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
+    flowgauge_words_t words;
     FlowgaugeTabulation() tabulation;
+    Hash<bit<32>>(HashAlgorithm_t.XOR32) xor_words;
+
+    action fold() {
+        md.flowgauge.tabulated = xor_words.get({ words.low0, words.low1, words.low2, words.low3 });
+    }
 #endif
 
     apply {
@@ -251,7 +208,8 @@ control FlowgaugeHash(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) 
         five_tuple_rows.apply(md.flowgauge.five_tuple);
 #endif
 #if FLOWGAUGE_CARDINALITY && FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
-        tabulation.apply(md);
+        tabulation.apply(FLOWGAUGE_OF_KEY(FLOWGAUGE_KEY).crc, words);
+        fold();
 #endif
     }
 }

@@ -295,10 +295,6 @@ struct flowgauge_metadata_t {
     flowgauge_hashes_t src_dst;
     flowgauge_hashes_t five_tuple;
 #if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
-    bit<32> word0;
-    bit<32> word1;
-    bit<32> word2;
-    bit<32> word3;
     bit<32> tabulated;
 #endif
     bit<8>  level;

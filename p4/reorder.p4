@@ -86,69 +86,12 @@ struct flowgauge_other_packets_t {
     bit<32> retransmitted;
 }
 
-// The words of a CRC's four bytes.
-struct flowgauge_words_t {
-    bit<32> word0;
-    bit<32> word1;
-    bit<32> word2;
-    bit<32> word3;
-}
-
-control FlowgaugeReorderWords(in bit<32> crc, inout flowgauge_words_t words) {
-    action set_word0(bit<32> word) {
-        words.word0 = word;
-    }
-
-    action set_word1(bit<32> word) {
-        words.word1 = word;
-    }
-
-    action set_word2(bit<32> word) {
-        words.word2 = word;
-    }
-
-    action set_word3(bit<32> word) {
-        words.word3 = word;
-    }
-
-    table words0 {
-        key = { crc[31:24] : exact @name("byte"); }
-        actions = { set_word0; }
-        size = 256;
-    }
-
-    table words1 {
-        key = { crc[23:16] : exact @name("byte"); }
-        actions = { set_word1; }
-        size = 256;
-    }
-
-    table words2 {
-        key = { crc[15:8] : exact @name("byte"); }
-        actions = { set_word2; }
-        size = 256;
-    }
-
-    table words3 {
-        key = { crc[7:0] : exact @name("byte"); }
-        actions = { set_word3; }
-        size = 256;
-    }
-
-    apply {
-        words0.apply();
-        words1.apply();
-        words2.apply();
-        words3.apply();
-    }
-}
-
 // 16 bits of the words' XOR. Fields of one width copy into each other, parts of a wider one do not.
 #define FLOWGAUGE_REORDER_FOLD(name, words, high, low) \
     Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_##name; \
     action fold_##name() { \
         name = xor_##name.get({ \
-            words.word0[high:low], words.word1[high:low], words.word2[high:low], words.word3[high:low] }); \
+            words.low0[high:low], words.low1[high:low], words.low2[high:low], words.low3[high:low] }); \
     }
 
 // Who has a slot. Time does not wrap here: whatever clocks do, bits of a hash let somebody in.
@@ -281,13 +224,13 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
     bit<32> odd;
 
     flowgauge_words_t places_words;
-    FlowgaugeReorderWords() places;
+    FlowgaugeTabulation() places;
     FLOWGAUGE_REORDER_FOLD(place, places_words, 15, 0)
     FLOWGAUGE_REORDER_FOLD(other_place, places_words, 29, 14)
     FLOWGAUGE_REORDER_FOLD(bucket, places_words, 31, 16)
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
     flowgauge_words_t large_words;
-    FlowgaugeReorderWords() large;
+    FlowgaugeTabulation() large;
     FLOWGAUGE_REORDER_FOLD(large_slot, large_words, 15, 0)
 #endif
 

@@ -13,62 +13,54 @@ const DST: &str = "dst_addr";
 const PORTS: &str = "ports";
 const PROTOCOL: [&str; 2] = ["protocol", "next_header"];
 
-/// A table from a byte of the CRC, most significant first, to a word of the hash of registers.
-fn name(index: usize) -> String {
-    format!("hash.tabulation.words{index}")
-}
+/// Four tables from a byte of the CRC, most significant first, to a word: those of the hash of registers.
+const REGISTERS: &str = "hash.tabulation";
 const BYTE: &str = "byte";
 
 /// The hash of registers that a program has.
 pub(super) fn find(schema: &Schema) -> Result<HashMode, Failure> {
-    match schema.table(&name(0)) {
+    match schema.table(&name(REGISTERS, 0)) {
         Ok(_) => Ok(HashMode::Tabulated),
         Err(SchemaError::Missing { .. }) => Ok(HashMode::Crc32),
         Err(error) => Err(Failure::program(error)),
     }
 }
 
+fn name(tabulation: &str, index: usize) -> String {
+    format!("{tabulation}.words{index}")
+}
+
 /// The tables of the hash of registers.
 pub(super) fn words(hash: HashMode) -> impl Iterator<Item = MatchTable> {
-    tabulation(name).filter(move |_| hash == HashMode::Tabulated)
+    tabulation(REGISTERS.to_owned()).filter(move |_| hash == HashMode::Tabulated)
 }
 
-/// Four tables with the words of the hash of registers, whatever they are called.
-pub(super) fn tabulation(name: impl Fn(usize) -> String) -> impl Iterator<Item = MatchTable> {
-    (0..4).map(move |index| {
-        let words = move |words: &Tabulation| words.tables().get(index).into_iter().flatten().map(|word| vec![*word]).collect();
-        of_bytes(name(index), format!("set_word{index}"), &["word"], words)
-    })
+/// The tables of a control that tabulates, with the words of the hash of registers.
+pub(super) fn tabulation(control: String) -> impl Iterator<Item = MatchTable> {
+    tables(control, |words, index| words.tables().get(index).into_iter().flatten().map(|word| u64::from(*word)).collect())
 }
 
-/// The tables of a key's words for rows: of two halves, the lower one first.
+/// The tables of a key's words for rows.
 pub(super) fn row_words(by: KeyKind) -> impl Iterator<Item = MatchTable> {
-    (0..4).map(move |index| {
-        let words = move |words: &Tabulation| {
-            let [block, ..] = words.rows();
-            block.get(index).into_iter().flatten().map(|word| vec![*word as u32, (*word >> 32) as u32]).collect()
-        };
-        let name = format!("hash.{}_rows.words{index}", names::key(by));
-        of_bytes(name, format!("set_words{index}"), &["rows01", "rows23"], words)
+    tables(format!("hash.{}_rows.tabulation", names::key(by)), |words, index| {
+        let [block, ..] = words.rows();
+        block.get(index).into_iter().flatten().copied().collect()
     })
 }
 
-/// A table with words for every byte.
-fn of_bytes(
-    name: String,
-    action: String,
-    parameters: &[&'static str],
-    words: impl Fn(&Tabulation) -> Vec<Vec<u32>> + 'static,
-) -> MatchTable {
-    let filling = move |held: &Held| {
-        let entries = (0..=u8::MAX).zip(words(&held.tables.tabulation)).map(|(byte, words)| {
-            let words = words.into_iter().map(|word| word.to_be_bytes().to_vec());
-            (vec![(BYTE, Match::Exact(vec![byte]))], words.collect())
-        });
-        Filling { entries: entries.collect(), default: None }
-    };
-    let parameters = parameters.iter().map(|name| (*name, 32)).collect();
-    MatchTable::new(name, vec![(BYTE, 8)], action, parameters, filling)
+/// The four tables of a control that tabulates: a word of 64 bits for every byte, of which some hashes take the lower half alone.
+fn tables(control: String, words: fn(&Tabulation, usize) -> Vec<u64>) -> impl Iterator<Item = MatchTable> {
+    (0..4).map(move |index| {
+        let filling = move |held: &Held| {
+            let entries = (0..=u8::MAX).zip(words(&held.tables.tabulation, index)).map(|(byte, word)| {
+                let halves = [word as u32, (word >> 32) as u32].map(|half| half.to_be_bytes().to_vec());
+                (vec![(BYTE, Match::Exact(vec![byte]))], halves.to_vec())
+            });
+            Filling { entries: entries.collect(), default: None }
+        };
+        let parameters = ["low", "high"].map(|half| (half, 32)).to_vec();
+        MatchTable::new(name(&control, index), vec![(BYTE, 8)], format!("set_words{index}"), parameters, filling)
+    })
 }
 
 /// Checks that what is said to be by this key is: by what the program's hash units take.

@@ -67,10 +67,18 @@ pub fn schema(settings: &Settings) -> String {
     ];
     if cardinality.hash == HashMode::Tabulated {
         tables.extend((0..4).map(|index| {
-            let set_word = format!("Ingress.flowgauge.hash.tabulation.set_word{index}");
+            let set_words = format!("Ingress.flowgauge.hash.tabulation.set_words{index}");
             let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
             let name = format!("hash.tabulation.words{index}");
-            table(20 + index, &name, "MatchAction_Direct", 256, &byte, &action(120 + index, &set_word, &[("word", 32)]), "")
+            table(
+                20 + index,
+                &name,
+                "MatchAction_Direct",
+                256,
+                &byte,
+                &action(120 + index, &set_words, &[("low", 32), ("high", 32)]),
+                "",
+            )
         }));
     }
     tables.extend(of_sketches(settings));
@@ -103,10 +111,10 @@ fn of_sketches(settings: &Settings) -> Vec<String> {
     let has_rows = Settings { cardinality: off, heavy: heavy::Settings::DEFAULT, ..*settings }.uses(settings.cardinality.key);
     let mut tables: Vec<String> = (0..if has_rows { 4 } else { 0 })
         .map(|index| {
-            let set_words = format!("Ingress.flowgauge.hash.{by}_rows.set_words{index}");
+            let set_words = format!("Ingress.flowgauge.hash.{by}_rows.tabulation.set_words{index}");
             let byte = key(1, "byte", "Exact", r#""bytes", "width": 8"#);
-            let action = action(130 + index, &set_words, &[("rows01", 32), ("rows23", 32)]);
-            table(30 + index, &format!("hash.{by}_rows.words{index}"), "MatchAction_Direct", 256, &byte, &action, "")
+            let action = action(130 + index, &set_words, &[("low", 32), ("high", 32)]);
+            table(30 + index, &format!("hash.{by}_rows.tabulation.words{index}"), "MatchAction_Direct", 256, &byte, &action, "")
         })
         .collect();
     tables.extend(rows(40, "entropy", entropy));
@@ -248,7 +256,7 @@ impl Lookup {
         let words = (0..if mode == HashMode::Tabulated { 4 } else { 0 }).map(|index| {
             let mut words = [None; 256];
             for (key, data) in entries(&format!("hash.tabulation.words{index}")) {
-                words[exact(key)] = Some(u32::from_be_bytes(data.bytes("word").unwrap().try_into().unwrap()));
+                words[exact(key)] = Some(u32::from_be_bytes(data.bytes("low").unwrap().try_into().unwrap()));
             }
             words
         });

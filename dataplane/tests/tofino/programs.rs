@@ -147,12 +147,15 @@ fn a_measurement_that_lacks_something_is_refused_saying_what() {
         (refused("entropy_by_src.sum.high", "entropy_by_src.sum.low2"), "there is no data field high"),
         (refused("\"inverted\"", "\"reverted\""), "there is no action parameter inverted"),
         (refused("\"name\": \"count\"", "\"name\": \"discount\""), "there is no key field count"),
-        (refused("rows23", "rows45"), "there is no action parameter rows23"),
-        (refused("hash.src_rows.words2", "hash.src_rows.words9"), "there is no table hash.src_rows.words2"),
+        (refused("\"high\"", "\"higher\""), "there is no action parameter high"),
+        (
+            refused("hash.src_rows.tabulation.words2", "hash.src_rows.tabulation.words9"),
+            "there is no table hash.src_rows.tabulation.words2",
+        ),
         (refused("frequency_by_src.count_min2", "frequency_by_src.count_min9"), "there is no table frequency_by_src.count_min2"),
         (refused("membership_by_src.bits1", "membership_by_src.bits9"), "there is no table membership_by_src.bits1"),
         (refused("frequency_by_src.count_min0", "frequency_by_dst.count_min0"), "there is no table frequency_by_dst.count_min1"),
-        (refused("frequency_by_src.count_min", "frequency_by_dst.count_min"), "there is no table hash.dst_rows.words0"),
+        (refused("frequency_by_src.count_min", "frequency_by_dst.count_min"), "there is no table hash.dst_rows.tabulation.words0"),
         (
             refused(
                 "count_min2.f1\", \"type\": {\"type\": \"bytes\", \"width\": 32",

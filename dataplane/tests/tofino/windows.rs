@@ -36,7 +36,7 @@ fn the_tables_on_the_switch_are_those_of_the_core() {
         let held: Vec<(u64, u64)> = entries
             .iter()
             .map(|(key, data)| match &key["byte"] {
-                Match::Exact(byte) => (number(byte), number(data.bytes("word").unwrap())),
+                Match::Exact(byte) => (number(byte), number(data.bytes("low").unwrap())),
                 other => panic!("{other:?}"),
             })
             .collect();

@@ -43,8 +43,8 @@ fn install(model: &mut Model, name: &str) -> Result<(), Box<dyn Error>> {
     for (number, words) in tables.tabulation.tables().iter().enumerate() {
         for (byte, word) in (0..=255).zip(words) {
             let call = ActionCall {
-                action: format!("Ingress.flowgauge.hash.tabulation.set_word{number}"),
-                data: vec![("word".to_owned(), word.to_be_bytes().to_vec())],
+                action: format!("Ingress.flowgauge.hash.tabulation.set_words{number}"),
+                data: vec![("low".to_owned(), word.to_be_bytes().to_vec()), ("high".to_owned(), vec![0; 4])],
             };
             let key = vec![("byte".to_owned(), Match::Exact(vec![byte]))];
             model.add_entry(&format!("pipe.Ingress.flowgauge.hash.tabulation.words{number}"), &Entry { key, priority: 0, call })?;

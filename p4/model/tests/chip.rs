@@ -267,7 +267,7 @@ const CONSTRUCTS: &[Construct] = &[
     ),
     (
         "two comparisons, one of them twice, and turned round",
-        |program| on_pair(program, "if (v.lo > 7) { v.hi = 1; } if (!(v.lo <= 7) && v.hi != md.m) { rv = 1; } else { rv = v.lo; }"),
+        |program| on_pair(program, "if (v.lo > 7) { v.hi = 1; } if (!(v.lo <= 7) && v.hi != md.m) { v.lo = v.lo + 1; } rv = v.lo;"),
         Runs,
     ),
     ("a difference compared with a constant", |program| on_number(program, "if (hdr.io.b - v > 5) { v = v + 1; } rv = v;"), Runs),
@@ -390,7 +390,7 @@ const CONSTRUCTS: &[Construct] = &[
         |program| body(program, "if (hdr.io.a < hdr.io.b) { hdr.io.x = 1; }"),
         Refused("which of two fields is less"),
     ),
-    ("whether two fields are equal", |program| body(program, "if (hdr.io.a == hdr.io.b && hdr.io.a >= 7) { hdr.io.x = 1; }"), Runs),
+    ("whether two fields are equal", |program| body(program, "if (hdr.io.a == hdr.io.b) { hdr.io.x = 1; }"), Runs),
     (
         "a condition on a sum",
         |program| body(program, "if (hdr.io.a + hdr.io.b == hdr.io.x) { hdr.io.y = 1; }"),
@@ -728,11 +728,23 @@ const CONSTRUCTS: &[Construct] = &[
         Runs,
     ),
     ("a header emitted twice", |program| program.deparser = "packet.emit(hdr.io);".to_owned(), Runs),
-    ("a digest of 48 bytes", |program| digest(program, &fields_of(12), &["md.m"; 12].join(", ")), Runs),
+    (
+        "a digest of 47 bytes",
+        |program| {
+            let values = ["md.m"; 11].join(", ");
+            digest(program, &format!("{} bit<24> rest;", fields_of(11)), &format!("{values}, hdr.io.a[23:0]"));
+        },
+        Runs,
+    ),
+    (
+        "a digest of 48 bytes",
+        |program| digest(program, &fields_of(12), &["md.m"; 12].join(", ")),
+        Refused("a digest of 48 bytes: the chip sends at most 47"),
+    ),
     (
         "a digest of 64 bytes",
         |program| digest(program, &fields_of(16), &["md.m"; 16].join(", ")),
-        Refused("a digest of 64 bytes: the chip sends at most 48"),
+        Refused("a digest of 64 bytes: the chip sends at most 47"),
     ),
     // Parsers.
     (
@@ -819,8 +831,35 @@ fn what_the_chip_refuses_is_refused_when_it_is_loaded() {
     }
 }
 
+/// Both accesses get one stateful ALU in one stage, and with one packet two addresses on its one bus. The assembler only warns.
+const COLLIDE: &str = "the compiler makes a wrong program: two addresses on one bus";
+/// The same, but no packet meets both conditions, which neither the compiler nor the model works out.
+const UNPROVEN: &str = "the conditions exclude each other: put both into branches of one if";
+/// The compiler leaves out what nothing uses or reads.
+const UNUSED: &str = "the compiler refuses it if it is used";
+/// The model is smaller than the chip here.
+const LEFT_OUT: &str = "the model does not execute it";
+
 /// What the compiler takes and the model refuses, or the other way round, and why.
-const DIFFERENCES: &[(&str, &str)] = &[];
+const DIFFERENCES: &[(&str, &str)] = &[
+    ("two accesses one after another", COLLIDE),
+    ("a second access that hardly any packet makes", COLLIDE),
+    ("accesses under conditions that exclude each other, in two ifs", UNPROVEN),
+    ("an access by a table's action and another one", COLLIDE),
+    ("an element of 64 bits", UNUSED),
+    ("an element of three fields", UNUSED),
+    ("an addition of 128 bits", UNUSED),
+    ("a key of 160 bits", LEFT_OUT),
+    ("sixteen million elements", UNUSED),
+    ("registers that fill the chip, one by one small enough", UNUSED),
+    ("an action profile", LEFT_OUT),
+    ("idle timeouts", LEFT_OUT),
+    ("a loop over a stack", LEFT_OUT),
+    ("a meter", LEFT_OUT),
+    ("random numbers", LEFT_OUT),
+    ("a checksum", LEFT_OUT),
+    ("a mirror", LEFT_OUT),
+];
 
 #[test]
 fn the_compiler_says_the_same() {

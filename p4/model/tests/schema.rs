@@ -93,8 +93,8 @@ fn of_flowgauge() {
             "pipe.Ingress.flowgauge.hash.tabulation.words1",
             "pipe.Ingress.flowgauge.hash.tabulation.words2",
             "pipe.Ingress.flowgauge.hash.tabulation.words3",
-            "pipe.Ingress.flowgauge.hash.tabulation.xor_words.compute",
-            "pipe.Ingress.flowgauge.hash.tabulation.xor_words.configure",
+            "pipe.Ingress.flowgauge.hash.xor_words.compute",
+            "pipe.Ingress.flowgauge.hash.xor_words.configure",
             "pipe.Ingress.forward.ports",
             "pipe.IngressParser.$PORT_METADATA",
         ]
@@ -113,7 +113,7 @@ fn of_all_measurements() {
         let crcs = ["ipv4", "ipv6"].map(|family| format!("hash.{key}.{family}_crc"));
         let folds = ["01", "23"].map(|rows| format!("hash.{key}_rows.xor_rows{rows}"));
         let hashes = crcs.into_iter().chain(folds).flat_map(|hash| [format!("{hash}.compute"), format!("{hash}.configure")]);
-        hashes.chain((0..4).map(move |index| format!("hash.{key}_rows.words{index}")))
+        hashes.chain((0..4).map(move |index| format!("hash.{key}_rows.tabulation.words{index}")))
     });
     let rows = |name: &str| [0, 1, 2].map(|row| format!("{name}{row}"));
     let measured = [

@@ -188,7 +188,7 @@ impl OnSwitch for Delay {
         // An edge of the spin bit is request and answer.
         let requests = if delay.kinds.has(Kind::QuicSpin) { 1 } else { REQUESTS.len() };
         for request in REQUESTS.into_iter().take(requests) {
-            tables.extend(hash::tabulation(move |index| format!("{request}.words{index}")));
+            tables.extend(hash::tabulation(format!("{request}.tabulation")));
             tables.push(admission(request, delay));
         }
         if delay.asks_addresses() {

@@ -81,8 +81,7 @@ impl OnSwitch for Reorder {
         }
         arrays.extend([UNFOLLOWED, CROWDED].map(|count| Array::new(count.to_owned(), 1, &names::REGISTER_VALUE)));
         let hashes = if reorder.algorithm == Algorithm::Hybrid { &HASHES[..] } else { &HASHES[..1] };
-        let mut tables: Vec<MatchTable> =
-            hashes.iter().flat_map(|hash| hash::tabulation(move |index| format!("{hash}.words{index}"))).collect();
+        let mut tables: Vec<MatchTable> = hashes.iter().flat_map(|hash| hash::tabulation((*hash).to_owned())).collect();
         tables.extend(prefixes(reorder));
         let (algorithm, slots) = (reorder.algorithm.name(), 1_u32 << reorder.slots_log2);
         Layout {

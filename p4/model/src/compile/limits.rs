@@ -25,8 +25,8 @@ const STATEFUL_ALUS: usize = STAGES * 4;
 const SALU_INSTRUCTIONS: usize = 4;
 const SALU_COMPARISONS: usize = 2;
 const SALU_OPERANDS: usize = 2;
-/// Bytes of a digest.
-const DIGEST_BYTES: u32 = 48;
+/// Bytes of a digest: 48, of which one says which digest it is.
+const DIGEST_BYTES: u32 = 47;
 /// Bits that are added at once.
 const ADDER_BITS: u32 = 64;
 /// Bits of hashes that an action takes: the action data bus has room for one immediate value.

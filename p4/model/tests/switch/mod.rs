@@ -67,6 +67,16 @@ impl Switch {
         self.model.add_entry(table, &entry).unwrap();
     }
 
+    /// A table of words, one for every byte.
+    fn add_words(&mut self, tabulation: &str, number: usize, words: impl Iterator<Item = u64>) {
+        let table = format!("pipe.Ingress.flowgauge.{tabulation}.words{number}");
+        for (byte, word) in (0..=255).zip(words) {
+            let [low, high] = [word as u32, (word >> 32) as u32].map(u32::to_be_bytes);
+            let action = format!("set_words{number}");
+            self.add(&table, "byte", Match::Exact(vec![byte]), &action, &[("low", &low), ("high", &high)]);
+        }
+    }
+
     fn install(&mut self, tables: &Tables) {
         let Settings { cardinality, entropy, .. } = self.settings;
         if cardinality.mode != cardinality::Mode::Off {
@@ -80,11 +90,7 @@ impl Switch {
         }
         if cardinality.mode != cardinality::Mode::Off && cardinality.hash == HashMode::Tabulated {
             for (number, words) in tables.tabulation.tables().iter().enumerate() {
-                let (table, action) =
-                    (format!("pipe.Ingress.flowgauge.hash.tabulation.words{number}"), format!("set_word{number}"));
-                for (byte, word) in (0..=255).zip(words) {
-                    self.add(&table, "byte", Match::Exact(vec![byte]), &action, &[("word", &word.to_be_bytes())]);
-                }
+                self.add_words("hash.tabulation", number, words.iter().map(|word| u64::from(*word)));
             }
         }
         for key in KeyKind::ALL {
@@ -94,12 +100,7 @@ impl Switch {
                 continue;
             }
             for (number, words) in tables.tabulation.rows()[0].iter().enumerate() {
-                let table = format!("pipe.Ingress.flowgauge.hash.{}_rows.words{number}", by(key));
-                for (byte, word) in (0..=255).zip(words) {
-                    let (rows23, rows01) = ((word >> 32) as u32, *word as u32);
-                    let data: [(&str, &[u8]); 2] = [("rows01", &rows01.to_be_bytes()), ("rows23", &rows23.to_be_bytes())];
-                    self.add(&table, "byte", Match::Exact(vec![byte]), &format!("set_words{number}"), &data);
-                }
+                self.add_words(&format!("hash.{}_rows.tabulation", by(key)), number, words.iter().copied());
             }
         }
         for entropy in entropy.into_iter().filter(|entropy| entropy.mode != sketch::Mode::Off) {
