@@ -77,6 +77,11 @@ impl Lab {
         self.switch.write(&name, Pipes::All, &Write::Modify(entry.place.key().unwrap().clone(), data)).unwrap();
     }
 
+    fn set(&self, parameter: &str, value: u32) {
+        let value = Data::fields([("value", value.to_be_bytes().to_vec())]);
+        self.switch.write(&format!("{MADE}.{parameter}"), Pipes::All, &Write::SetDefault(value)).unwrap();
+    }
+
     fn entropy(&self) -> u32 {
         self.read("result", "entropy")
     }
@@ -166,10 +171,8 @@ async fn a_flood_is_told_before_the_window_ends() {
     let (low, high, usual) = (3 << 10, 8 << 10, 64);
     for (is_low, flooded) in [(true, 1), (false, 4096)] {
         let mut lab = tokio::task::spawn_blocking(move || Lab::new(SketchKind::CountMin, 1)).await.unwrap();
-        for (name, threshold) in [("lowest", low), ("highest", high)] {
-            let value = Data::fields([("value", u32::to_be_bytes(threshold).to_vec())]);
-            lab.switch.write(&format!("{MADE}.{name}"), Pipes::All, &Write::SetDefault(value)).unwrap();
-        }
+        lab.set("lowest", low);
+        lab.set("highest", high);
         // A second way into the same switch, for whoever waits for alarms.
         let watched = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&lab.switch) as Arc<dyn Target>).unwrap();
         let address = watched.address();
@@ -198,6 +201,24 @@ async fn a_flood_is_told_before_the_window_ends() {
         assert!(watcher.digest_queue.is_empty());
         let (all, sum, made) = tokio::task::spawn_blocking(move || lab.rotate()).await.unwrap();
         assert_eq!((all, u64::from(made)), (10_000, of_window(all, sum)));
+    }
+}
+
+/// Constants are off by a little, so that an entropy of about zero may come out negative: it is zero, too low for whoever asks for more, and never
+/// too high.
+#[test]
+fn a_negative_entropy_is_zero_whichever_threshold_it_is_compared_with() {
+    let mut lab = Lab::new(SketchKind::CountMin, 1);
+    // Packets with an even number are compared with the lowest, the others with the highest. Less than 1,024 are not compared.
+    for (packets, lowest, is_told) in [(4096, 0, 0), (4096, 1, 1), (4097, 1, 0), (4097, 0, 0), (1022, 1, 0)] {
+        lab.set("lowest", lowest);
+        lab.set("highest", 0);
+        lab.write("packets", packets - 1);
+        lab.write("whole", 14 * packets);
+        assert_eq!(of_window(packets.into(), u64::from(14 * packets) << 10), 0);
+        lab.send([0]);
+        assert_eq!((lab.entropy(), lab.read("result", "told")), (0, is_told), "{packets} packets, lowest {lowest}");
+        lab.rotate();
     }
 }
 
