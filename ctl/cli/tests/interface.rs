@@ -401,6 +401,9 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{complaint}");
         assert!(complaint.contains("this user may not write to /sys/fs/bpf: Read-only file system"), "{complaint}");
+        let output = flowgauge().args(["doctor", "--backend", "xdp"]).output().unwrap();
+        let report = String::from_utf8(output.stdout).unwrap();
+        assert!(report.contains("may not write to /sys/fs/bpf") && report.contains("counting does without"), "{report}");
     });
 }
 

@@ -7,6 +7,7 @@ use flowgauge_core::kernel::Layout;
 use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
+use std::path::Path;
 
 /// First kernels with memory-mapped array maps, XDP links that end with their process, and TCX.
 const MAPPED_ARRAYS: Release = Release(5, 5);
@@ -185,6 +186,12 @@ fn bpffs(machine: &Machine) -> Check {
     let Some((place, options)) = mounts.lines().find_map(bpf) else {
         return Check::warning("bpffs", "not mounted; counting does without", mount);
     };
+    if machine.live
+        && let Err(error) = xdp::supported(Path::new(xdp::DIRECTORY))
+    {
+        let advice = "--adopt and --leave take root here, or a unit with deploy/systemd/adopt.conf";
+        return Check::warning("bpffs", format!("{error}; counting does without"), advice);
+    }
     // The kernel does not tell the mode it takes by default, with which everybody may write.
     let mode = options.split(',').find_map(|option| u32::from_str_radix(option.strip_prefix("mode=")?, 8).ok());
     if mode.is_none_or(|mode| mode & 0o022 != 0) {
