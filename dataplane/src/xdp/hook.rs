@@ -218,6 +218,16 @@ fn identity(place: &Place, options: &Options, tables: &Tables) -> Identity {
     Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic), attached }
 }
 
+/// Packets on CPUs that were left out would be counted nowhere.
+fn cpus(place: &Place) -> Result<usize, Error> {
+    super::cpus().map_err(|error| {
+        refused(
+            place,
+            format!("cannot read {}, which says how many CPUs may count: {error}; mount sysfs at /sys", super::POSSIBLE_CPUS),
+        )
+    })
+}
+
 /// Loads the object; it counts in the memory that is pinned, if there is any. `number`: of the interface in this run.
 fn load(
     place: &Place,
@@ -239,7 +249,7 @@ fn load(
         interface: number,
         ..Config::DEFAULT
     };
-    object::load(&config, &tables.tabulation, super::cpus(), options.delay_ring, pinned)
+    object::load(&config, &tables.tabulation, cpus(place)?, options.delay_ring, pinned)
         .map_err(|error| refused(place, loading(&error)))
 }
 
@@ -259,7 +269,7 @@ fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<[&'a MapData; 3], Err
 fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {
     let failed = |what: &str, error: &io::Error| refused(place, format!("cannot map {what}: {error}"));
     let (cores, together) = (array(place, programs, object::CORES)?, array(place, programs, object::SHARED)?);
-    let cores = Cores::new(cores, super::cpus(), &options.settings).map_err(|error| failed("the array of cores", &error))?;
+    let cores = Cores::new(cores, cpus(place)?, &options.settings).map_err(|error| failed("the array of cores", &error))?;
     let together = Together::new(together, &options.settings).map_err(|error| failed("what cores share", &error))?;
     let lasting = array(place, programs, object::LASTING)?;
     let admitted = Admitted::new(lasting, &options.settings).map_err(|error| failed("what lasts", &error))?;

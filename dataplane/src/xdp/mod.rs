@@ -63,6 +63,7 @@ use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
 use link::Hooks;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -256,7 +257,7 @@ impl Xdp {
     fn new(places: Vec<Place>, options: Options, attach: bool) -> Self {
         let mut interfaces: Vec<&str> = places.iter().map(|place| place.interface.as_str()).collect();
         interfaces.dedup();
-        let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus());
+        let everything = Capabilities::of_core("xdp", interfaces.join(","), cpus().unwrap_or(1));
         let algorithms = Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.takes_any_slot()).collect();
         let capabilities =
             Capabilities { atomic_snapshots: false, inner: false, places, algorithms, delay_samples: true, ..everything };
@@ -284,9 +285,18 @@ pub fn wait() -> Option<Wait> {
     Grace::choose(None).ok().map(|grace| grace.wait_of())
 }
 
-/// CPUs that may ever run; programs index their array by CPU number. [`Dataplane::install`] has checked that the kernel tells.
-fn cpus() -> usize {
-    aya::util::nr_cpus().unwrap_or(1)
+/// Where the kernel says which CPUs may ever run.
+const POSSIBLE_CPUS: &str = "/sys/devices/system/cpu/possible";
+
+/// Elements of an array that programs index by CPU number. Where numbers are left out, these are more than there are CPUs.
+fn cpus() -> io::Result<usize> {
+    let ranges = std::fs::read_to_string(POSSIBLE_CPUS)?;
+    above_all(&ranges).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("'{}'", ranges.trim_end())))
+}
+
+/// One more than the last number of ranges that ascend, such as `0-3,8-11`.
+fn above_all(ranges: &str) -> Option<usize> {
+    ranges.trim_end().rsplit([',', '-']).next()?.parse::<usize>().ok()?.checked_add(1)
 }
 
 fn now_ns() -> u64 {
@@ -312,11 +322,6 @@ impl Dataplane for Xdp {
             let (what, advice) =
                 ("keep programs that pass delays on one by one", "leave out --delay-samples, or --adopt and --leave");
             return Err(Error::Unsupported { backend: "xdp", what: what.to_owned(), advice: advice.to_owned() });
-        }
-        // Packets on CPUs that were left out would be counted nowhere.
-        if let Err((file, error)) = aya::util::nr_cpus() {
-            let problem = format!("cannot read {file}, which says how many CPUs may count: {error}; mount sysfs at /sys");
-            return Err(Error::Kernel { interface: self.capabilities.interface.clone(), problem, source: Some(error) });
         }
         let grace = Grace::choose(self.options.wait).map_err(|error| {
             let ways = "membarrier, which it does not offer with CPUs in nohz_full, or a map of maps, which takes CAP_BPF";
@@ -535,4 +540,17 @@ fn united(hooks: &[Hook], mut snapshots: Vec<Snapshot>, sums: &mut Spares, setti
         |(hook, snapshot): (&Hook, Snapshot)| Part { place: hook.place.clone(), snapshot, losses: hook.losses(), received: None };
     let parts = hooks.iter().zip(snapshots).map(part).collect();
     Snapshot { lasting, packets_before, packets_after, complete, parts, ..Snapshot::of(bank, tables.hash) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_have_elements_for_numbers_that_no_cpu_has() {
+        for (ranges, elements) in [("0\n", 1), ("0-3\n", 4), ("0-3,8-11\n", 12), ("0,2\n", 3)] {
+            assert_eq!(above_all(ranges), Some(elements), "{ranges}");
+        }
+        assert_eq!(above_all("\n"), None);
+    }
 }
