@@ -24,8 +24,12 @@ proptest! {
                       hdr.io.y = (bit<32>)((int<32>)hdr.io.a |-| (int<32>)hdr.io.b);";
         let (sum, difference) = ((a as i32).saturating_add(b as i32), (a as i32).saturating_sub(b as i32));
         prop_assert_eq!(once("", signed, a, b), (sum as u32, difference as u32));
-        let mut logic = model("", "hdr.io.x = (hdr.io.a & hdr.io.b) ^ ~hdr.io.a; hdr.io.y = (hdr.io.a | hdr.io.b) * 3;");
-        prop_assert_eq!(compute(&mut logic, a, b), ((a & b) ^ !a, (a | b).wrapping_mul(3)));
+        let mut logic = model(
+            "",
+            "hdr.io.x = hdr.io.a & hdr.io.b; hdr.io.x = hdr.io.x ^ ~hdr.io.a;
+             hdr.io.y = hdr.io.a | hdr.io.b; hdr.io.y = hdr.io.y * 4;",
+        );
+        prop_assert_eq!(compute(&mut logic, a, b), ((a & b) ^ !a, (a | b).wrapping_mul(4)));
     }
 
     #[test]
