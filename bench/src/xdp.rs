@@ -53,8 +53,9 @@ pub fn measure(quick: bool) -> Result<(Findings, Option<String>), Error> {
         benchmark: "xdp",
         title: "Cost of counting in the kernel, next to a program that does nothing",
         method: "One CPU. Injected: IPv4 frames of 60 bytes given to the program by BPF_PROG_TEST_RUN, in turns with a program that drops them at \
-                 once; for conversations the kernel makes each packet of the one before, and the time that this takes is taken off. Live: packets sent over a veth device, counted and dropped, in turns with a program that only drops. The best of all \
-                 rounds counts, by CPU time.",
+                 once; for conversations the kernel makes each packet of the one before, and the time that this takes is taken off. Live: packets \
+                 sent over a veth device, counted and dropped, in turns with a program that only drops. The best of all rounds counts, by CPU \
+                 time.",
         machine: Machine::look(),
         grids: Vec::new(),
         figures,
@@ -96,13 +97,6 @@ impl Program {
         Program { takes, ..self }
     }
 
-    fn packets(&self, injector: Injector) -> Result<Packets, Error> {
-        Ok(match self.takes {
-            Takes::Syn | Takes::Data | Takes::Query => Packets::Same(injector, self.frame()),
-            Takes::Conversations => Packets::Conversations(Conversation::new(&injector)?),
-        })
-    }
-
     fn frame(&self) -> Vec<u8> {
         let mut frame = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
         let mut put = |offset: usize, bytes: &[u8]| {
@@ -122,12 +116,12 @@ impl Program {
 }
 
 /// What a program is given.
-enum Packets {
-    Same(Injector, Vec<u8>),
+enum Packets<'a> {
+    Same(Injector, &'a [u8]),
     Conversations(Conversation),
 }
 
-impl Packets {
+impl Packets<'_> {
     fn run(&mut self, times: u32) -> Result<(), Error> {
         match self {
             Packets::Same(injector, frame) => injector.repeat(frame, times),
@@ -226,6 +220,7 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
         Ok((xdp, injector))
     };
     let programs = programs();
+    let frames: Vec<Vec<u8>> = programs.iter().map(Program::frame).collect();
     // Making the packets of conversations takes time as well, whoever listens.
     let (mut least, mut best, mut making) = (Best::NONE, vec![Best::NONE; programs.len()], Best::NONE);
     on_one_cpu(|| {
@@ -234,16 +229,19 @@ fn injected(effort: Effort) -> Result<Vec<Figure>, Error> {
             let (_kept, empty) = prepared(Settings::default(), Task::Drop)?;
             let mut silent = Conversation::new(&empty)?;
             let mut counting = Vec::new();
-            for program in &programs {
+            for (program, frame) in programs.iter().zip(&frames) {
                 let (kept, injector) = prepared(program.settings, Task::CountAndDrop)?;
-                counting.push((kept, program.packets(injector)?));
+                let packets = match program.takes {
+                    Takes::Syn | Takes::Data | Takes::Query => Packets::Same(injector, frame),
+                    Takes::Conversations => Packets::Conversations(Conversation::new(&injector)?),
+                };
+                counting.push((kept, packets));
             }
             for _ in 0..effort.rounds.div_ceil(LOADS) {
-                for ((program, (_, packets)), best) in programs.iter().zip(&mut counting).zip(&mut best) {
-                    let frame = program.frame();
-                    least.add(load, time(effort, |packets| empty.repeat(&frame, packets))?);
-                    if program.takes == Takes::Conversations {
-                        making.add(load, time(effort, |packets| silent.go_on(packets))?);
+                for (((_, packets), frame), best) in counting.iter_mut().zip(&frames).zip(&mut best) {
+                    least.add(load, time(effort, |times| empty.repeat(frame, times))?);
+                    if let Packets::Conversations(_) = packets {
+                        making.add(load, time(effort, |times| silent.go_on(times))?);
                     }
                     best.add(load, time(effort, |times| packets.run(times))?);
                 }

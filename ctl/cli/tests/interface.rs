@@ -204,17 +204,19 @@ fn left_behind() -> (bool, bool) {
     (String::from_utf8_lossy(&links.stdout).contains("prog/xdp"), Path::new(DIRECTORY).exists())
 }
 
+/// A run that is refused in one line, prints nothing and leaves nothing behind.
+fn refused(run: &mut Command, expected: &str) {
+    let output = run.output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.lines().count() == 1 && complaint.contains(expected), "{complaint}");
+    assert_eq!(output.stdout, b"");
+    assert_eq!(left_behind(), (false, false), "{complaint}");
+}
+
 #[test]
 fn refusals_are_one_line_and_leave_nothing_behind() {
     on_veth(|| {
-        let refused = |run: &mut Command, expected: &str| {
-            let output = run.output().unwrap();
-            let complaint = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(1), "{complaint}");
-            assert!(complaint.lines().count() == 1 && complaint.contains(expected), "{complaint}");
-            assert_eq!(output.stdout, b"");
-            assert_eq!(left_behind(), (false, false), "{complaint}");
-        };
         refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
         refused(flowgauge().args(["run", "-i", "rx,nowhere", "--direction", "both"]), "nowhere: there is no such interface");
         refused(flowgauge().args(["run", "-i", "lo"]), "--xdp-mode skb");
@@ -378,11 +380,7 @@ fn a_machine_that_does_not_say_how_many_cpus_it_has_is_refused() {
     on_veth(|| {
         let none = None::<&str>;
         mount(Some("none"), "/sys/devices/system/cpu", Some("tmpfs"), MsFlags::empty(), none).unwrap();
-        let output = flowgauge().args(["run", "-i", "rx"]).output().unwrap();
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{complaint}");
-        assert!(complaint.lines().count() == 1 && complaint.contains("mount sysfs at /sys"), "{complaint}");
-        assert_eq!(left_behind(), (false, false));
+        refused(flowgauge().args(["run", "-i", "rx"]), "mount sysfs at /sys");
     });
 }
 
@@ -397,10 +395,7 @@ fn a_bpf_file_system_that_is_read_only_will_do() {
         send(5);
         assert_eq!(run.end(Signal::SIGINT).last().unwrap()["packets"], 5);
         assert!(!left_behind().0);
-        let output = flowgauge().args(["run", "-i", "rx", "--adopt"]).output().unwrap();
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{complaint}");
-        assert!(complaint.contains("this user may not write to /sys/fs/bpf: Read-only file system"), "{complaint}");
+        refused(flowgauge().args(["run", "-i", "rx", "--adopt"]), "this user may not write to /sys/fs/bpf: Read-only file system");
         let output = flowgauge().args(["doctor", "--backend", "xdp"]).output().unwrap();
         let report = String::from_utf8(output.stdout).unwrap();
         assert!(report.contains("may not write to /sys/fs/bpf") && report.contains("counting does without"), "{report}");

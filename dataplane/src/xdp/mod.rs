@@ -13,7 +13,8 @@
 //! # Where to look
 //! `hook`: one program at one place; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
 //! rotation; `common`: what places know together; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
-//! interface, for tests; [`Conversation`]: packets that differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and [`LiveSender`] send from the kernel.
+//! interface, for tests; `conversation`: packets that differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and
+//! [`LiveSender`] send from the kernel.
 
 mod common;
 mod conversation;
