@@ -1,12 +1,13 @@
-//! What the programs of a run know together, whatever their place: one array, of requests that come here and are answered there.
+//! What the programs of a run know together, whatever their place: one array, of requests that come here and are answered there, and one
+//! clock, by which both are timed.
 //!
 //! Each place has programs of its own, with its settings put in. Loading them makes arrays of their own as well, unless one is pinned where
 //! the loader is told to look: on a BPF file system that nobody else sees, which goes with this process.
 
-use super::Options;
 use super::hook::{array, refused};
 use super::mapped;
 use super::object::{LASTING, Pinned};
+use super::{Options, now_ns};
 use crate::Event;
 use crate::error::Error;
 use crate::place::Place;
@@ -27,6 +28,9 @@ pub(super) struct Common {
     mount: Option<OwnedFd>,
     /// Whether the array is there, with what it has to hold.
     is_prepared: Cell<bool>,
+    /// The wall clock's time when the kernel's clock began, in nanoseconds: read once, so that a delay from one place to another has no part of a
+    /// clock that was set meanwhile, nor of a thread that waited between two readings.
+    boot_ns: Cell<u64>,
 }
 
 impl Common {
@@ -38,7 +42,11 @@ impl Common {
             let problem = format!("cannot make a BPF file system, through which places share what they know of requests (needs CAP_SYS_ADMIN): {error}");
             Error::Kernel { interface, problem, source: Some(error) }
         })?;
-        Ok(Common { mount, is_prepared: Cell::new(false) })
+        Ok(Common { mount, is_prepared: Cell::new(false), boot_ns: Cell::new(boot_ns()) })
+    }
+
+    pub(super) fn boot_ns(&self) -> u64 {
+        self.boot_ns.get()
     }
 
     fn path(&self) -> Option<PathBuf> {
@@ -59,11 +67,12 @@ impl Common {
             .map_err(|error| refused(place, format!("cannot fill what lasts: {error}")))
     }
 
-    /// Makes the array of programs that were adopted the common one. If there is another one already, something is to be told.
-    pub(super) fn adopt(&self, place: &Place, programs: &Ebpf) -> Result<Option<Event>, Error> {
+    /// Makes the array and the clock of programs that were adopted the common ones. If there is another array already, something is to be told.
+    pub(super) fn adopt(&self, place: &Place, programs: &Ebpf, boot_ns: u64) -> Result<Option<Event>, Error> {
         let Some(path) = self.path() else { return Ok(None) };
         let array: &MapData = array(place, programs, LASTING)?;
         if !self.is_prepared.replace(true) {
+            self.boot_ns.set(boot_ns);
             array.pin(path).map_err(|error| refused(place, format!("cannot share what lasts: {error}")))?;
             return Ok(None);
         }
@@ -80,8 +89,64 @@ fn number(map: &MapData) -> Option<u32> {
     map.info().ok().map(|info| info.id())
 }
 
+/// The wall clock's time when the kernel's clock began, by the closest of some readings of both.
+fn boot_ns() -> u64 {
+    let readings = (0..8).map(|_| {
+        let before = monotonic_ns();
+        let wall = now_ns();
+        let after = monotonic_ns();
+        (after.saturating_sub(before), wall.saturating_sub(before.midpoint(after)))
+    });
+    readings.min().map_or(0, |(_, boot_ns)| boot_ns)
+}
+
+fn monotonic_ns() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs())
+}
+
 fn mount() -> io::Result<OwnedFd> {
     let context = fsopen("bpf", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::super::veth::RECEIVER;
+    use super::super::{Keep, Mode, Options, Xdp};
+    use crate::place::{Direction, Place};
+    use crate::{Dataplane, Tables};
+    use flowgauge_core::delay::{Kind, Kinds};
+    use flowgauge_core::{Settings, delay};
+    use flowgauge_testing::on_veth;
+
+    /// Counts where packets come in, or there and where they leave; gives the clocks of the places.
+    fn clocks(places: &[Direction], adopt: bool) -> (Xdp, Vec<u64>) {
+        let settings = Settings {
+            delay: delay::Settings { kinds: Kinds::NONE.with(Kind::Dns), ..delay::Settings::DEFAULT },
+            ..Settings::default()
+        };
+        let pins = Some(Keep { directory: super::super::DIRECTORY.into(), adopt, leave: true });
+        let places = places.iter().map(|direction| Place { interface: RECEIVER.0.to_owned(), direction: *direction });
+        let mut xdp = Xdp::at(places.collect(), Options { mode: Mode::Tcx, pins, ..Options::new(settings) });
+        xdp.install(&Tables::new(&settings, 1)).unwrap();
+        let clocks = xdp.running.as_ref().unwrap().hooks.iter().map(|hook| hook.note.boot_ns).collect();
+        (xdp, clocks)
+    }
+
+    /// A request here and its answer there are timed by one clock, also if one of both places was adopted.
+    #[test]
+    fn places_have_one_clock() {
+        on_veth(|| {
+            let (first, began) = clocks(&[Direction::Ingress], false);
+            drop(first);
+            let (second, adopted) = clocks(&[Direction::Ingress, Direction::Egress], true);
+            assert_eq!([began[0]; 2], adopted[..]);
+            drop(second);
+            let (_, all) = clocks(&[Direction::Ingress, Direction::Egress], true);
+            assert_eq!(all, adopted);
+        });
+    }
 }

@@ -90,7 +90,7 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
 
 /// Counts frames that are injected, at no interface.
 pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
-    let identity = identity(place, options, tables);
+    let identity = identity(place, options, tables, common);
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
     verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
@@ -130,7 +130,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         _ => Counted::InStack,
     };
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
-    let identity = identity(place, options, tables);
+    let identity = identity(place, options, tables, common);
     let note = Note::new(&identity, interface, index, now_ns());
     let mut said = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
@@ -171,9 +171,10 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
             if note.rein_in(now_ns()) {
                 said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
             }
-            // The programs are for the case that they have to be attached again. They count in the memory that is there.
+            // The programs are for the case that they have to be attached again. They count in the memory that is there, by the clock of those before.
+            let identity = Identity { boot_ns: note.boot_ns, ..identity };
             let mut programs = load(place, number, options, &identity, tables, &pins.arrays())?;
-            if let Some(news) = common.adopt(place, &programs)? {
+            if let Some(news) = common.adopt(place, &programs, note.boot_ns)? {
                 said.push(news);
             }
             let memory = map(place, options, &mut programs)?;
@@ -207,15 +208,11 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
     Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
 }
 
-fn identity(place: &Place, options: &Options, tables: &Tables) -> Identity {
-    let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        let (seconds, nanoseconds) = (time.tv_sec().unsigned_abs(), time.tv_nsec().unsigned_abs());
-        seconds * 1_000_000_000 + nanoseconds
-    });
+fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) -> Identity {
     let Options { settings, slot_ns, .. } = *options;
     let secret = Secret::new(tables.key.as_ref());
     let attached = if options.hooks(place.direction) == Hooks::Xdp { options.mode } else { Mode::Tcx };
-    Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: now_ns().saturating_sub(monotonic), attached }
+    Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: common.boot_ns(), attached }
 }
 
 /// Packets on CPUs that were left out would be counted nowhere.

@@ -45,7 +45,7 @@ const LASTING: &str = "lasting";
 const NOTE: &str = "note";
 
 /// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) struct Note {
     secret: Secret,
     slot_ns: u64,
     /// As in the programs' global of that name.
-    boot_ns: u64,
+    pub(super) boot_ns: u64,
     network_namespace: u64,
     pub(super) interface_index: u32,
     pub(super) active: u32,
