@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::thread;
 
 #[test]
 fn metrics_are_those_of_the_windows() {
@@ -251,6 +252,24 @@ fn readers_that_mean_no_good_are_turned_away() {
     for one in ["connections are open", "is not this machine's own", "refused over HTTP: a request:"] {
         assert_eq!(told.matches(one).count(), 1, "{told}");
     }
+}
+
+/// Browsers open connections in advance, and keep those that were answered. A request that begins and does not come is another matter.
+#[test]
+fn connections_that_wait_are_no_requests_that_do_not_come() {
+    let mut served = Served::start("--port memory:zipf,rate=5k");
+    let (silent, kept, slow) = (served.connect(), served.connect(), served.connect());
+    (&kept).write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    (&slow).write_all(b"GET /health HTTP/1.1\r\nHost:").unwrap();
+    // The run closes all of them. What it writes is read meanwhile.
+    let waiting = thread::spawn(move || [silent, kept, slow].map(|mut stream| stream.read_to_end(&mut Vec::new()).unwrap()));
+    while !waiting.is_finished() {
+        served.window();
+    }
+    let [silent, kept, _] = waiting.join().unwrap();
+    assert!(silent == 0 && kept > 0);
+    assert_eq!(served.metrics()["flowgauge_http_refused_total{reason=\"request\"}"], 1.0);
+    assert_eq!(served.end().matches("refused over HTTP: a request:").count(), 1);
 }
 
 #[test]

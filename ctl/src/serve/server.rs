@@ -15,6 +15,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,6 +23,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::io::InspectReader;
 
 /// Connections at the same time; more are closed at once.
 const CONNECTIONS: usize = 64;
@@ -174,10 +176,19 @@ impl Serving {
     }
 
     async fn answer_http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        // Whether a part of a request has come. Browsers open connections in advance and keep them: that is no request that does not come.
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let (begins, answered) = (Arc::clone(&has_begun), Arc::clone(&has_begun));
+        let stream = InspectReader::new(stream, move |_: &[u8]| begins.store(true, Ordering::Relaxed));
+        let service = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            answered.store(false, Ordering::Relaxed);
+            service.call(request)
+        });
         let mut http = http1::Builder::new();
         let http = http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(REQUEST);
-        match http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(self.router.clone())).await {
-            Err(error) if error.is_parse() || error.is_timeout() => {
+        match http.serve_connection(TokioIo::new(stream), service).await {
+            Err(error) if error.is_parse() || error.is_timeout() && has_begun.load(Ordering::Relaxed) => {
                 self.refusals.add(Refusal::Request, format_args!("a request: {error}"))
             }
             Err(error) => tracing::debug!("a connection over HTTP ended: {error}"),

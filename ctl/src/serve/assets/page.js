@@ -143,10 +143,17 @@ class Panel {
     this.plot = null;
   }
 
+  // A chart that says nothing holds no windows: it may say nothing for days.
+  hide() {
+    this.forget();
+    [this.windows, this.tellNow] = [[], () => {}];
+    this.section.hidden = true;
+  }
+
   draw(windows = shown()) {
     const last = windows[windows.length - 1];
-    this.section.hidden = !last;
-    if (!last) return;
+    if (!last) return this.hide();
+    this.section.hidden = false;
     const about = asked(windows);
     if (this.shape === "ranking") this.rank(about);
     else if (this.shape === "distribution") this.spread(about);
@@ -172,8 +179,7 @@ class Panel {
       state: (label) => windows.some((window) => this.value(window, label) !== this.value(last, label)),
     }[this.shape];
     const telling = there.filter(says), labels = telling.slice(0, LINES);
-    this.section.hidden = labels.length === 0;
-    if (labels.length === 0) return;
+    if (labels.length === 0) return this.hide();
     const unit = this.shape === "state" ? "things" : this.unit;
     this.tellNow = () => this.say(windows[this.at] || last, labels, unit, telling.length - labels.length);
     this.tellNow();
