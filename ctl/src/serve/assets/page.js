@@ -235,13 +235,15 @@ class Panel {
     const step = this.shape === "state";
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const values = (_, all) => all.map((it) => (step ? (it ? "yes" : "no") : scaled(it, unit)));
+    // Room for the longest of them.
+    const room = (_, all) => Math.max(70, ...(all || []).map((it) => 16 + 7 * it.length));
     // As everywhere on the page, and not as uPlot would have it.
     const times = (_, all) => all.map((it) => time(it, all.length > 1 ? all[1] - all[0] : 0));
     this.body.replaceChildren();
     if (step) series.forEach((it, index) => { if (index) it.paths = uPlot.paths.stepped({ align: -1 }); });
     this.plot = new uPlot({
       width: this.body.clientWidth || 480, height: 190, series, bands: between,
-      axes: [{ ...axis, values: times, space: 80, size: 32 }, { ...axis, values, size: 70, ...(step ? { splits: () => [0, 1] } : {}) }],
+      axes: [{ ...axis, values: times, space: 80, size: 32 }, { ...axis, values, size: room, ...(step ? { splits: () => [0, 1] } : {}) }],
       scales: { y: { range: (_, low, high) => range(low, high, step) } },
       cursor: { drag: { x: false, y: false } },
       legend: { show: false },
