@@ -9,8 +9,8 @@ use crate::output::Metrics;
 use crate::serve::Token;
 use crate::serve::drop_capabilities;
 use crate::text::counted;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
-use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use proto::metrics_service_client::MetricsServiceClient;
+use proto::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::VecDeque;
@@ -25,6 +25,19 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, timeout};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status};
+
+/// Messages and client of the service `opentelemetry.proto.collector.metrics.v1.MetricsService`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated; the .proto has the comments"
+)]
+mod proto {
+    include!("../../proto/opentelemetry/proto/collector/metrics/v1/metrics_service.rs");
+}
 
 /// Exports that wait for the collector.
 const ROOM: usize = 32;

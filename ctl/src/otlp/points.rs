@@ -4,16 +4,14 @@
 //! collector that tells Prometheus gives the same metrics as `/metrics`.
 
 use super::Resource;
-use crate::output::metrics::{Family, Labels, Value};
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
-use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+use super::proto::any_value::Value as Any;
+use super::proto::metric::Data;
+use super::proto::number_data_point::Value as Number;
+use super::proto::{
+    AggregationTemporality, AnyValue, ExportMetricsServiceRequest, Gauge, Histogram, HistogramDataPoint, InstrumentationScope,
+    KeyValue, Metric, NumberDataPoint, Resource as Who, ResourceMetrics, ScopeMetrics, Sum,
 };
-use opentelemetry_proto::tonic::resource::v1::Resource as Who;
+use crate::output::metrics::{Family, Labels, Value};
 use prometheus::proto::MetricType;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,17 +27,11 @@ pub(super) fn request(
 ) -> ExportMetricsServiceRequest {
     let times = Times { began: nanoseconds(began), now: nanoseconds(now) };
     let attributes = resource.iter().map(|(name, value)| attribute(name, value)).collect();
-    let scope = InstrumentationScope {
-        name: "flowgauge".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
+    let scope = InstrumentationScope { name: "flowgauge".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let metrics = families.iter().map(|(name, family)| times.metric(name, family)).collect();
-    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
-    let resource = Some(Who { attributes, ..Who::default() });
-    ExportMetricsServiceRequest {
-        resource_metrics: vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }],
-    }
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics }];
+    let resource = Some(Who { attributes });
+    ExportMetricsServiceRequest { resource_metrics: vec![ResourceMetrics { resource, scope_metrics }] }
 }
 
 fn nanoseconds(time: SystemTime) -> u64 {
@@ -48,7 +40,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
 
 fn attribute(name: &str, value: &str) -> KeyValue {
     let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
-    KeyValue { key: name.to_owned(), value, ..KeyValue::default() }
+    KeyValue { key: name.to_owned(), value }
 }
 
 fn attributes(labels: &Labels) -> Vec<KeyValue> {
@@ -82,7 +74,7 @@ impl Times {
             _ => Data::Gauge(Gauge { data_points: numbers() }),
         };
         let (name, description, unit) = (name.to_owned(), family.help.clone(), unit(name).to_owned());
-        Metric { name, description, unit, data: Some(data), ..Metric::default() }
+        Metric { name, description, unit, data: Some(data) }
     }
 
     fn number(&self, labels: &Labels, value: &Value) -> Option<NumberDataPoint> {
@@ -92,7 +84,6 @@ impl Times {
             start_time_unix_nano: self.began,
             time_unix_nano: self.now,
             value: Some(Number::AsDouble(*value)),
-            ..NumberDataPoint::default()
         })
     }
 
@@ -110,7 +101,6 @@ impl Times {
             sum: Some(distributed.sum),
             bucket_counts,
             explicit_bounds: distributed.cumulative().map(|(high, _)| high).collect(),
-            ..HistogramDataPoint::default()
         })
     }
 }
