@@ -265,6 +265,13 @@ fn locked_memory_matters_before_5_11_only() {
 fn maps_must_fit_into_memory() {
     let machine = Machine::new("memory");
     machine.says("memory").is("ok", "for 8 possible CPUs (at most ", "");
+    // An element for each number, whether there is a CPU of that number or not.
+    let of = |ranges: &str| {
+        let Said(memory) = Machine::new("elements").with("sys/devices/system/cpu/possible", ranges).says("memory");
+        text(&memory, "found").split(" for ").next().map(str::to_owned)
+    };
+    assert_eq!([of("0-3,8-11\n"), of("4-7\n")], [of("0-11\n"), of("0-7\n")]);
+    assert_ne!(of("0-11\n"), of("0-7\n"));
     let machine = machine.with("proc/meminfo", "MemAvailable: 16 kB\n");
     machine.says("memory").is("no", "but only 16 KiB are available", "possible_cpus=");
 }

@@ -295,8 +295,9 @@ fn cpus() -> io::Result<usize> {
     above_all(&ranges).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("'{}'", ranges.trim_end())))
 }
 
-/// One more than the last number of ranges that ascend, such as `0-3,8-11`.
-fn above_all(ranges: &str) -> Option<usize> {
+/// One more than the last number of ranges that ascend, such as `0-3,8-11`: elements of an array that has one for each number.
+#[must_use]
+pub fn above_all(ranges: &str) -> Option<usize> {
     ranges.trim_end().rsplit([',', '-']).next()?.parse::<usize>().ok()?.checked_add(1)
 }
 

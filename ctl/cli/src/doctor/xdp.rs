@@ -216,20 +216,22 @@ fn membarrier(machine: &Machine) -> Check {
     Check::no("membarrier", format!("not offered{why}, and no map of maps can be made"), advice)
 }
 
-fn possible_cpus(machine: &Machine) -> Option<usize> {
-    listed(&machine.text("sys/devices/system/cpu/possible")?)
+/// How many CPUs there may be, and elements of maps: one for each number, also where numbers are left out.
+fn possible_cpus(machine: &Machine) -> Option<(usize, usize)> {
+    let ranges = machine.text("sys/devices/system/cpu/possible")?;
+    listed(&ranges).zip(xdp::above_all(&ranges))
 }
 
 /// Bytes of the maps of an interface: with distinct flows alone, and with every measurement in its largest size.
-fn maps(cpus: usize) -> [u64; 2] {
-    [Some(&Settings::DEFAULT), None].map(|settings| Layout::memory(settings, cpus) as u64)
+fn maps(elements: usize) -> [u64; 2] {
+    [Some(&Settings::DEFAULT), None].map(|settings| Layout::memory(settings, elements) as u64)
 }
 
 fn memory(machine: &Machine) -> Check {
     let cpus = possible_cpus(machine);
-    let [bytes, most] = maps(cpus.unwrap_or(1));
+    let [bytes, most] = maps(cpus.map_or(1, |(_, elements)| elements));
     let (bytes_of, most_of) = (size(bytes), size(most));
-    let Some(cpus) = cpus else {
+    let Some((cpus, _)) = cpus else {
         let found = format!("the number of possible CPUs cannot be read; maps take {bytes_of} to {most_of} for each");
         return Check::warning("memory", found, "mount /sys");
     };
@@ -251,7 +253,8 @@ fn memlock(machine: &Machine, release: Option<Release>, runs: bool) -> Option<Ch
     }
     let limits = machine.text("proc/self/limits")?;
     let soft = limits.lines().find_map(|line| line.strip_prefix("Max locked memory")?.split_ascii_whitespace().next())?;
-    let [_, bytes] = maps(possible_cpus(machine)?);
+    let (_, elements) = possible_cpus(machine)?;
+    let [_, bytes] = maps(elements);
     let enough = soft.parse().map_or(soft == "unlimited", |limit: u64| limit >= bytes);
     let readable = soft.parse().map_or_else(|_| soft.to_owned(), size);
     Some(match enough || runs {
