@@ -31,7 +31,7 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
                              , in ingress_intrinsic_metadata_from_parser_t from_parser
 #endif
                              ) {
-    action set_level(bit<8> level) {
+    action set_level(bit<FLOWGAUGE_LEVEL_BITS> level) {
         md.flowgauge.level = level;
     }
 
@@ -88,9 +88,9 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
     RegisterAction<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>, bit<32>>(staggered) raise = {
         void apply(inout flowgauge_staggered_t held) {
             if (held.round == round) {
-                held.level = max(held.level, (bit<32>) md.flowgauge.level);
+                held.level = max(held.level, md.flowgauge.level);
             } else {
-                held.level = (bit<32>) md.flowgauge.level;
+                held.level = md.flowgauge.level;
                 held.round = round;
             }
         }

@@ -28,6 +28,13 @@
 #define FLOWGAUGE_SLOT_BITS 23
 #endif
 
+// A level is as wide as the register that it goes into: a stateful ALU does not widen it.
+#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
+#define FLOWGAUGE_LEVEL_BITS 32
+#else
+#define FLOWGAUGE_LEVEL_BITS 8
+#endif
+
 // What makes a flow.
 #ifndef FLOWGAUGE_KEY
 #define FLOWGAUGE_KEY FLOWGAUGE_KEY_SRC

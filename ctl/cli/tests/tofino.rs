@@ -438,7 +438,10 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
         ("--adopt --backend tofino", "not for --backend tofino"),
         ("--port memory:unique", "leave out --port"),
         ("--truth", "memory for every flow"),
-        ("--staggered 10s", "use --window"),
+        ("--staggered 10s", "the nearest is --staggered 8.589934592s"),
+        ("--staggered 13s", "the nearest is --staggered 17.179869184s"),
+        ("--staggered 1d --registers 65536", "the nearest is --staggered 8796.093022208s"),
+        ("--staggered 1ms --registers 65536", "the nearest is --staggered 33.554432ms"),
         ("--workers 2", "the switch counts"),
         ("--tls-cert cert.pem", "go together"),
         ("--tls-cert cert.pem --tls-key key.pem", "without --tls-ca"),
@@ -454,6 +457,7 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     let here = format!("--address {}", lab.proxy.address);
     refused(&format!("{here} --registers 2048"), 1, "-DFLOWGAUGE_PRECISION=11");
     refused(&format!("{here} --registers 512 --key five-tuple --hash crc32"), 1, "-DFLOWGAUGE_KEY");
+    refused(&format!("{here} --registers 512 --staggered 8.589934592s"), 1, "-DFLOWGAUGE_CARDINALITY=2");
     refused(&format!("{here} --registers 512 --program other"), 1, "there is no program other");
     refused(&format!("{here} --measure delay --delay icmp --delay-samples /dev/null"), 1, "-DFLOWGAUGE_DELAY_SAMPLES=1");
     refused(&format!("{here} --measure delay --delay icmp --delay-local 10.0.0.0/8"), 1, "-DFLOWGAUGE_DELAY_LOCAL=1");

@@ -52,8 +52,8 @@ use array::{Array, Cells, Reading};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_bfruntime::{Entry, Place};
-use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::cardinality::Mode;
+use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{Counters, Lasting, Settings};
 use measurement::{Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
 use ports::Ports;
@@ -585,7 +585,9 @@ impl Switch {
         if let Some(elapsed) = self.staggered.as_ref().and_then(Staggered::overdue) {
             self.with(async |session, program| empty(session, program.table(&registers.table)?).await).await?;
             self.staggered.iter_mut().for_each(Staggered::restart);
-            self.warn(format!("registers were not read for {elapsed:.0?}, and nobody knows of which round they are: they begin anew"));
+            self.warn(format!(
+                "registers were not read for {elapsed:.0?}, and nobody knows of which round they are: they begin anew"
+            ));
         }
         let read = async |session: &mut Session, program: &Program| {
             // The clock behind the registers: none of them is of a later time.

@@ -57,15 +57,18 @@ impl OnSwitch for Cardinality {
         let cardinality::Settings { mode, key, hash, precision } = *cardinality;
         let registers = Array::new(names::of(KIND, key, REGISTERS), precision.registers(), &names::REGISTER_VALUE);
         let registers = Array { bits: 8, highest: precision.max_level().into(), ..registers };
+        // As wide as in the register.
+        let level_bits = if mode == Mode::Staggered { u32::BITS } else { u8::BITS };
+        let level = move |level: u8| vec![names::bytes(level.into(), level_bits)];
         let filling = move |held: &Held| {
             let entries = held.tables.rank.iter().map(|rank| {
                 let value = names::bytes(rank.value, precision.rank_bits());
-                (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], vec![vec![rank.level]])
+                (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], level(rank.level))
             });
-            Filling { entries: entries.collect(), default: Some(vec![vec![precision.max_level()]]) }
+            Filling { entries: entries.collect(), default: Some(level(precision.max_level())) }
         };
         let (rank, keys) = (names::of(KIND, key, RANK), vec![(RANK_KEY, precision.rank_bits())]);
-        let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, 8)], filling);
+        let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, level_bits)], filling);
         Layout {
             description: format!(
                 "by {}, {}, {} registers{}",

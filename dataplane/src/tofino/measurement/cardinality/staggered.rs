@@ -104,7 +104,9 @@ impl Staggered {
         }
         let Some((slot_bits, latest)) = found else {
             let name = names::of(KIND, key, LATEST);
-            return Err(Failure::program(format!("there is no register {name}N that says how long slots are; is it p4/flowgauge.p4?")));
+            return Err(Failure::program(format!(
+                "there is no register {name}N that says how long slots are; is it p4/flowgauge.p4?"
+            )));
         };
         if slot_ns != 1 << slot_bits {
             let [own, wanted] = [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
@@ -143,7 +145,12 @@ impl Staggered {
 
     /// What the registers of all pipes say together, and the time in nanoseconds by the chip's clock, from what was read of them and, later,
     /// of the clock.
-    pub(in crate::tofino) fn lasting(&mut self, registers: &Cells, latest: &Cells, at: Instant) -> Result<(Box<Lasting>, u64), Failure> {
+    pub(in crate::tofino) fn lasting(
+        &mut self,
+        registers: &Cells,
+        latest: &Cells,
+        at: Instant,
+    ) -> Result<(Box<Lasting>, u64), Failure> {
         let cardinality::Settings { precision, .. } = self.settings;
         let latest = latest.iter().flatten().map(|[time, _]| *time);
         let now = self.clock.read(latest, at);
@@ -163,9 +170,8 @@ impl Staggered {
                 if seen.held != *held {
                     *seen = Seen { held: *held, round: current.saturating_sub(self.rounds.ago(current, round)) };
                 }
-                if level != 0 {
-                    *word = self.rounds.word(index, now, current.saturating_sub(seen.round)) | level;
-                }
+                let round = self.rounds.word(index, now, current.saturating_sub(seen.round)).filter(|_| level != 0);
+                *word = round.map_or(0, |round| round | level);
             }
             merged.cardinality.merge(&own.cardinality, precision);
         }
@@ -206,16 +212,13 @@ impl Rounds {
         current.wrapping_sub(u64::from(number >> self.round_bits())) & cycle
     }
 
-    /// The round of a register, so many before the present one, as the core keeps it; zero if the core could not tell it from a later one.
-    fn word(self, index: usize, now: u64, ago: u64) -> u32 {
+    /// The round of a register, so many before the present one, as the core keeps it; nothing if the core could not tell it from a later one.
+    fn word(self, index: usize, now: u64, ago: u64) -> Option<u32> {
         let bits = self.precision.bits();
         let shift = bits.max(8);
-        if ago >= 1 << (31 - shift) {
-            return 0;
-        }
         let slot = (now >> self.slot_bits) as u32;
         let round = slot.wrapping_sub(index as u32) >> bits;
-        round.wrapping_sub(ago as u32) << shift
+        (ago < 1 << (31 - shift)).then(|| round.wrapping_sub(ago as u32) << shift)
     }
 }
 
@@ -245,5 +248,40 @@ impl Clock {
         }
         self.known = now.map(|now| (now, at));
         now.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_without_packets_and_where_the_clock_wraps() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut clock = Clock { unit_bits: 16, known: None };
+        assert_eq!(clock.read([0, 0].into_iter(), at(0)), 0, "nobody knows before the first packet");
+        let end = 1_u64 << CLOCK_BITS;
+        let second = 1_000_000_000;
+        // The chip's clock in units, of which the last ones are lost.
+        let kept = |ns: u64| (ns >> 16) as u32;
+        let time = end - 5 * second;
+        let known = clock.read([0, kept(time)].into_iter(), at(1));
+        assert_eq!(known, time >> 16 << 16);
+        // Nothing came for 4 s: of a clock that may be slower they are 0.4 ms less.
+        assert_eq!(clock.read([0, kept(time)].into_iter(), at(5)), known + 4 * second - 400_000);
+        // The later of two pipes; behind the end the clock begins at zero.
+        let later = kept(3 * second);
+        assert_eq!(clock.read([later, kept(time)].into_iter(), at(8)), end + (u64::from(later) << 16));
+        // A packet that came long ago tells nothing.
+        let before = clock.known.unwrap().0;
+        assert_eq!(clock.read([kept(second)].into_iter(), at(8)), before);
+    }
+
+    #[test]
+    fn what_is_not_read_for_half_a_cycle_is_overdue() {
+        let precision = Precision::new(4).unwrap();
+        let cycles = [10, 16, 23].map(|slot_bits| Rounds { precision, slot_bits }.cycle_bits());
+        assert_eq!(cycles, [42, 48, 48]);
     }
 }
