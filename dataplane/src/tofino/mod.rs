@@ -504,7 +504,10 @@ impl Switch {
             let raised: Vec<_> = arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
             let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
-            Ok(Begun { pipes: cells.first().map_or(0, Vec::len), ports })
+            // Where nothing is counted in banks there may be what lasts.
+            let latest = lasting.last().filter(|_| cells.is_empty());
+            let others = read_arrays(session, program, latest.map(std::slice::from_ref).unwrap_or_default(), 0).await?;
+            Ok(Begun { pipes: cells.iter().chain(&others).next().map_or(0, Vec::len), ports })
         });
         let begun = begun.await?;
         self.samples.iter_mut().for_each(Samples::restart);
@@ -598,6 +601,10 @@ impl Switch {
             Ok((read_synced(session, program, &arrays, 0).await?, at))
         };
         let (cells, at) = self.with(read).await?;
+        let pipes = self.counting()?.pipes;
+        if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
+            return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
+        }
         let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else { return Ok(None) };
         staggered.lasting(registers, latest, at).map(Some)
     }

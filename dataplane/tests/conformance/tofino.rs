@@ -93,6 +93,8 @@ impl Backend for OnModel {
         let (dataplane, wire) = connected(setup)?;
         let (frames, next) = (frames.to_vec(), Mutex::new(0));
         let advance = move |limit| {
+            // The whole of it, so that the server goes on.
+            let wire = &wire;
             let mut next = next.lock().unwrap();
             let mut entrance = wire.switch.enter();
             while let Some(frame) = frames.get(*next).filter(|frame| frame.timestamp < limit) {
