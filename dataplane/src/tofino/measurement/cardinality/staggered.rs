@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_for_half_a_cycle_is_overdue() {
+    fn numbers_are_the_same_again_after_the_clock_or_two_to_the_32_slots() {
         let precision = Precision::new(4).unwrap();
         let cycles = [10, 16, 23].map(|slot_bits| Rounds { precision, slot_bits }.cycle_bits());
         assert_eq!(cycles, [42, 48, 48]);
