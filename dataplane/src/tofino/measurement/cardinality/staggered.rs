@@ -168,9 +168,9 @@ impl Staggered {
                 }
                 let current = self.rounds.of(index, now);
                 if seen.held != *held {
-                    *seen = Seen { held: *held, round: current.saturating_sub(self.rounds.ago(current, round)) };
+                    *seen = Seen { held: *held, round: current.wrapping_add_signed(-self.rounds.ago(current, round)) };
                 }
-                let round = self.rounds.word(index, now, current.saturating_sub(seen.round)).filter(|_| level != 0);
+                let round = self.rounds.word(index, now, current.wrapping_sub(seen.round).cast_signed()).filter(|_| level != 0);
                 *word = round.map_or(0, |round| round | level);
             }
             merged.cardinality.merge(&own.cardinality, precision);
@@ -206,19 +206,20 @@ impl Rounds {
         slots.saturating_sub(index as u64) >> self.precision.bits()
     }
 
-    /// How many rounds before this one the round is that a switch has a number for.
-    fn ago(self, current: u64, number: u32) -> u64 {
-        let cycle = (1_u64 << (KEPT_BITS - self.round_bits())) - 1;
-        current.wrapping_sub(u64::from(number >> self.round_bits())) & cycle
+    /// How many rounds before this one the round is that a switch has a number for: half of a cycle before it or, if the time is not known well,
+    /// behind it.
+    fn ago(self, current: u64, number: u32) -> i64 {
+        let unused = u64::BITS - (KEPT_BITS - self.round_bits());
+        (current.wrapping_sub(u64::from(number >> self.round_bits())) << unused).cast_signed() >> unused
     }
 
     /// The round of a register, so many before the present one, as the core keeps it; nothing if the core could not tell it from a later one.
-    fn word(self, index: usize, now: u64, ago: u64) -> Option<u32> {
+    fn word(self, index: usize, now: u64, ago: i64) -> Option<u32> {
         let bits = self.precision.bits();
         let shift = bits.max(8);
         let slot = (now >> self.slot_bits) as u32;
         let round = slot.wrapping_sub(index as u32) >> bits;
-        (ago < 1 << (31 - shift)).then(|| round.wrapping_sub(ago as u32) << shift)
+        (ago.unsigned_abs() < 1 << (31 - shift)).then(|| round.wrapping_sub(ago as u32) << shift)
     }
 }
 
