@@ -1,4 +1,4 @@
-// Distinct flows: HyperLogLog registers in two banks (W-HLL thesis, chapter 3).
+// Distinct flows: HyperLogLog registers, in two banks (W-HLL thesis, chapter 3) or staggered (Cornacchia et al. 2022).
 //
 // Of a hash the upper FLOWGAUGE_PRECISION bits choose a register, and the rest gives the level: leading zeros plus one.
 #ifndef FLOWGAUGE_CARDINALITY_P4
@@ -6,9 +6,32 @@
 
 #include "headers.p4"
 
+#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
+// 32 bits of the chip's clock, and how many units of them a slot has. Where the clock's 48 bits end, these end as well, so that slots go on.
+#if FLOWGAUGE_SLOT_BITS < 16
+#define FLOWGAUGE_SLOT_TIME from_parser.global_tstamp[31 + FLOWGAUGE_SLOT_BITS:FLOWGAUGE_SLOT_BITS]
+#define FLOWGAUGE_SLOT_UNIT_BITS 0
+#else
+#define FLOWGAUGE_SLOT_TIME from_parser.global_tstamp[47:16]
+#define FLOWGAUGE_SLOT_UNIT_BITS (FLOWGAUGE_SLOT_BITS - 16)
+#endif
+// A round has a slot for each register.
+#define FLOWGAUGE_ROUND_UNIT_BITS (FLOWGAUGE_SLOT_UNIT_BITS + FLOWGAUGE_PRECISION)
+
+// When a register's round began, less the slots that it began after others' rounds; and the highest level since then.
+struct flowgauge_staggered_t {
+    bit<32> round;
+    bit<32> level;
+}
+#endif
+
 #if FLOWGAUGE_CARDINALITY
-control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
-    action set_level(bit<8> level) {
+control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md
+#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
+                             , in ingress_intrinsic_metadata_from_parser_t from_parser
+#endif
+                             ) {
+    action set_level(bit<FLOWGAUGE_LEVEL_BITS> level) {
         md.flowgauge.level = level;
     }
 
@@ -21,6 +44,70 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
         size = 32;
     }
 
+#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
+    bit<32> now;
+    bit<32> behind;
+    bit<32> round;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) tick;
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) index;
+
+    action set_now() {
+        now = tick.get({ FLOWGAUGE_SLOT_TIME });
+    }
+
+    // By how much a register's rounds begin later than those of the first one.
+    action set_behind() {
+        behind = index.get({
+            (bit<(32 - FLOWGAUGE_ROUND_UNIT_BITS)>) 0,
+            FLOWGAUGE_FLOW_HASH[31:32 - FLOWGAUGE_PRECISION]
+#if FLOWGAUGE_SLOT_UNIT_BITS > 0
+            , (bit<FLOWGAUGE_SLOT_UNIT_BITS>) 0
+#endif
+        });
+    }
+
+    action set_elapsed() {
+        round = now - behind;
+    }
+
+    action set_round() {
+        round = round & ((0xffffffff >> FLOWGAUGE_ROUND_UNIT_BITS) << FLOWGAUGE_ROUND_UNIT_BITS);
+    }
+
+    // When the last packet came: slots are those of the chip's clock, which nothing else tells a reader. The name says how long a slot is.
+    Register<bit<32>, bit<1>>(1, 0) FLOWGAUGE_LATEST(FLOWGAUGE_SLOT_BITS);
+    RegisterAction<bit<32>, bit<1>, bit<32>>(FLOWGAUGE_LATEST(FLOWGAUGE_SLOT_BITS)) keep_time = {
+        void apply(inout bit<32> time) {
+            time = now;
+        }
+    };
+
+    // Nobody empties a register: the first packet of a new round does. A round that is not the packet's is over, whatever it is, so that a clock
+    // that wraps needs no third comparison.
+    Register<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>>(1 << FLOWGAUGE_PRECISION, {0, 0}) staggered;
+    RegisterAction<flowgauge_staggered_t, bit<FLOWGAUGE_PRECISION>, bit<32>>(staggered) raise = {
+        void apply(inout flowgauge_staggered_t held) {
+            if (held.round == round) {
+                held.level = max(held.level, md.flowgauge.level);
+            } else {
+                held.level = md.flowgauge.level;
+                held.round = round;
+            }
+        }
+    };
+
+    apply {
+        set_now();
+        keep_time.execute(0);
+        rank.apply();
+        set_behind();
+        set_elapsed();
+        set_round();
+        if (md.flowgauge.sound == 1) {
+            raise.execute(FLOWGAUGE_FLOW_HASH[31:32 - FLOWGAUGE_PRECISION]);
+        }
+    }
+#else
     Register<bit<8>, bit<(FLOWGAUGE_PRECISION + 1)>>(2 << FLOWGAUGE_PRECISION, 0) registers;
     RegisterAction<bit<8>, bit<(FLOWGAUGE_PRECISION + 1)>, bit<8>>(registers) raise = {
         void apply(inout bit<8> register_level) {
@@ -34,6 +121,7 @@ control FlowgaugeCardinality(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADA
             raise.execute(md.flowgauge.bank ++ FLOWGAUGE_FLOW_HASH[31:32 - FLOWGAUGE_PRECISION]);
         }
     }
+#endif
 }
 #endif
 

@@ -297,7 +297,7 @@ struct flowgauge_metadata_t {
 #if FLOWGAUGE_HASH == FLOWGAUGE_HASH_TABULATED
     bit<32> tabulated;
 #endif
-    bit<8>  level;
+    bit<FLOWGAUGE_LEVEL_BITS> level;
 }
 
 // A packet's flow hash, in whichever field this build computes it.

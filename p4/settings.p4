@@ -16,9 +16,23 @@
 #define FLOWGAUGE_COUNT_SKETCH 1
 #define FLOWGAUGE_COUNT_MIN 2
 
-// Distinct flows.
+// Distinct flows: of windows, or at every instant those of a time that has just passed.
+#define FLOWGAUGE_CARDINALITY_WINDOWED 1
+#define FLOWGAUGE_CARDINALITY_STAGGERED 2
 #ifndef FLOWGAUGE_CARDINALITY
-#define FLOWGAUGE_CARDINALITY 1
+#define FLOWGAUGE_CARDINALITY FLOWGAUGE_CARDINALITY_WINDOWED
+#endif
+
+// Staggered registers start afresh one after another, one in every 2^FLOWGAUGE_SLOT_BITS nanoseconds.
+#ifndef FLOWGAUGE_SLOT_BITS
+#define FLOWGAUGE_SLOT_BITS 23
+#endif
+
+// A level is as wide as the register that it goes into: a stateful ALU does not widen it.
+#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
+#define FLOWGAUGE_LEVEL_BITS 32
+#else
+#define FLOWGAUGE_LEVEL_BITS 8
 #endif
 
 // What makes a flow.
@@ -187,8 +201,14 @@
 #if FLOWGAUGE_HEAVY_SLOT_BITS < 4 || FLOWGAUGE_HEAVY_SLOT_BITS > 12
 #error "FLOWGAUGE_HEAVY_SLOT_BITS is not in 4 to 12"
 #endif
-#if FLOWGAUGE_CARDINALITY != 0 && FLOWGAUGE_CARDINALITY != 1
-#error "FLOWGAUGE_CARDINALITY is neither 0 nor 1"
+#if FLOWGAUGE_CARDINALITY < 0 || FLOWGAUGE_CARDINALITY > FLOWGAUGE_CARDINALITY_STAGGERED
+#error "FLOWGAUGE_CARDINALITY is none of 0, FLOWGAUGE_CARDINALITY_WINDOWED, FLOWGAUGE_CARDINALITY_STAGGERED"
+#endif
+#if FLOWGAUGE_SLOT_BITS < 10
+#error "FLOWGAUGE_SLOT_BITS is less than 10"
+#endif
+#if FLOWGAUGE_SLOT_BITS + FLOWGAUGE_PRECISION > 44
+#error "FLOWGAUGE_SLOT_BITS and FLOWGAUGE_PRECISION together are more than 44: the chip's clock of 48 bits has too few rounds"
 #endif
 #if FLOWGAUGE_ENTROPY != 0 && FLOWGAUGE_ENTROPY != 1
 #error "FLOWGAUGE_ENTROPY is neither 0 nor 1"
@@ -284,5 +304,7 @@
 #define FLOWGAUGE_BY_1(name) name##_by_dst
 #define FLOWGAUGE_BY_2(name) name##_by_src_dst
 #define FLOWGAUGE_BY_3(name) name##_by_five_tuple
+#define FLOWGAUGE_LATEST(slot_bits) FLOWGAUGE_LATEST_OF(slot_bits)
+#define FLOWGAUGE_LATEST_OF(slot_bits) latest##slot_bits
 
 #endif

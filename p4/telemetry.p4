@@ -79,7 +79,9 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
 #endif
         hash.apply(hdr, md);
-#if FLOWGAUGE_CARDINALITY
+#if FLOWGAUGE_CARDINALITY == FLOWGAUGE_CARDINALITY_STAGGERED
+        FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY).apply(hdr, md, from_parser);
+#elif FLOWGAUGE_CARDINALITY
         FLOWGAUGE_BY_KEY(cardinality, FLOWGAUGE_KEY).apply(hdr, md);
 #endif
 #if FLOWGAUGE_ENTROPY

@@ -14,8 +14,10 @@ pub struct Snapshot {
     /// Counters, registers and sketches.
     pub bank: Arc<WideBank>,
     /// What lasts beyond rotations, in samples of measurements that use it; staggered registers are read in the slot of the time of the
-    /// sample.
+    /// sample, or of [`slot_time`](Self::slot_time).
     pub lasting: Option<Box<Lasting>>,
+    /// The time of the sample by the clock that slots go by, in nanoseconds, where that is not the time since the Unix epoch.
+    pub slot_time: Option<u64>,
     /// The packet counter read before the registers.
     pub packets_before: u64,
     /// The packet counter read after the registers; the same where [snapshots are
@@ -50,6 +52,7 @@ impl Snapshot {
         Snapshot {
             bank,
             lasting: None,
+            slot_time: None,
             packets_before: packets,
             packets_after: packets,
             hash,

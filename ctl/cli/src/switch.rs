@@ -119,8 +119,10 @@ impl Switch {
         if options.counts_truth() {
             return usage("--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino");
         }
-        if options.staggered.is_some() {
-            return usage("--staggered needs registers that p4/flowgauge.p4 has not; use --window with --backend tofino");
+        if let Some(nearest) = options.nearest_on_switch() {
+            return usage(&format!(
+                "a switch has --staggered of powers of two of nanoseconds; the nearest is --staggered {nearest:?}"
+            ));
         }
         if options.workers.is_some() {
             return usage("--workers is of no use with --backend tofino: the switch counts");
@@ -128,6 +130,7 @@ impl Switch {
         switch.ports = self.switch_port.clone();
         switch.forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
         switch.watches = options.watches();
+        switch.slot_ns = options.slot_ns();
         measure_live(Tofino::connect(switch, options.settings())?, options)
     }
 }

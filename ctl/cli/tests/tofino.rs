@@ -421,6 +421,36 @@ fn delays_of_groups_come_one_by_one_and_in_windows() {
     }
 }
 
+/// A read is of the last half second, also when nothing comes any more.
+#[test]
+fn staggered_registers_count_and_forget() {
+    let lab = Lab::of(switch_with(&[("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_SLOT_BITS", 21)]));
+    let here = format!("run --address {} --registers 512", lab.proxy.address);
+    for (options, advice) in
+        [("--staggered 1.073741824s", "-DFLOWGAUGE_SLOT_BITS=22"), ("--window 1s", "-DFLOWGAUGE_CARDINALITY=1")]
+    {
+        let outcome = run(format!("{here} {options}").split(' '));
+        assert!(outcome.code == Some(1) && outcome.complaint().contains(advice), "{options}: {}", outcome.stderr);
+    }
+    let mut command = lab.start("--staggered 0.536870912s --read-every 20ms");
+    let mut estimate = || loop {
+        let record: Value = serde_json::from_str(&command.line()).unwrap();
+        check(&record);
+        if record["record"] == "sample" {
+            break record["cardinality"]["estimate"].as_f64().unwrap();
+        }
+    };
+    assert_eq!(estimate(), 0.0);
+    lab.send(2000);
+    let most = (0..20).map(|_| estimate()).fold(0.0, f64::max);
+    assert!(most > 200.0, "{most}");
+    // Two rounds later every register has started afresh.
+    let begin = std::time::Instant::now();
+    while estimate() > 0.0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing is forgotten");
+    }
+}
+
 #[test]
 fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     let refused = |options: &str, code: i32, advice: &str| {
@@ -438,7 +468,10 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
         ("--adopt --backend tofino", "not for --backend tofino"),
         ("--port memory:unique", "leave out --port"),
         ("--truth", "memory for every flow"),
-        ("--staggered 10s", "use --window"),
+        ("--staggered 10s", "the nearest is --staggered 8.589934592s"),
+        ("--staggered 13s", "the nearest is --staggered 17.179869184s"),
+        ("--staggered 1d --registers 65536", "the nearest is --staggered 8796.093022208s"),
+        ("--staggered 1ms --registers 65536", "the nearest is --staggered 33.554432ms"),
         ("--workers 2", "the switch counts"),
         ("--tls-cert cert.pem", "go together"),
         ("--tls-cert cert.pem --tls-key key.pem", "without --tls-ca"),
@@ -454,6 +487,7 @@ fn what_the_switch_cannot_do_is_refused_with_the_reason() {
     let here = format!("--address {}", lab.proxy.address);
     refused(&format!("{here} --registers 2048"), 1, "-DFLOWGAUGE_PRECISION=11");
     refused(&format!("{here} --registers 512 --key five-tuple --hash crc32"), 1, "-DFLOWGAUGE_KEY");
+    refused(&format!("{here} --registers 512 --staggered 8.589934592s"), 1, "-DFLOWGAUGE_CARDINALITY=2");
     refused(&format!("{here} --registers 512 --program other"), 1, "there is no program other");
     refused(&format!("{here} --measure delay --delay icmp --delay-samples /dev/null"), 1, "-DFLOWGAUGE_DELAY_SAMPLES=1");
     refused(&format!("{here} --measure delay --delay icmp --delay-local 10.0.0.0/8"), 1, "-DFLOWGAUGE_DELAY_LOCAL=1");

@@ -11,10 +11,12 @@ use flowgauge_core::{BANKS, Counters, KeyKind, MeasurementKind, Settings, WideBa
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An array of both banks.
+/// An array of both banks, or of one that lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Array {
     pub(super) table: String,
+    /// How many banks it has.
+    pub(super) banks: usize,
     /// Elements of a bank.
     pub(super) per_bank: usize,
     /// The names of an element's values.
@@ -97,7 +99,12 @@ pub(super) fn wrong(item: &str, is: String, must: String) -> Failure {
 impl Array {
     /// One that has values of 32 bits, zero while nothing was counted.
     pub(super) fn new(table: String, per_bank: usize, fields: &'static [&'static str]) -> Self {
-        Array { table, per_bank, fields, bits: 32, highest: u32::MAX, empty: [0, 0] }
+        Array { table, banks: BANKS, per_bank, fields, bits: 32, highest: u32::MAX, empty: [0, 0] }
+    }
+
+    /// The same, which has no banks: windows end without it.
+    pub(super) fn lasting(table: String, elements: usize, fields: &'static [&'static str]) -> Self {
+        Array { banks: 1, ..Self::new(table, elements, fields) }
     }
 
     /// Checks that the program has it so.
@@ -105,7 +112,7 @@ impl Array {
         let find = |error: SchemaError| Failure::program(format!("{error}; is it p4/flowgauge.p4?"));
         let table = schema.table(&self.table).map_err(find)?;
         table.key(names::REGISTER_INDEX).map_err(find)?;
-        let size = (self.per_bank * BANKS) as u64;
+        let size = (self.per_bank * self.banks) as u64;
         if table.size != size {
             return Err(wrong(&table.name, format!("{:?} of {}", table.kind, table.size), format!("a register of {size}")));
         }

@@ -34,7 +34,7 @@ mod session;
 mod table;
 mod times;
 
-pub use measurement::{Build, builds, definitions};
+pub use measurement::{Build, SLOT_BITS, builds, definitions, nearest_slot, slot_bits};
 pub use options::{Fec, Options, Port, Speed, Tls};
 pub use times::{ReadTimes, TableTimes, read_times};
 
@@ -52,9 +52,10 @@ use array::{Array, Cells, Reading};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::{Schema, Table};
 use flowgauge_bfruntime::{Entry, Place};
+use flowgauge_core::cardinality::Mode;
 use flowgauge_core::delay::{Admission, Kind};
-use flowgauge_core::{Counters, Settings};
-use measurement::{Alarms, NO_THRESHOLDS, Samples, alarms};
+use flowgauge_core::{Counters, Lasting, Settings};
+use measurement::{Alarms, NO_THRESHOLDS, Samples, Staggered, alarms};
 use ports::Ports;
 use program::Program;
 use session::Session;
@@ -85,6 +86,8 @@ struct Switch {
     samples: Option<Samples>,
     /// If the program watches an entropy, and somebody wants to know.
     alarms: Option<Alarms>,
+    /// If distinct flows are counted without windows.
+    staggered: Option<Staggered>,
     counting: Option<Counting>,
     events: Vec<Event>,
 }
@@ -166,6 +169,8 @@ impl Tofino {
         program.check_settings(&settings).map_err(failed)?;
         program.check_forward(&options.forward).map_err(failed)?;
         let alarms = if options.watches { Alarms::find(program.schema(), &settings).map_err(failed)? } else { None };
+        let is_staggered = settings.cardinality.mode == Mode::Staggered;
+        let staggered = is_staggered.then(|| Staggered::find(program.schema(), &settings, options.slot_ns));
         let mut capabilities = program.capabilities(&options.address);
         capabilities.watches_from = alarms.as_ref().map(|_| alarms::FIRST);
         let mut switch = Switch {
@@ -178,6 +183,7 @@ impl Tofino {
             back_off: BackOff::default(),
             samples: samples.transpose().map_err(failed)?,
             alarms,
+            staggered: staggered.transpose().map_err(failed)?,
             counting: None,
             events: Vec::new(),
         };
@@ -381,6 +387,7 @@ impl Switch {
         let program = Program::new(schema)?;
         program.check_settings(&self.settings)?;
         program.check_forward(&self.options.forward)?;
+        self.staggered.iter().try_for_each(|staggered| staggered.check(program.schema(), &self.settings))?;
         self.program = program;
         if is_adopted {
             let lost = if self.learns() { "; digests, of delays one by one and of alarms, are missing until it does" } else { "" };
@@ -472,6 +479,7 @@ impl Switch {
     async fn begin(&mut self, held: &Held) -> Result<Begun, Failure> {
         let Options { ports, forward, batch, transit, .. } = self.options.clone();
         let (settings, arrays) = (self.settings, self.arrays.clone());
+        let lasting: Vec<Array> = self.lasting().collect();
         let begun = self.with_any(async |session, program| {
             for port in &ports {
                 session.configure_port(program, port).await?;
@@ -486,7 +494,7 @@ impl Switch {
             // Whatever counts now is not ours. Everything is emptied while bank 1 counts; what it counts after that is taken out of it
             // while bank 0 counts, which does so from the flip on.
             flip(session, program, 1, transit).await?;
-            for table in arrays.iter().map(|array| &*array.table).chain([names::FRAMES]) {
+            for table in arrays.iter().chain(&lasting).map(|array| &*array.table).chain([names::FRAMES]) {
                 empty(session, program.table(table)?).await?;
             }
             let before = ports::read(session, program).await?;
@@ -496,12 +504,21 @@ impl Switch {
             let raised: Vec<_> = arrays.iter().zip(&cells).map(|(array, cells)| array.raised(cells)).collect();
             session.write("clearing a bank", program.clear(1, &arrays, &raised)?, batch).await?;
             let ports = before.zip(after).map(|(before, after)| Ports::new(before, after));
-            Ok(Begun { pipes: cells.first().map_or(0, Vec::len), ports })
+            // Where nothing is counted in banks there may be what lasts.
+            let latest = lasting.last().filter(|_| cells.is_empty());
+            let others = read_arrays(session, program, latest.map(std::slice::from_ref).unwrap_or_default(), 0).await?;
+            Ok(Begun { pipes: cells.iter().chain(&others).next().map_or(0, Vec::len), ports })
         });
         let begun = begun.await?;
         self.samples.iter_mut().for_each(Samples::restart);
         self.alarms.iter_mut().for_each(Alarms::next_window);
+        self.staggered.iter_mut().for_each(Staggered::restart);
         Ok(begun)
+    }
+
+    /// The arrays of staggered registers.
+    fn lasting(&self) -> impl Iterator<Item = Array> {
+        self.staggered.iter().flat_map(|staggered| [staggered.registers.clone(), staggered.latest.clone()])
     }
 
     async fn install(&mut self, tables: &Tables) -> Result<(), Failure> {
@@ -558,8 +575,38 @@ impl Switch {
         let bank = self.bank(bank_number)?;
         let read = async |session: &mut Session, program: &Program| read_bank(session, program, &bank).await;
         let (before, reading, after) = self.with(read).await?;
+        let (lasting, slot_time) = self.read_staggered().await?.unzip();
         let counting = self.counting()?;
-        Ok(counting.snapshot(reading, Vec::new(), before.packets(), after.packets(), !counting.gap))
+        let snapshot = counting.snapshot(reading, Vec::new(), before.packets(), after.packets(), !counting.gap);
+        Ok(Snapshot { lasting, slot_time, ..snapshot })
+    }
+
+    /// Staggered registers, if there are some, and the time by their clock.
+    async fn read_staggered(&mut self) -> Result<Option<(Box<Lasting>, u64)>, Failure> {
+        let arrays: Vec<Array> = self.lasting().collect();
+        let Some(registers) = arrays.first() else { return Ok(None) };
+        if let Some(elapsed) = self.staggered.as_ref().and_then(Staggered::overdue) {
+            self.with(async |session, program| empty(session, program.table(&registers.table)?).await).await?;
+            self.staggered.iter_mut().for_each(Staggered::restart);
+            self.warn(format!(
+                "registers were not read for {elapsed:.0?}, and nobody knows of which round they are: they begin anew"
+            ));
+        }
+        let read = async |session: &mut Session, program: &Program| {
+            // The clock behind the registers: none of them is of a later time.
+            for array in &arrays {
+                session.sync(&[program.table(&array.table)?]).await?;
+            }
+            let at = Instant::now();
+            Ok((read_synced(session, program, &arrays, 0).await?, at))
+        };
+        let (cells, at) = self.with(read).await?;
+        let pipes = self.counting()?.pipes;
+        if let Some(other) = cells.iter().map(Vec::len).find(|read| *read != pipes) {
+            return Err(Failure::answer(format!("registers of {other} pipes, of {pipes} before")));
+        }
+        let (Some(staggered), [registers, latest]) = (&mut self.staggered, &cells[..]) else { return Ok(None) };
+        staggered.lasting(registers, latest, at).map(Some)
     }
 
     async fn rotate(&mut self) -> Result<Snapshot, Failure> {
@@ -842,8 +889,14 @@ async fn read_counters(session: &mut Session, program: &Program, bank: usize) ->
 async fn read_arrays(session: &mut Session, program: &Program, arrays: &[Array], bank: usize) -> Result<Vec<Cells>, Failure> {
     let tables = arrays.iter().map(|array| program.table(&array.table)).collect::<Result<Vec<_>, _>>()?;
     session.sync(&tables).await?;
+    read_synced(session, program, arrays, bank).await
+}
+
+/// Reads what the chip has copied.
+async fn read_synced(session: &mut Session, program: &Program, arrays: &[Array], bank: usize) -> Result<Vec<Cells>, Failure> {
     let mut cells = Vec::with_capacity(arrays.len());
-    for (array, table) in arrays.iter().zip(tables) {
+    for array in arrays {
+        let table = program.table(&array.table)?;
         let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(bank))?;
         cells.push(array.read(program, bank, &session.read_elements(table, elements).await?)?);
     }

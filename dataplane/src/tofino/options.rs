@@ -33,6 +33,8 @@ pub struct Options {
     /// Pairs of ports, by their numbers within the device: what comes in at one leaves at the other, unchanged. Frames from all
     /// other ports are counted and dropped. Without any pair the switch keeps the forwarding that it has.
     pub forward: Vec<(u32, u32)>,
+    /// Length of a slot of staggered registers, in nanoseconds: that which the [program](super::slot_bits) has.
+    pub slot_ns: u64,
     /// Whether to be told when an entropy leaves its [bounds](crate::Dataplane::watch), if the program watches one.
     pub watches: bool,
 }
@@ -154,6 +156,7 @@ impl Options {
             batch: 512,
             ports: Vec::new(),
             forward: Vec::new(),
+            slot_ns: 1 << super::SLOT_BITS,
             watches: false,
         }
     }

@@ -62,6 +62,11 @@ pub trait Backend: Sync {
         10_000
     }
 
+    /// The longest slot that staggered registers can have.
+    fn longest_slot(&self, _: Precision) -> u64 {
+        u64::MAX
+    }
+
     /// A dataplane that will count these frames, sorted by timestamp, in the time of their timestamps; `None` likewise.
     fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay>;
 }

@@ -3,12 +3,13 @@
 use crate::backend::{Backend, Breadth, Feeder, Replay, Rig, Setup, not_for_this_backend};
 use crate::frames::within_reach_of_a_switch;
 use flowgauge_bfruntime::server::{Running, Target};
-use flowgauge_core::Link;
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Link, Precision};
 use flowgauge_dataplane::Tofino;
 use flowgauge_dataplane::poll::port::OwnedFrame;
-use flowgauge_dataplane::tofino::{Options, definitions};
+use flowgauge_dataplane::tofino::{Options, definitions, nearest_slot};
 use flowgauge_p4_model::{Model, Switch};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -25,24 +26,32 @@ fn compiled(definitions: Vec<(&'static str, u32)>) -> Model {
     Model::flowgauge(&definitions.into_iter().fold(options, |options, (name, value)| options.define(name, value))).unwrap()
 }
 
+/// A switch with this program, and a dataplane that counts on it.
+fn connected(setup: &Setup) -> Option<(Tofino, Wire)> {
+    let mut definitions = match definitions(&setup.settings) {
+        Ok(definitions) => definitions,
+        Err(why) => {
+            not_for_this_backend(format_args!("a program for a switch that does this: {why}"));
+            return None;
+        }
+    };
+    definitions.extend((setup.slot_ns != 0).then(|| ("FLOWGAUGE_SLOT_BITS", setup.slot_ns.ilog2())));
+    let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
+    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    let mut options = Options::new(running.address().to_string());
+    // Frames are counted one by one, so that none is in flight when the bank changes.
+    options.transit = Duration::ZERO;
+    // No time limits on a busy machine.
+    options.deadline = Duration::from_secs(600);
+    if setup.slot_ns != 0 {
+        options.slot_ns = setup.slot_ns;
+    }
+    Some((Tofino::connect(options, setup.settings).unwrap(), Wire { switch, _running: running }))
+}
+
 impl Backend for OnModel {
     fn open(&self, setup: &Setup) -> Option<Rig> {
-        let definitions = match definitions(&setup.settings) {
-            Ok(definitions) => definitions,
-            Err(why) => {
-                not_for_this_backend(format_args!("a program for a switch that does this: {why}"));
-                return None;
-            }
-        };
-        let switch = Arc::new(Switch::new(compiled(definitions), "flowgauge"));
-        let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
-        let mut options = Options::new(running.address().to_string());
-        // Frames are counted one by one, so that none is in flight when the bank changes.
-        options.transit = Duration::ZERO;
-        // No time limits on a busy machine.
-        options.deadline = Duration::from_secs(600);
-        let dataplane = Tofino::connect(options, setup.settings).unwrap();
-        let feeder = Wire { switch, _running: running };
+        let (dataplane, feeder) = connected(setup)?;
         Some(Rig { dataplane: Box::new(dataplane), feeder: Arc::new(feeder) })
     }
 
@@ -71,9 +80,30 @@ impl Backend for OnModel {
         Breadth::Values
     }
 
-    fn replay(&self, _: &Setup, _: &[OwnedFrame]) -> Option<Replay> {
-        not_for_this_backend("trace time, which a switch has not");
-        None
+    fn longest_slot(&self, precision: Precision) -> u64 {
+        nearest_slot(precision, u64::MAX)
+    }
+
+    /// A switch has the time of its clock, by which slots of registers go, but for which it has no other.
+    fn replay(&self, setup: &Setup, frames: &[OwnedFrame]) -> Option<Replay> {
+        if setup.settings.cardinality.mode != Mode::Staggered {
+            not_for_this_backend("trace time, which a switch has not");
+            return None;
+        }
+        let (dataplane, wire) = connected(setup)?;
+        let (frames, next) = (frames.to_vec(), Mutex::new(0));
+        let advance = move |limit| {
+            // The whole of it, so that the server goes on.
+            let wire = &wire;
+            let mut next = next.lock().unwrap();
+            let mut entrance = wire.switch.enter();
+            while let Some(frame) = frames.get(*next).filter(|frame| frame.timestamp < limit) {
+                entrance.set_clock(frame.timestamp);
+                entrance.arrive(wire.switch.port(*next), &frame.bytes).unwrap();
+                *next += 1;
+            }
+        };
+        Some(Replay { dataplane: Box::new(dataplane), advance: Box::new(advance) })
     }
 }
 

@@ -5,7 +5,6 @@ use crate::memory::Memory;
 use crate::switch::schema;
 use flowgauge_bfruntime::server::Running;
 use flowgauge_core::Grid;
-use flowgauge_core::cardinality::Mode;
 use flowgauge_core::heavy::{self, Algorithm, Unit};
 use flowgauge_core::membership;
 use flowgauge_core::sketch;
@@ -237,7 +236,6 @@ fn what_no_program_measures_is_refused() {
         (refused(|settings| settings.entropy[0].shape = Grid::COUNTERS), "it has 3 rows for entropy, 4 are wanted"),
         (refused(|settings| settings.frequency.shape = Grid::COUNTERS), "it has 3 rows for frequency, 4 are wanted"),
         (refused(|settings| settings.membership.shape = Grid::BITS), "it has 3 rows for membership, 4 are wanted"),
-        (refused(|settings| settings.cardinality.mode = Mode::Staggered), "it has no staggered registers"),
         (
             refused(|settings| settings.heavy.algorithm = Algorithm::Rap),
             "it finds heavy hitters by precision and not by rap, which takes the smallest of all counts",

@@ -34,6 +34,8 @@ use std::thread;
 const STAGES: u64 = 5;
 /// Stages that all measurements together may take.
 const STAGES_OF_ALL: u64 = 9;
+/// The same of staggered registers, which find a register's round as well: its offset, the difference, the mask.
+const STAGES_OF_STAGGERED: u64 = 7;
 /// Those that they may take with a second entropy.
 const STAGES_WITH_SECOND: u64 = 10;
 
@@ -174,6 +176,12 @@ const OFF: Settings = Settings::only(cardinality::Settings { mode: cardinality::
 fn distinct(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
     let precision = Precision::new(precision).unwrap();
     Settings::only(cardinality::Settings { key, hash, precision, ..cardinality::Settings::DEFAULT })
+}
+
+fn staggered(key: KeyKind, hash: HashMode, precision: u8) -> Settings {
+    let mut settings = distinct(key, hash, precision);
+    settings.cardinality.mode = cardinality::Mode::Staggered;
+    settings
 }
 
 fn sketch_of(kind: SketchKind, key: KeyKind, columns: usize) -> sketch::Settings {
@@ -326,6 +334,33 @@ fn compare_rows(compiler: &OsString, rows: &[String]) {
     } else {
         skip(format_args!("the compiler that p4/README.md names, to compare its table; this is {version}"));
     }
+}
+
+#[test]
+fn staggered_registers_fit_and_have_the_same_schema() {
+    use KeyKind::{FiveTuple, Src};
+    let Some(compiler) = compiler() else {
+        return;
+    };
+    let others = all([Src; 4], SketchKind::CountSketch, SketchKind::CountMin, 1024);
+    let beside = Settings { cardinality: staggered(Src, HashMode::Tabulated, 11).cardinality, ..others };
+    let builds = [
+        (staggered(Src, HashMode::Crc32, 11), 23, STAGES_OF_STAGGERED),
+        (staggered(Src, HashMode::Tabulated, 11), 23, STAGES_OF_STAGGERED),
+        (staggered(Src, HashMode::Tabulated, 4), 10, STAGES_OF_STAGGERED),
+        (staggered(FiveTuple, HashMode::Tabulated, 16), 28, STAGES_OF_STAGGERED),
+        (beside, 23, STAGES_OF_CHIP),
+    ];
+    let row = |(settings, slot_bits, most): &(Settings, u32, u64)| {
+        let mut defines = definitions(settings).unwrap();
+        defines.push(("FLOWGAUGE_SLOT_BITS", *slot_bits));
+        let compiled = Compiled::new(&compiler, folder().join("flowgauge.p4"), &defines);
+        let name = format!("{}, slots of 2^{slot_bits} ns", described(settings));
+        assert!(compare(&name, &mut compiled.model(), &compiled.read("bfrt.json")) > 10, "{name}");
+        assert!(compiled.stages() <= *most, "{name}: {} stages", compiled.stages());
+        compiled.row(&name)
+    };
+    compare_rows(&compiler, &builds.iter().map(row).collect::<Vec<_>>());
 }
 
 #[test]

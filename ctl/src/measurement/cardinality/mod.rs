@@ -72,11 +72,13 @@ impl Cardinality {
     /// Of staggered registers.
     fn staggered(reading: &Reading<'_>) -> Result<Option<Self>, EstimateError> {
         let (settings, options) = (reading.settings.cardinality, reading.options.cardinality);
-        let Some(lasting) = reading.snapshot.and_then(|snapshot| snapshot.lasting.as_ref()) else { return Ok(None) };
+        let Some(snapshot) = reading.snapshot else { return Ok(None) };
+        let Some(lasting) = &snapshot.lasting else { return Ok(None) };
         let (slot_ns, now) = (options.slot_ns.max(1), reading.now_ns);
         let m = settings.precision.registers() as u64;
-        let slot = now / slot_ns;
-        let part = (now % slot_ns) as f64 / slot_ns as f64;
+        let by_slots = snapshot.slot_time.unwrap_or(now);
+        let slot = by_slots / slot_ns;
+        let part = (by_slots % slot_ns) as f64 / slot_ns as f64;
         // A register cannot have seen more than there was, nor be so young that its age vanishes.
         let lived = (now.saturating_sub(reading.start_ns) as f64 / slot_ns as f64).clamp(f64::EPSILON, m as f64);
         let age = |index: u64| ((slot.wrapping_sub(index) % m) as f64 + part).clamp(f64::EPSILON, lived);

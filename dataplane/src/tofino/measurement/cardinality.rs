@@ -1,5 +1,10 @@
 //! Distinct flows: a register of levels, found by longest prefix among the bits of a rank.
 
+mod staggered;
+
+pub(in crate::tofino) use staggered::Staggered;
+pub use staggered::{SLOT_BITS, nearest_slot, slot_bits};
+
 use super::{Array, Capabilities, Cells, Failure, Filling, Held, Layout, MatchTable, OnSwitch, array, hash, names, out_of_range};
 use flowgauge_bfruntime::Match;
 use flowgauge_bfruntime::schema::Schema;
@@ -26,42 +31,59 @@ impl OnSwitch for Cardinality {
         if cardinality.hash == HashMode::Keyed {
             return Err(Failure::program("it hashes by CRCs and not by keyed, which takes multiplications of 64 bits"));
         }
-        if cardinality.mode == Mode::Staggered {
-            return Err(Failure::program("it has no staggered registers"));
-        }
         Ok(())
+    }
+
+    fn value(&self, Settings { cardinality, .. }: &Settings) -> u32 {
+        cardinality.mode as u32
     }
 
     fn find(&self, schema: &Schema, settings: &mut Settings) -> Result<(), Failure> {
         settings.cardinality.mode = Mode::Off;
-        let Some((key, registers)) = array::find(schema, KIND, REGISTERS)? else { return Ok(()) };
-        let hash = hash::find(schema)?;
-        let precision = u8::try_from(array::bits_of_bank(registers)?).ok().and_then(Precision::new);
-        let precision = precision.ok_or_else(|| out_of_range(registers))?;
-        settings.cardinality = cardinality::Settings { mode: Mode::Windowed, key, hash, precision };
+        let (mode, key, precision) = if let Some((key, registers)) = array::find(schema, KIND, REGISTERS)? {
+            let precision = u8::try_from(array::bits_of_bank(registers)?).ok().and_then(Precision::new);
+            (Mode::Windowed, key, precision.ok_or_else(|| out_of_range(registers))?)
+        } else if let Some((key, registers)) = array::find(schema, KIND, staggered::REGISTERS)? {
+            let precision = usize::try_from(registers.size).ok().and_then(Precision::from_registers);
+            (Mode::Staggered, key, precision.ok_or_else(|| out_of_range(registers))?)
+        } else {
+            return Ok(());
+        };
+        settings.cardinality = cardinality::Settings { mode, key, hash: hash::find(schema)?, precision };
         Ok(())
     }
 
     fn layout(&self, Settings { cardinality, .. }: &Settings) -> Layout {
-        let cardinality::Settings { key, hash, precision, .. } = *cardinality;
+        let cardinality::Settings { mode, key, hash, precision } = *cardinality;
         let registers = Array::new(names::of(KIND, key, REGISTERS), precision.registers(), &names::REGISTER_VALUE);
+        let registers = Array { bits: 8, highest: precision.max_level().into(), ..registers };
+        // As wide as in the register.
+        let level_bits = if mode == Mode::Staggered { u32::BITS } else { u8::BITS };
+        let level = move |level: u8| vec![names::bytes(level.into(), level_bits)];
         let filling = move |held: &Held| {
             let entries = held.tables.rank.iter().map(|rank| {
                 let value = names::bytes(rank.value, precision.rank_bits());
-                (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], vec![vec![rank.level]])
+                (vec![(RANK_KEY, Match::Lpm { value, prefix_length: rank.prefix_length })], level(rank.level))
             });
-            Filling { entries: entries.collect(), default: Some(vec![vec![precision.max_level()]]) }
+            Filling { entries: entries.collect(), default: Some(level(precision.max_level())) }
         };
         let (rank, keys) = (names::of(KIND, key, RANK), vec![(RANK_KEY, precision.rank_bits())]);
-        let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, 8)], filling);
+        let rank = MatchTable::new(rank, keys, SET_LEVEL, vec![(LEVEL, level_bits)], filling);
         Layout {
-            description: format!("by {}, {}, {} registers", key.name(), hash.name(), precision.registers()),
+            description: format!(
+                "by {}, {}, {} registers{}",
+                key.name(),
+                hash.name(),
+                precision.registers(),
+                if mode == Mode::Staggered { ", staggered" } else { "" }
+            ),
             definitions: vec![
                 ("FLOWGAUGE_KEY", key as u32),
                 ("FLOWGAUGE_HASH", hash as u32),
                 ("FLOWGAUGE_PRECISION", precision.bits()),
             ],
-            arrays: vec![Array { bits: 8, highest: precision.max_level().into(), ..registers }],
+            // Staggered registers are no bank's.
+            arrays: if mode == Mode::Windowed { vec![registers] } else { Vec::new() },
             rows: None,
             tables: [rank].into_iter().chain(hash::words(hash)).collect(),
         }
@@ -78,6 +100,6 @@ impl OnSwitch for Cardinality {
     fn capabilities(&self, Settings { cardinality, .. }: &Settings, capabilities: &mut Capabilities) {
         capabilities.hashes = (cardinality.mode != Mode::Off).then_some(cardinality.hash).into_iter().collect();
         capabilities.precision = cardinality.precision..=cardinality.precision;
-        capabilities.staggered = false;
+        capabilities.staggered = cardinality.mode == Mode::Staggered;
     }
 }

@@ -11,7 +11,8 @@ use std::collections::HashSet;
 /// A slot that does not end while the test runs makes staggered registers plain ones, which rotations leave alone.
 pub fn within_one_slot(backend: &dyn Backend) {
     let mut setup = Setup::with(|cardinality| cardinality.mode = Mode::Staggered);
-    setup.slot_ns = u64::MAX;
+    setup.settings.cardinality.precision = Precision::new(6).unwrap();
+    setup.slot_ns = backend.longest_slot(setup.precision());
     let Some(mut rig) = start(backend, &setup) else { return };
     let model = setup.model();
     let mut fed = Vec::new();
@@ -27,7 +28,8 @@ pub fn within_one_slot(backend: &dyn Backend) {
     }
 }
 
-const SLOT_NS: u64 = 1000;
+/// A switch has powers of two.
+const SLOT_NS: u64 = 1024;
 
 /// What register `j` must be in `slot`: the highest level since slot `slot - (slot - j) mod m`.
 fn last_round(model: &Model, frames: &[OwnedFrame], slot: u64) -> Vec<u8> {

@@ -9,6 +9,7 @@ use flowgauge_core::{Precision, Settings};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;
 use flowgauge_dataplane::MeasurementKind;
+use flowgauge_dataplane::tofino;
 use std::time::Duration;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -29,6 +30,14 @@ impl Options {
         let registers = self.own.cardinality.registers.unwrap_or_default().registers() as u128;
         let window = self.staggered.unwrap_or(Duration::from_secs(1));
         u64::try_from(2 * window.as_nanos() / registers).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Of the times that staggered registers can cover on a switch the nearest, if it is another one.
+    pub(crate) fn nearest_on_switch(&self) -> Option<Duration> {
+        self.staggered?;
+        let (precision, slot_ns) = (self.own.cardinality.registers.unwrap_or_default(), self.slot_ns());
+        let nearest = tofino::nearest_slot(precision, slot_ns);
+        (nearest != slot_ns).then(|| Duration::from_nanos(nearest.saturating_mul(precision.registers() as u64) / 2))
     }
 }
 

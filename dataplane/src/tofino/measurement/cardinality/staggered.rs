@@ -1,0 +1,288 @@
+//! Staggered registers: they start afresh one after another, and are read at any time.
+//!
+//! # Rounds
+//! A switch knows rounds by its clock of 48 bits, and of those it keeps 32: after 2^48 nanoseconds (78 hours), or after 2^32 slots if that is
+//! less, they are the same again. What a register holds and held at the last read already is as old as it was then, whatever has wrapped, so that
+//! it does not look fresh again. For that it is read once in such a time at least.
+//!
+//! # Time
+//! Slots are of the chip's clock, which nobody tells but packets: the switch keeps when the last one came. It is that time at least, and that
+//! of the packets at a read before plus what has passed since then. Clocks differ, by no more than [`DRIFT`].
+
+use super::{Array, Failure, KIND, Schema, names};
+use crate::tofino::array::Cells;
+use flowgauge_bfruntime::schema::SchemaError;
+use flowgauge_core::cardinality::{self, Precision};
+use flowgauge_core::{Lasting, Settings, Zeroed};
+use std::time::{Duration, Instant};
+
+/// Registers, which last.
+pub(super) const REGISTERS: &str = "staggered";
+/// A register's round and level.
+const FIELDS: [&str; 2] = ["round", "level"];
+/// When the last packet came; the bits of a slot's length are behind it.
+const LATEST: &str = "latest";
+
+/// The definition that says how long slots are.
+const DEFINITION: &str = "FLOWGAUGE_SLOT_BITS";
+/// How long slots are if nothing says so, as a power of two of nanoseconds.
+pub const SLOT_BITS: u32 = 23;
+/// The shortest.
+const LEAST_SLOT_BITS: u32 = 10;
+/// The longest round, which has a slot for each register: of longer ones the clock has too few.
+const MOST_ROUND_BITS: u32 = 44;
+/// Bits of the chip's clock, which counts nanoseconds, and how many of them a switch keeps.
+const CLOCK_BITS: u32 = 48;
+const KEPT_BITS: u32 = 32;
+/// By what part clocks differ at most: one in so many.
+const DRIFT: u64 = 10_000;
+
+/// The length of a slot as a power of two of nanoseconds, if a switch can have such slots.
+#[must_use]
+pub fn slot_bits(precision: Precision, slot_ns: u64) -> Option<u32> {
+    (slot_ns.is_power_of_two() && range(precision).contains(&slot_ns.trailing_zeros())).then(|| slot_ns.trailing_zeros())
+}
+
+/// The nearest length of a slot that a switch can have.
+#[must_use]
+pub fn nearest_slot(precision: Precision, slot_ns: u64) -> u64 {
+    let range = range(precision);
+    let below = slot_ns.max(1).ilog2().clamp(*range.start(), *range.end());
+    let above = (below + 1).min(*range.end());
+    if slot_ns.abs_diff(1 << above) < slot_ns.abs_diff(1 << below) { 1 << above } else { 1 << below }
+}
+
+fn range(precision: Precision) -> std::ops::RangeInclusive<u32> {
+    LEAST_SLOT_BITS..=MOST_ROUND_BITS - precision.bits()
+}
+
+/// The time that registers cover: half a round.
+fn covered(precision: Precision, slot_ns: u64) -> Duration {
+    Duration::from_nanos(slot_ns.saturating_mul(precision.registers() as u64) / 2)
+}
+
+/// The registers of a program, and what was read of them.
+pub(in crate::tofino) struct Staggered {
+    settings: cardinality::Settings,
+    rounds: Rounds,
+    pub(in crate::tofino) registers: Array,
+    pub(in crate::tofino) latest: Array,
+    clock: Clock,
+    /// Of each pipe, what its registers held at the last read.
+    seen: Vec<Vec<Seen>>,
+    /// When that was.
+    read: Option<Instant>,
+}
+
+/// How a switch numbers rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rounds {
+    precision: Precision,
+    slot_bits: u32,
+}
+
+/// What a register held, and in which round it was raised, counted on where the switch's numbers wrap.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    held: [u32; 2],
+    round: u64,
+}
+
+impl Staggered {
+    /// Those of a program, if it has slots of this length.
+    pub(in crate::tofino) fn find(schema: &Schema, settings: &Settings, slot_ns: u64) -> Result<Self, Failure> {
+        let settings = settings.cardinality;
+        let cardinality::Settings { key, precision, .. } = settings;
+        let mut found = None;
+        for bits in range(precision) {
+            let latest = names::of(KIND, key, &format!("{LATEST}{bits}"));
+            match schema.table(&latest) {
+                Ok(_) => found = Some((bits, latest)),
+                Err(SchemaError::Missing { .. }) => {}
+                Err(error) => return Err(Failure::program(error)),
+            }
+        }
+        let Some((slot_bits, latest)) = found else {
+            let name = names::of(KIND, key, LATEST);
+            return Err(Failure::program(format!(
+                "there is no register {name}N that says how long slots are; is it p4/flowgauge.p4?"
+            )));
+        };
+        if slot_ns != 1 << slot_bits {
+            let [own, wanted] = [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
+            let advice = match self::slot_bits(precision, slot_ns) {
+                Some(bits) => format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}"),
+                None => format!("use --staggered {own:?}"),
+            };
+            let problem = format!("its registers cover {own:?} (-D{DEFINITION}={slot_bits}), {wanted:?} is wanted; {advice}");
+            return Err(Failure::program(problem));
+        }
+        let registers = Array::lasting(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
+        let latest = Array::lasting(latest, 1, &names::REGISTER_VALUE);
+        [&registers, &latest].into_iter().try_for_each(|array| array.check(schema))?;
+        let rounds = Rounds { precision, slot_bits };
+        let clock = Clock { unit_bits: rounds.unit_bits(), known: None };
+        Ok(Staggered { settings, rounds, registers, latest, clock, seen: Vec::new(), read: None })
+    }
+
+    /// Checks that another program has the same.
+    pub(in crate::tofino) fn check(&self, schema: &Schema, settings: &Settings) -> Result<(), Failure> {
+        Self::find(schema, settings, 1 << self.rounds.slot_bits).map(|_| ())
+    }
+
+    /// What was not read for so long that registers look fresh which are not.
+    pub(in crate::tofino) fn overdue(&self) -> Option<Duration> {
+        let cycle = Duration::from_nanos(1 << self.rounds.cycle_bits());
+        self.read.map(|read| read.elapsed()).filter(|elapsed| *elapsed > cycle / 2)
+    }
+
+    /// The switch has emptied registers, or was started anew.
+    pub(in crate::tofino) fn restart(&mut self) {
+        self.clock.known = None;
+        self.seen.clear();
+        self.read = None;
+    }
+
+    /// What the registers of all pipes say together, and the time in nanoseconds by the chip's clock, from what was read of them and, later,
+    /// of the clock.
+    pub(in crate::tofino) fn lasting(
+        &mut self,
+        registers: &Cells,
+        latest: &Cells,
+        at: Instant,
+    ) -> Result<(Box<Lasting>, u64), Failure> {
+        let cardinality::Settings { precision, .. } = self.settings;
+        let latest = latest.iter().flatten().map(|[time, _]| *time);
+        let now = self.clock.read(latest, at);
+        self.read = Some(at);
+        self.seen.resize_with(registers.len(), || vec![Seen::default(); precision.registers()]);
+        let mut merged = Lasting::boxed();
+        for (pipe, seen) in registers.iter().zip(&mut self.seen) {
+            let mut own = Lasting::boxed();
+            let words = own.cardinality.words_mut(precision);
+            for (index, ((word, held), seen)) in words.iter_mut().zip(pipe).zip(seen).enumerate() {
+                let [round, level] = *held;
+                if level > precision.max_level().into() || !self.rounds.is_round(round) {
+                    let problem = format!("{}[{index}] holds round {round:#x}, level {level}", self.registers.table);
+                    return Err(Failure::answer(format!("{problem}, which no packet leaves")));
+                }
+                let current = self.rounds.of(index, now);
+                if seen.held != *held {
+                    *seen = Seen { held: *held, round: current.wrapping_add_signed(-self.rounds.ago(current, round)) };
+                }
+                let round = self.rounds.word(index, now, current.wrapping_sub(seen.round).cast_signed()).filter(|_| level != 0);
+                *word = round.map_or(0, |round| round | level);
+            }
+            merged.cardinality.merge(&own.cardinality, precision);
+        }
+        Ok((merged, now))
+    }
+}
+
+impl Rounds {
+    /// Of a switch's numbers, how long one more is.
+    fn unit_bits(self) -> u32 {
+        self.slot_bits.min(CLOCK_BITS - KEPT_BITS)
+    }
+
+    /// After which time numbers are the same again.
+    fn cycle_bits(self) -> u32 {
+        self.unit_bits() + KEPT_BITS
+    }
+
+    /// Lower bits of a number that are zero in that of a round.
+    fn round_bits(self) -> u32 {
+        self.slot_bits - self.unit_bits() + self.precision.bits()
+    }
+
+    fn is_round(self, number: u32) -> bool {
+        number.trailing_zeros() >= self.round_bits()
+    }
+
+    /// The round that a register is in. Rounds of before the first one are of the cycle before, so that there are some.
+    fn of(self, index: usize, now: u64) -> u64 {
+        let rounds_of_cycle = 1_u64 << (KEPT_BITS - self.round_bits());
+        let slots = (now >> self.slot_bits) + (rounds_of_cycle << self.precision.bits());
+        slots.saturating_sub(index as u64) >> self.precision.bits()
+    }
+
+    /// How many rounds before this one the round is that a switch has a number for: half of a cycle before it or, if the time is not known well,
+    /// behind it.
+    fn ago(self, current: u64, number: u32) -> i64 {
+        let unused = u64::BITS - (KEPT_BITS - self.round_bits());
+        (current.wrapping_sub(u64::from(number >> self.round_bits())) << unused).cast_signed() >> unused
+    }
+
+    /// The round of a register, so many before the present one, as the core keeps it; nothing if the core could not tell it from a later one.
+    fn word(self, index: usize, now: u64, ago: i64) -> Option<u32> {
+        let bits = self.precision.bits();
+        let shift = bits.max(8);
+        let slot = (now >> self.slot_bits) as u32;
+        let round = slot.wrapping_sub(index as u32) >> bits;
+        (ago.unsigned_abs() < 1 << (31 - shift)).then(|| round.wrapping_sub(ago as u32) << shift)
+    }
+}
+
+/// The chip's clock, counted on where it wraps.
+struct Clock {
+    /// How long a unit of what is kept of it is.
+    unit_bits: u32,
+    /// What it is at least, and when.
+    known: Option<(u64, Instant)>,
+}
+
+impl Clock {
+    /// The time, by when the last packets came to each pipe; those of a pipe without any are zero.
+    fn read(&mut self, latest: impl Iterator<Item = u32>, at: Instant) -> u64 {
+        let mut now = self.known.map(|(known, since)| {
+            let passed = u64::try_from(at.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
+            known.saturating_add(passed - passed / DRIFT)
+        });
+        for time in latest.filter(|time| *time != 0) {
+            let time = u64::from(time) << self.unit_bits;
+            now = Some(now.map_or(time, |now| {
+                // Half of a cycle ahead or behind.
+                let unused = u64::BITS - KEPT_BITS - self.unit_bits;
+                let ahead = (time.wrapping_sub(now) << unused).cast_signed() >> unused;
+                now.saturating_add(u64::try_from(ahead).unwrap_or(0))
+            }));
+        }
+        self.known = now.map(|now| (now, at));
+        now.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_without_packets_and_where_the_clock_wraps() {
+        let begin = Instant::now();
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        let mut clock = Clock { unit_bits: 16, known: None };
+        assert_eq!(clock.read([0, 0].into_iter(), at(0)), 0, "nobody knows before the first packet");
+        let end = 1_u64 << CLOCK_BITS;
+        let second = 1_000_000_000;
+        // The chip's clock in units, of which the last ones are lost.
+        let kept = |ns: u64| (ns >> 16) as u32;
+        let time = end - 5 * second;
+        let known = clock.read([0, kept(time)].into_iter(), at(1));
+        assert_eq!(known, time >> 16 << 16);
+        // Nothing came for 4 s: of a clock that may be slower they are 0.4 ms less.
+        assert_eq!(clock.read([0, kept(time)].into_iter(), at(5)), known + 4 * second - 400_000);
+        // The later of two pipes; behind the end the clock begins at zero.
+        let later = kept(3 * second);
+        assert_eq!(clock.read([later, kept(time)].into_iter(), at(8)), end + (u64::from(later) << 16));
+        // A packet that came long ago tells nothing.
+        let before = clock.known.unwrap().0;
+        assert_eq!(clock.read([kept(second)].into_iter(), at(8)), before);
+    }
+
+    #[test]
+    fn numbers_are_the_same_again_after_the_clock_or_two_to_the_32_slots() {
+        let precision = Precision::new(4).unwrap();
+        let cycles = [10, 16, 23].map(|slot_bits| Rounds { precision, slot_bits }.cycle_bits());
+        assert_eq!(cycles, [42, 48, 48]);
+    }
+}

@@ -1,0 +1,281 @@
+//! Staggered registers in the model, as the driver reads them, against the code that software dataplanes run, bit for bit.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
+
+#[path = "../../../dataplane/tests/conformance/frames.rs"]
+#[allow(dead_code, reason = "shared with the conformance suite")]
+mod frames;
+
+use flowgauge_bfruntime::server::{Running, Target};
+use flowgauge_core::cardinality::{self, Mode};
+use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed};
+use flowgauge_dataplane::tofino::{self, Failure, definitions};
+use flowgauge_dataplane::{Dataplane, Error, Snapshot, Tables, Tofino};
+use flowgauge_p4_model::{Model, Switch};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEED: u64 = 7;
+/// When the chip's clock ends.
+const CLOCK: u64 = 1 << 48;
+
+fn settings(key: KeyKind, hash: HashMode, p: u8) -> Settings {
+    let precision = Precision::new(p).unwrap();
+    Settings::only(cardinality::Settings { mode: Mode::Staggered, key, hash, precision })
+}
+
+/// A switch and a core that see the same packets.
+struct Lab {
+    settings: Settings,
+    slot_bits: u32,
+    switch: Arc<Switch>,
+    tofino: Tofino,
+    _running: Running,
+    tables: Tables,
+    state: Box<State>,
+    shared: Box<Shared>,
+    packets: usize,
+}
+
+fn serve(settings: &Settings, slot_bits: u32) -> (Arc<Switch>, Running) {
+    let defined = definitions(settings).unwrap().into_iter().chain([("FLOWGAUGE_SLOT_BITS", slot_bits)]);
+    let model = defined.fold(flowgauge_p4_model::Options::default(), |options, (name, value)| options.define(name, value));
+    let switch = Arc::new(Switch::new(Model::flowgauge(&model).unwrap(), "flowgauge"));
+    let running = Running::start(([127, 0, 0, 1], 0).into(), None, Arc::clone(&switch) as Arc<dyn Target>).unwrap();
+    (switch, running)
+}
+
+fn options(running: &Running, slot_bits: u32) -> tofino::Options {
+    let mut options = tofino::Options::new(running.address().to_string());
+    options.transit = Duration::ZERO;
+    // No time limits on a busy machine.
+    options.deadline = Duration::from_secs(600);
+    options.slot_ns = 1 << slot_bits;
+    options
+}
+
+impl Lab {
+    fn new(settings: Settings, slot_bits: u32) -> Self {
+        let (switch, running) = serve(&settings, slot_bits);
+        let mut tofino = Tofino::connect(options(&running, slot_bits), settings).unwrap();
+        let tables = Tables::new(&settings, SEED);
+        tofino.install(&tables).unwrap();
+        let (state, shared) = (State::boxed(), Shared::boxed());
+        Lab { settings, slot_bits, switch, tofino, _running: running, tables, state, shared, packets: 0 }
+    }
+
+    /// A packet at one pipe after another.
+    fn packet(&mut self, at: u64, frame: &[u8]) {
+        self.packets += 1;
+        let port = self.switch.port(self.packets);
+        let mut entrance = self.switch.enter();
+        entrance.set_clock(at);
+        entrance.arrive(port, frame).unwrap();
+        drop(entrance);
+        let context = Context::new(self.settings, &self.tables.tabulation, Sharing::Alone).with_slots(1 << self.slot_bits);
+        let mut active = self.state.active(&self.shared, 0);
+        active.record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, at));
+    }
+
+    fn levels(&self, snapshot: &Snapshot, slot: u64) -> Vec<u8> {
+        snapshot.lasting.as_ref().unwrap().cardinality.levels(self.settings.cardinality.precision, slot as u32).collect()
+    }
+
+    /// Reads the switch, and compares it with the core in the slot of a time.
+    #[track_caller]
+    fn compare(&mut self, now: u64) -> Snapshot {
+        let snapshot = self.tofino.sample().unwrap();
+        let (settings, slot) = (self.settings.cardinality, now >> self.slot_bits);
+        let found = snapshot.lasting.as_ref().unwrap().cardinality.words(settings.precision);
+        let expected = self.state.lasting.cardinality.words(settings.precision);
+        for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert_eq!(found, expected, "register {index} at {now}, slots of 2^{} ns, {settings:?}", self.slot_bits);
+        }
+        let levels: Vec<u8> = self.state.lasting.cardinality.levels(settings.precision, slot as u32).collect();
+        assert_eq!(self.levels(&snapshot, slot), levels);
+        snapshot
+    }
+}
+
+/// Packets over some rounds, at odd times, of flows that return; with pauses longer than a round.
+fn follow(lab: &mut Lab, begin: u64, packets: u64) {
+    let mut rng = ChaCha8Rng::seed_from_u64(begin ^ packets);
+    let round = 1_u64 << (lab.slot_bits + lab.settings.cardinality.precision.bits());
+    let mut at = begin;
+    for number in 0..packets {
+        at += match number % 61 {
+            60 => round + round / 3,
+            _ => rng.random_range(0..round / 16),
+        };
+        let frame = if number % 3 == 0 { frames::unique(rng.random_range(0..30)) } else { frames::unique(number) };
+        lab.packet(at, &frame.bytes);
+        if number % 17 == 0 {
+            lab.compare(at);
+        }
+    }
+    lab.compare(at);
+    lab.compare(at + round / 2);
+}
+
+#[test]
+fn every_key_hash_and_precision() {
+    for key in KeyKind::ALL {
+        for hash in HashMode::PUBLIC {
+            follow(&mut Lab::new(settings(key, hash, 6), 20), 1_000_000_000_000, 120);
+        }
+    }
+    for (p, slot_bits) in [(4, 10), (4, 40), (7, 15), (8, 16), (9, 17), (11, 23), (12, 24), (16, 12), (16, 28)] {
+        follow(&mut Lab::new(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits), 1_000_000_000_000, 70);
+    }
+}
+
+/// Rounds of before the clock began are those of its end.
+#[test]
+fn from_the_first_nanosecond_on() {
+    for (p, slot_bits) in [(4, 12), (6, 20)] {
+        let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits);
+        for number in 0..100 {
+            let at = (number + 1) << (slot_bits - 2);
+            lab.packet(at, &frames::unique(number).bytes);
+            let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
+            let expected: Vec<u8> = lab.state.lasting.cardinality.levels(lab.settings.cardinality.precision, slot as u32).collect();
+            assert_eq!(lab.levels(&snapshot, slot), expected, "packet {number}, slots of 2^{slot_bits} ns");
+        }
+    }
+}
+
+/// Where the chip's clock begins anew, and where the 32 bits of it do that a switch keeps, slots go on.
+#[test]
+fn slots_go_on_when_clocks_wrap() {
+    for (p, slot_bits, wraps) in
+        [(4, 10, 1 << 42), (6, 14, 1 << 46), (6, 15, 1 << 47), (5, 16, CLOCK), (6, 17, CLOCK), (11, 23, CLOCK), (9, 35, CLOCK)]
+    {
+        let round = 1_u64 << (slot_bits + u32::from(p));
+        follow(&mut Lab::new(settings(KeyKind::Src, HashMode::Crc32, p), slot_bits), wraps - 3 * round - round / 3, 200);
+    }
+}
+
+/// A register that nobody touched for a whole cycle of rounds holds the number of the present one.
+#[test]
+fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
+    for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
+        let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Tabulated, p), slot_bits);
+        let begin = 3 << 36;
+        let clock = frames::from_source([10, 0, 0, 1]);
+        let own = |lab: &Lab| {
+            let levels: Vec<u8> =
+                lab.state.lasting.cardinality.levels(lab.settings.cardinality.precision, (begin >> slot_bits) as u32).collect();
+            levels
+        };
+        lab.packet(begin, &clock.bytes);
+        let alone = own(&lab);
+        for number in 0..40 {
+            lab.packet(begin, &frames::unique(number).bytes);
+        }
+        assert_ne!(own(&lab), alone);
+        lab.compare(begin);
+        // Read some times meanwhile; packets of one flow say what time it is. Both pipes hear of them.
+        for part in 1..=8 {
+            let at = begin + cycle / 8 * part;
+            for _ in 0..2 {
+                lab.packet(at, &clock.bytes);
+            }
+            let (snapshot, slot) = (lab.tofino.sample().unwrap(), at >> slot_bits);
+            assert_eq!(lab.levels(&snapshot, slot), alone, "part {part}, slots of 2^{slot_bits} ns");
+        }
+        // Nor a cycle later: who was empty stays so. And whoever gets a packet now counts from it alone.
+        let late = begin + cycle + (1 << slot_bits) * 2 * lab.settings.cardinality.precision.registers() as u64;
+        lab.packet(late, &frames::unique(3).bytes);
+        let (snapshot, slot) = (lab.tofino.sample().unwrap(), late >> slot_bits);
+        let mut only = Lab::new(lab.settings, slot_bits);
+        only.packet(late, &frames::unique(3).bytes);
+        let expected: Vec<u8> = only.state.lasting.cardinality.levels(lab.settings.cardinality.precision, slot as u32).collect();
+        assert_eq!(lab.levels(&snapshot, slot), expected);
+    }
+}
+
+/// What is read is as of the last packet, or later if time has passed since then.
+#[test]
+fn the_time_is_the_chips() {
+    let mut lab = Lab::new(settings(KeyKind::Src, HashMode::Crc32, 6), 26);
+    let empty = lab.tofino.sample().unwrap();
+    assert!(lab.levels(&empty, 0).iter().all(|level| *level == 0));
+    // Later than any time that this test takes.
+    let hour = 3_600_000_000_000;
+    let begin = CLOCK - hour / 2;
+    for number in 0..4 {
+        let at = begin + number * hour;
+        lab.packet(at, &frames::unique(number).bytes);
+        let first = lab.compare(at).slot_time.unwrap();
+        assert!(first <= at && at - first < 1 << 16 || first - at < hour / 10, "{first} and not {at}");
+        std::thread::sleep(Duration::from_millis(20));
+        let second = lab.compare(at).slot_time.unwrap();
+        assert!(second - first >= 19_000_000, "{first}, {second}");
+        // A frame that is no flow tells the time as well.
+        lab.packet(at + hour / 3, &[0; 60]);
+        let third = lab.compare(at + hour / 3).slot_time.unwrap();
+        assert!(third + (1 << 16) > at + hour / 3 && third < at + hour / 3 + hour / 10, "{third}");
+    }
+}
+
+#[track_caller]
+fn refused(result: Result<Tofino, Error>) -> String {
+    match result {
+        Err(Error::Switch { failure: failure @ Failure::Program { .. }, .. }) => failure.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it connected"),
+    }
+}
+
+#[test]
+fn what_a_program_has_not_is_refused_saying_how_to_compile_it() {
+    let staggered = settings(KeyKind::Src, HashMode::Crc32, 6);
+    let mut windowed = staggered;
+    windowed.cardinality.mode = Mode::Windowed;
+    let (_, running) = serve(&windowed, 20);
+    assert_eq!(
+        refused(Tofino::connect(options(&running, 20), staggered)),
+        "the program does not fit: it measures cardinality by src, crc32, 64 registers, wanted by src, crc32, 64 registers, staggered \
+         (-DFLOWGAUGE_CARDINALITY=2); compile it so, or change the settings"
+    );
+    let (_, running) = serve(&staggered, 25);
+    assert_eq!(
+        refused(Tofino::connect(options(&running, 25), windowed)),
+        "the program does not fit: it measures cardinality by src, crc32, 64 registers, staggered, wanted by src, crc32, 64 registers \
+         (-DFLOWGAUGE_CARDINALITY=1); compile it so, or change the settings"
+    );
+    assert_eq!(
+        refused(Tofino::connect(options(&running, 26), staggered)),
+        "the program does not fit: its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 2.147483648s is wanted; compile it with \
+         -DFLOWGAUGE_SLOT_BITS=26, or use --staggered 1.073741824s"
+    );
+    let mut other = options(&running, 25);
+    other.slot_ns = 1_000_000_000;
+    assert_eq!(
+        refused(Tofino::connect(other, staggered)),
+        "the program does not fit: its registers cover 1.073741824s (-DFLOWGAUGE_SLOT_BITS=25), 32s is wanted; use --staggered \
+         1.073741824s"
+    );
+    let capabilities = Tofino::connect(options(&running, 25), staggered).unwrap().capabilities().clone();
+    assert!(capabilities.staggered);
+}
+
+#[test]
+fn slots_are_powers_of_two() {
+    let precision = |p| Precision::new(p).unwrap();
+    let bits = |p, slot_ns| tofino::slot_bits(precision(p), slot_ns);
+    assert_eq!((bits(11, 1 << 23), bits(11, 3 << 22), bits(11, 0)), (Some(23), None, None));
+    assert_eq!((bits(4, 1 << 9), bits(4, 1 << 10), bits(4, 1 << 40), bits(4, 1 << 41)), (None, Some(10), Some(40), None));
+    assert_eq!((bits(16, 1 << 28), bits(16, 1 << 29)), (Some(28), None));
+    let nearest = |p, slot_ns| tofino::nearest_slot(precision(p), slot_ns);
+    assert_eq!((nearest(11, (1 << 23) + 1), nearest(11, (1 << 24) - 1), nearest(11, 3 << 22)), (1 << 23, 1 << 24, 1 << 23));
+    assert_eq!((nearest(11, 1), nearest(11, 0), nearest(11, u64::MAX), nearest(16, 1 << 60)), (1 << 10, 1 << 10, 1 << 33, 1 << 28));
+    let refused = |p: u32, slot_bits: u32| {
+        let options = flowgauge_p4_model::Options::default();
+        let defines = [("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_PRECISION", p), ("FLOWGAUGE_SLOT_BITS", slot_bits)];
+        Model::flowgauge(&defines.into_iter().fold(options, |options, (name, value)| options.define(name, value))).is_err()
+    };
+    assert!(refused(11, 9) && refused(16, 29) && refused(4, 41) && !refused(16, 28) && !refused(4, 40) && !refused(4, 10));
+}
