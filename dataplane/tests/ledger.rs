@@ -15,6 +15,7 @@ use flowgauge_dataplane::{Dataplane, Direction, LossCause, Place, Poll, Tables, 
 use flowgauge_testing::{on_veth, skip};
 use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 fn counters() -> DeviceCounters {
@@ -105,18 +106,23 @@ fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
     }
 }
 
-const SENT: u64 = 1 << 20;
+const SENT: u64 = 1 << 18;
 
-/// Packets that are missing in a ledger where two CPUs send more than one takes: now and then its ring is full.
-fn missing() -> u64 {
+/// Packets for which there was no room, and those that are missing in a ledger, where two CPUs send more than one takes: now and then its ring
+/// is full.
+fn lost_and_missing() -> (u64, u64) {
     let settings = Settings::default();
     let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options::new(settings));
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     let before = DeviceCounters::read(SENDER.0).unwrap().send_dropped;
+    let together = Arc::new(Barrier::new(2));
     let senders = [(); 2].map(|()| {
-        thread::spawn(|| {
+        let together = Arc::clone(&together);
+        thread::spawn(move || {
             let template = Generator::new(Profile::new(Sources::Unique)).template().to_vec();
-            Sender::new(SENDER.0, &template, 1000).unwrap().send(SENT as u32 / 2).unwrap();
+            let mut sender = Sender::new(SENDER.0, &template, 1000).unwrap();
+            together.wait();
+            sender.send(SENT as u32 / 2).unwrap();
         })
     });
     senders.into_iter().for_each(|sender| sender.join().unwrap());
@@ -127,7 +133,7 @@ fn missing() -> u64 {
     assert_eq!(losses.get(LossCause::Device), dropped);
     let (received, more) = received(&mut xdp);
     assert_eq!(received, counted + more + losses.total(), "what the kernel forgets it forgets on both sides");
-    SENT.checked_sub(counted + losses.total()).unwrap()
+    (dropped, SENT.checked_sub(counted + losses.total()).unwrap())
 }
 
 /// Packets that the device takes at once.
@@ -136,15 +142,14 @@ const BULK: u64 = 16;
 #[test]
 fn what_a_device_has_no_room_for_is_lost_to_the_packet() {
     on_veth(|| {
-        // Both CPUs add to one number of the device without a lock: the kernel itself forgets a bulk when they do so at the same moment.
-        let exact = (0..10).any(|_| match missing() {
-            0 => true,
-            missing => {
-                assert!(missing % BULK == 0 && missing <= 4 * BULK, "{missing} are missing");
-                false
-            }
+        // Both CPUs add to one number of the device without a lock: the kernel itself forgets a bulk when they do so at the same moment. In a million
+        // packets that was seen up to six times, and so up to 1.5 times in a run of these: one run in five has none.
+        let exact = (0..50).any(|_| {
+            let (lost, missing) = lost_and_missing();
+            assert!(missing % BULK == 0, "{missing} are missing");
+            missing == 0 && lost > 0
         });
-        assert!(exact, "something is missing each time");
+        assert!(exact, "nothing was lost, or something is missing each time");
     });
 }
 
