@@ -672,6 +672,16 @@ fn is_effect(expression: &ast::Expression) -> bool {
     }
 }
 
+/// A number, or a sum or difference of numbers, as bounds of slices are.
+fn sum(expression: &ast::Expression) -> Option<u128> {
+    match &expression.kind {
+        ExpressionKind::Number { value, .. } => Some(*value),
+        ExpressionKind::Binary(ast::Binary::Add, left, right) => sum(left)?.checked_add(sum(right)?),
+        ExpressionKind::Binary(ast::Binary::Subtract, left, right) => sum(left)?.checked_sub(sum(right)?),
+        _ => None,
+    }
+}
+
 /// An expression as the compiler spells it in names.
 pub(super) fn spelled(expression: &ast::Expression) -> String {
     match &expression.kind {
@@ -679,7 +689,9 @@ pub(super) fn spelled(expression: &ast::Expression) -> String {
         ExpressionKind::Member(of, name) => format!("{}.{name}", spelled(of)),
         ExpressionKind::Index(of, index) => format!("{}[{}]", spelled(of), spelled(index)),
         ExpressionKind::Slice { of, high, low } => format!("{}[{}:{}]", spelled(of), spelled(high), spelled(low)),
-        ExpressionKind::Number { value, .. } => value.to_string(),
+        ExpressionKind::Number { .. } | ExpressionKind::Binary(..) => {
+            sum(expression).map_or_else(|| "expression".to_owned(), |value| value.to_string())
+        }
         ExpressionKind::Call { callee, .. } => match &callee.kind {
             ExpressionKind::Member(of, method) if method == "isValid" => format!("{}.$valid$", spelled(of)),
             _ => "expression".to_owned(),
