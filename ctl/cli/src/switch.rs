@@ -121,7 +121,7 @@ impl Switch {
         }
         if let Some(nearest) = options.nearest_on_switch() {
             return usage(&format!(
-                "a switch has --staggered of powers of two of nanoseconds; the nearest is --staggered {nearest:?}"
+                "on a switch --staggered takes a power of two of nanoseconds; the nearest is --staggered {nearest:?}"
             ));
         }
         if options.workers.is_some() {
