@@ -1,5 +1,6 @@
 //! What keeps an experiment from its end.
 
+use flowgauge::Failure;
 use flowgauge_ctl::measurement::cardinality::estimate::EstimateError;
 use flowgauge_dataplane::Error;
 use std::io;
@@ -31,4 +32,10 @@ pub enum ReproduceError {
         /// What the operating system says.
         source: io::Error,
     },
+}
+
+impl From<ReproduceError> for Failure {
+    fn from(error: ReproduceError) -> Self {
+        Failure::Failed(error.to_string())
+    }
 }

@@ -1,8 +1,15 @@
-//! What `flowgauge --version` says: the commit that was built, and features.
+//! What a build is told by: its commit, which `flowgauge --version` says, and its sources.
 
 use std::env;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Where the sources of both programs are, and what their dependencies are.
+const PROGRAMS: [&str; 6] = ["Cargo.lock", "Cargo.toml", "bench", "ctl", "dataplane", "p4/bfruntime"];
+/// Folders in them that are no part of a program.
+const NOT_OF_PROGRAMS: [&str; 2] = ["tests", "examples"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -11,14 +18,38 @@ fn main() {
     let given = env::var("FLOWGAUGE_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(commit).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=FLOWGAUGE_BUILT_FROM={commit}");
-    let features = if env::var_os("CARGO_FEATURE_DPDK").is_some() { "dpdk" } else { "none" };
-    println!("cargo::rustc-env=FLOWGAUGE_FEATURES={features}");
+    let sources = sources().map(|sum| format!(", sources {sum:016x}")).unwrap_or_default();
+    println!("cargo::rustc-env=FLOWGAUGE_SOURCES={sources}");
+}
+
+/// A sum of what both programs are made of, as it lies in the repository: a change that is not committed makes another build, too.
+fn sources() -> Option<u64> {
+    in_repository()?;
+    let root = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
+    let folders = PROGRAMS.map(|folder| root.join(folder));
+    let mut list = vec!["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
+    list.extend(folders.iter().filter_map(|folder| folder.to_str()));
+    let mut files: Vec<PathBuf> = git(&list)?.split_terminator('\0').map(PathBuf::from).collect();
+    files.retain(|path| !path.components().any(|part| NOT_OF_PROGRAMS.iter().any(|folder| part.as_os_str() == *folder)));
+    files.sort();
+    let mut sum = DefaultHasher::new();
+    for path in files {
+        // It may have been removed: see below.
+        let Ok(content) = fs::read(&path) else { continue };
+        println!("cargo::rerun-if-changed={}", path.display());
+        (path, content).hash(&mut sum);
+    }
+    Some(sum.finish())
+}
+
+/// Whether this is a file of a repository: a tarball may have been unpacked inside of another one, which says nothing about it.
+fn in_repository() -> Option<String> {
+    git(&["ls-files", "--error-unmatch", "build.rs"])
 }
 
 /// The commit that is checked out; nothing without git, and nothing if this is no file of a repository.
 fn commit() -> Option<String> {
-    // A tarball may have been unpacked inside of another repository, which says nothing about it.
-    git(&["ls-files", "--error-unmatch", "build.rs"])?;
+    in_repository()?;
     watch();
     git(&["rev-parse", "--short=12", "HEAD"])
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The command line or configuration makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -25,7 +25,9 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn report(self) -> ExitCode {
+    /// Tells it on standard error, and gives the exit code.
+    #[must_use]
+    pub fn report(self) -> ExitCode {
         match &self {
             Failure::Closed => {}
             // The log has said it already, and one line about it is enough.
@@ -41,7 +43,8 @@ impl Failure {
     }
 
     /// A failed write of results.
-    pub(crate) fn output(error: io::Error) -> Self {
+    #[must_use]
+    pub fn output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::Closed,
             _ => Failure::Failed(format!("cannot write results: {error}")),
@@ -65,7 +68,7 @@ impl From<ControlError> for Failure {
 }
 
 /// Prints what clap has to say: help as it is, errors as one line.
-pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
+pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             // Nobody is left to tell if standard output is closed.

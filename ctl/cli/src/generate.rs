@@ -94,9 +94,12 @@ pub(crate) struct Generate {
     force: bool,
 }
 
+/// Where frames go.
 #[derive(Clone)]
-pub(crate) enum Target {
+pub enum Target {
+    /// To a capture file.
     File(PathBuf),
+    /// Out of an interface.
     Interface(String),
     /// An interface, as live frames.
     Live(String),
@@ -154,7 +157,10 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 
 impl Target {
     /// Opens it to send.
-    pub(crate) fn outlet(&self, eal: Option<&str>) -> Result<Box<dyn Outlet>, Error> {
+    ///
+    /// # Errors
+    /// [`Error`] if it is a file, or cannot be opened.
+    pub fn outlet(&self, eal: Option<&str>) -> Result<Box<dyn Outlet>, Error> {
         let refused = |port: String, problem: &str| Err(Error::Port { port, problem: problem.to_owned() });
         match self {
             Target::Interface(interface) => Ok(Box::new(FrameSender::new(interface)?)),

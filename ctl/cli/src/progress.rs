@@ -15,7 +15,8 @@ const STYLE: &str = "{msg} {wide_bar} {percent:>3} % {eta:>4} left";
 const STYLE_ENDLESS: &str = "{msg} {spinner} {elapsed}";
 
 /// A bar on standard error; invisible when that is not a terminal, and with --quiet.
-pub(crate) fn bar(total: Option<u64>, message: String) -> ProgressBar {
+#[must_use]
+pub fn bar(total: Option<u64>, message: String) -> ProgressBar {
     if !io::stderr().is_terminal() || !tracing::enabled!(tracing::Level::WARN) {
         return ProgressBar::hidden();
     }

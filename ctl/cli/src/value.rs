@@ -84,7 +84,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
 
 /// CPUs by number, with commas between, and ranges of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cpus(pub(crate) Vec<usize>);
+pub struct Cpus(pub Vec<usize>);
 
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     const MOST: usize = 1024;
@@ -173,9 +173,12 @@ pub(crate) fn query(text: &str) -> Result<FlowKey, String> {
 
 /// Where packets come from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PortSpec {
+pub enum PortSpec {
+    /// Of an interface, past the kernel.
     AfXdp(AfXdp),
+    /// From a capture, at its own pace.
     Pcap(PathBuf),
+    /// They are generated.
     Memory(Profile),
     /// A device of DPDK's, with its options.
     Dpdk(String),

@@ -1,0 +1,52 @@
+//! `flowgauge-bench`: what `flowgauge bench` and `flowgauge reproduce` run.
+
+mod command;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use flowgauge::bench::Bench;
+use flowgauge::reproduce::Reproduce;
+use flowgauge::{Failure, Messages, same_build, usage, version};
+use flowgauge_dataplane::poll::Instructions;
+use std::process::ExitCode;
+
+/// Benchmarks of flowgauge, and the papers' experiments again: what `flowgauge bench` and `flowgauge reproduce` run.
+///
+/// It takes the same command lines without flowgauge, too. Results go to standard output, messages to standard error. The exit code is 0 if
+/// all went well, 1 if something failed, 2 if the command line made no sense.
+#[derive(Parser)]
+#[command(name = "flowgauge-bench", version, long_version = version(cfg!(feature = "dpdk")), max_term_width = 100)]
+#[command(propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    messages: Messages,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Bench(Bench),
+    Reproduce(Reproduce),
+}
+
+fn main() -> ExitCode {
+    if let Err(failure) = same_build() {
+        return failure.report();
+    }
+    let command = Cli::command();
+    let parsed = command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &command),
+    };
+    cli.messages.start();
+    if let Err(problem) = Instructions::chosen() {
+        return Failure::Usage(problem.to_string()).report();
+    }
+    let outcome = match cli.command {
+        Command::Bench(bench) => command::bench::execute(bench),
+        Command::Reproduce(reproduce) => command::reproduce::execute(&reproduce),
+    };
+    outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}

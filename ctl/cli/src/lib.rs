@@ -1,0 +1,146 @@
+//! The `flowgauge` command, and what `flowgauge-bench` shares with it: the options of `bench` and `reproduce`, which are explained and
+//! checked where the user types them, how failures are told, and messages.
+
+mod agent;
+pub mod bench;
+mod config;
+mod configuration;
+mod demo;
+mod detach;
+mod doctor;
+mod error;
+mod generate;
+mod help;
+mod listen;
+mod measure;
+mod merge;
+mod messages;
+mod nearest;
+mod options;
+mod pages;
+mod program;
+mod progress;
+mod replay;
+mod report;
+pub mod reproduce;
+mod run;
+mod service;
+mod signals;
+mod status;
+mod switch;
+mod tables;
+mod terminal;
+mod top;
+mod value;
+mod webhook;
+mod writers;
+
+pub use error::{Failure, usage};
+pub use generate::Target;
+pub use messages::Messages;
+pub use program::{beside, same_build, version};
+pub use progress::bar;
+pub use value::{Cpus, PortSpec};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use flowgauge_dataplane::poll::Instructions;
+use std::process::ExitCode;
+
+/// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time window, with an error bound on
+/// every value.
+///
+/// Without a command it runs the built-in demonstration: ten seconds of generated traffic, counted live, with the truth
+/// beside every estimate. Results go to standard output, messages to standard error. The exit code is 0 if all went well, 1 if
+/// something failed or a capture was damaged, 2 if the command line made no sense.
+///
+/// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false: also when the configuration file
+/// switches them on.
+#[derive(Parser)]
+#[command(name = "flowgauge", version, long_version = version(cfg!(feature = "dpdk")), max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Examples:
+  flowgauge
+  flowgauge replay trace.pcap --truth
+  flowgauge run --port memory:zipf,rate=100k --format json
+  flowgauge help run")]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    messages: Messages,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(Box<run::Run>),
+    Replay(Box<replay::Replay>),
+    Report(Box<report::Report>),
+    Demo(demo::Demo),
+    Generate(generate::Generate),
+    Reproduce(reproduce::Reproduce),
+    Bench(bench::Bench),
+    Merge(merge::Merge),
+    Diff(merge::Diff),
+    Tables(tables::Tables),
+    Status(status::Status),
+    Top(top::Top),
+    Config(configuration::Config),
+    Detach(detach::Detach),
+    Doctor(doctor::Doctor),
+    Completions(pages::Completions),
+    Man(pages::Man),
+}
+
+/// The program: what was asked for on the command line.
+pub fn main() -> ExitCode {
+    if let Err(failure) = same_build() {
+        return failure.report();
+    }
+    let command = help::shortened(Cli::command());
+    let parsed = command.clone().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return error::usage(&error, &command),
+    };
+    let given = matches.subcommand().map(|(_, given)| given.clone()).unwrap_or_default();
+    // What the other program takes over has no log here: it would warn twice of the same.
+    let here = !matches!(cli.command, Some(Command::Bench(_) | Command::Reproduce(_)));
+    if here {
+        cli.messages.start();
+    }
+    let counts =
+        matches!(cli.command, None | Some(Command::Run(_) | Command::Replay(_) | Command::Bench(_) | Command::Reproduce(_)));
+    if counts && let Err(problem) = Instructions::chosen() {
+        return Failure::Usage(problem.to_string()).report();
+    }
+    let listening = match cli.command {
+        None | Some(Command::Run(_) | Command::Replay(_) | Command::Report(_) | Command::Demo(_) | Command::Generate(_)) => {
+            signals::listen()
+        }
+        _ => Ok(()),
+    };
+    if let Err(failure) = listening {
+        return failure.report();
+    }
+    let outcome = match cli.command {
+        None => run::Run::default().execute(&given),
+        Some(Command::Run(run)) => run.execute(&given),
+        Some(Command::Replay(replay)) => replay.execute(&given),
+        Some(Command::Report(report)) => report.execute(&given),
+        Some(Command::Demo(demo)) => demo.execute(),
+        Some(Command::Generate(generate)) => generate.execute(),
+        Some(Command::Reproduce(_)) => Err(program::become_bench()),
+        Some(Command::Bench(bench)) => bench.check().and_then(|()| Err(program::become_bench())),
+        Some(Command::Merge(merge)) => merge.execute(),
+        Some(Command::Diff(diff)) => diff.execute(),
+        Some(Command::Tables(tables)) => tables.execute(),
+        Some(Command::Status(status)) => status.execute(),
+        Some(Command::Top(top)) => top.execute(),
+        Some(Command::Config(config)) => config.execute(&given),
+        Some(Command::Detach(detach)) => detach.execute(),
+        Some(Command::Doctor(doctor)) => doctor.execute(),
+        Some(Command::Completions(completions)) => completions.execute(command),
+        Some(Command::Man(man)) => man.execute(command),
+    };
+    outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
