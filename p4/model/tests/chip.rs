@@ -629,6 +629,15 @@ const CONSTRUCTS: &[Construct] = &[
         },
         Runs,
     ),
+    (
+        "constant entries of prefixes",
+        |program| {
+            let entries = "const entries = { 0x80000000 &&& 0x80000000 : s(1); } const default_action = s(3); size = 4;";
+            let table = format!("\ntable t {{ /*!*/ key = {{ hdr.io.a : lpm; }} actions = {{ s; }} {entries} }}");
+            local(program, &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"), "t.apply();");
+        },
+        Refused("an lpm table cannot have const entries"),
+    ),
     ("an action profile", |program| local(program, "ActionProfile(16) profile;", ""), Refused("unsupported extern ActionProfile")),
     (
         "idle timeouts",
