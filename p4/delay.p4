@@ -9,13 +9,6 @@
 #include "hash.p4"
 
 #if FLOWGAUGE_DELAY
-#define FLOWGAUGE_DELAY_CONTROL FlowgaugeDelay() delay;
-#if FLOWGAUGE_DELAY_SAMPLES
-#define FLOWGAUGE_DELAY_APPLY delay.apply(hdr, md, from_parser, for_deparser);
-#else
-#define FLOWGAUGE_DELAY_APPLY delay.apply(hdr, md, from_parser);
-#endif
-
 #define FLOWGAUGE_DELAY_KINDS (FLOWGAUGE_DELAY_TCP_HANDSHAKE + FLOWGAUGE_DELAY_TCP_DATA + FLOWGAUGE_DELAY_TCP_DURATION \
     + FLOWGAUGE_DELAY_TCP_TIMESTAMPS + FLOWGAUGE_DELAY_DNS + FLOWGAUGE_DELAY_ICMP + FLOWGAUGE_DELAY_QUIC_SPIN)
 #if FLOWGAUGE_DELAY_KINDS == 0
@@ -1296,9 +1289,6 @@ control FlowgaugeDelay(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         }
     }
 }
-#else
-#define FLOWGAUGE_DELAY_CONTROL
-#define FLOWGAUGE_DELAY_APPLY
 #endif
 
 #endif

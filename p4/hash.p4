@@ -22,7 +22,8 @@
 #define FLOWGAUGE_IPV4_five_tuple { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, md.flowgauge.ports, hdr.ipv4.protocol }
 #define FLOWGAUGE_IPV6_five_tuple { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, md.flowgauge.ports, md.flowgauge.protocol }
 
-// The CRC of one key. A hash unit has one input, so every key length needs one of its own.
+// The CRC of one key. A hash unit has one input, so every key length needs one of its own. It is a macro, because no parameter can be a list of
+// fields.
 #define FLOWGAUGE_CRC_CONTROL(control_name, key) \
     control control_name(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) { \
         FLOWGAUGE_POLYNOMIAL(ipv4_polynomial); \

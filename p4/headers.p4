@@ -30,9 +30,9 @@ header ipv4_h {
     bit<32> dst_addr;
 }
 
-// The first 16 of more than 28 bytes of options: the parser looks 32 bytes ahead, no further.
-header ipv4_options_h {
-    bit<128> octets;
+// Four bytes of options.
+header ipv4_option_h {
+    bit<32> octets;
 }
 
 header ipv6_h {
@@ -126,7 +126,7 @@ struct flowgauge_headers_t {
     ipv4_h              ipv4;
     ipv6_h              ipv6;
 #if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
-    ipv4_options_h      ipv4_options;
+    ipv4_option_h[10]   ipv4_option;
     ipv6_extension_h[4] ipv6_extension;
 #endif
 #if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER

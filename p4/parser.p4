@@ -27,42 +27,28 @@
 #define PROTOCOL_HIP 139
 #define PROTOCOL_SHIM6 140
 
-// One VLAN tag and what may follow it.
-#define VLAN_TAG_STATE(index, following) \
-    state vlan_tag##index { \
-        packet.extract(hdr.vlan_tag[index]); \
-        transition select(hdr.vlan_tag[index].ether_type) { \
-            ETHER_TYPE_VLAN: following; \
-            ETHER_TYPE_SERVICE_VLAN: following; \
-            ETHER_TYPE_OLD_QINQ: following; \
-            ETHER_TYPE_IPV4: ipv4; \
-            ETHER_TYPE_IPV6: ipv6; \
-            default: accept; \
-        } \
-    }
+#define DNS_PORT 53
+#define QUIC_PORT 443
+#define ICMP_ECHO_REPLY 0
+#define ICMP_ECHO_REQUEST 8
+#define ICMPV6_ECHO_REQUEST 128
+#define ICMPV6_ECHO_REPLY 129
 
-// The ports of an IPv4 packet with options, read without taking the options out of the packet. `bits` is the length of what
-// lies between, and of the ports.
-#define IPV4_OPTIONS_STATE(ihl, bits) \
-    state ports_behind_ihl##ihl { \
-        md.flowgauge.ports = packet.lookahead<bit<bits>>()[31:0]; \
-        transition accept; \
-    }
-
-#define IPV4_LONG_OPTIONS_STATE(ihl, bits) \
-    state ports_behind_ihl##ihl { \
-        packet.extract(hdr.ipv4_options); \
-        transition ports_behind_rest_of_ihl##ihl; \
-    } \
-    state ports_behind_rest_of_ihl##ihl { \
-        md.flowgauge.ports = packet.lookahead<bit<bits>>()[31:0]; \
-        transition accept; \
-    }
+// Where Linux, the BSDs and macOS put timestamps: first of all options behind two that pad; in the SYN of Linux behind MSS and SACK
+// permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them: one of eight words
+// has twelve bytes of options, one of nine has sixteen. The chip compares 32 bits in a state, so that each length has states of its own.
+#define TCP_OPTIONS_PADDED_TIMESTAMPS 0x0101080a
+#define TCP_OPTION_MSS 0x02040000
+#define TCP_OPTIONS_SACK_TIMESTAMPS 0x0402080a
+#define TCP_OPTIONS_WINDOW_SCALE 0x01030300
 
 // An IPv6 extension header of 8 bytes and what may follow it. Headers are looked at before they are taken out of the packet: the
 // chip's compiler wants a value that is kept to come from one place in the packet. Every path assigns the protocol once: Tofino 1
 // would combine a second value with the first by OR. A longer header, a later fragment and the last header that is followed end
 // the walk with the protocol that they name, without ports.
+//
+// These are macros, because p4c takes no loop of states that look ahead: it lays a round more than the stack has elements, and then says
+// "Ran out of parser match registers". A parser with a constructor parameter in place of `index` has one way out; these have four.
 #define IPV6_EXTENSION_STATES(index, extension_follows, fragment_follows) \
     state extension##index { \
         ipv6_extension_h next = packet.lookahead<ipv6_extension_h>(); \
@@ -126,207 +112,196 @@
 #define FLOWGAUGE_KEEP_LENGTH(length)
 #endif
 
-// Delays and reordering need what is behind the network header, if that has no options and no extensions.
-#if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
-#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
-#define FLOWGAUGE_KEEP_PORTS md.flowgauge.ports = packet.lookahead<bit<32>>();
-#else
-#define FLOWGAUGE_KEEP_PORTS
-#endif
-#if FLOWGAUGE_DELAY
-#define FLOWGAUGE_KEEP_TCP_PORTS md.flowgauge.src_port = hdr.tcp.src_port; md.flowgauge.dst_port = hdr.tcp.dst_port;
-#else
-#define FLOWGAUGE_KEEP_TCP_PORTS
-#endif
-// No host takes a segment whose header says less than five words (RFC 9293 section 3.1).
-#define FLOWGAUGE_SHORT_TCP_STATE \
-    state tcp { \
-        FLOWGAUGE_KEEP_PORTS \
-        tcp_h next = packet.lookahead<tcp_h>(); \
-        transition select(next.data_offset) { \
-            0 &&& 0xc: accept; \
-            4: accept; \
-            default: tcp_header; \
-        } \
-    }
-#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
-// Where Linux, the BSDs and macOS put timestamps: first of all options behind two that pad; in the SYN of Linux behind MSS and SACK
-// permitted; in that of the others behind MSS, window scale and padding. A TCP header has to be long enough for them: one of eight words
-// has twelve bytes of options, one of nine has sixteen. The chip compares 32 bits in a state, so that each length has states of its own.
-#define TCP_OPTIONS_PADDED_TIMESTAMPS 0x0101080a
-#define TCP_OPTION_MSS 0x02040000
-#define TCP_OPTIONS_SACK_TIMESTAMPS 0x0402080a
-#define TCP_OPTIONS_WINDOW_SCALE 0x01030300
-#define FLOWGAUGE_TCP_STATE \
-    FLOWGAUGE_SHORT_TCP_STATE \
-    state tcp_header { \
-        packet.extract(hdr.tcp); \
-        FLOWGAUGE_KEEP_TCP_PORTS \
-        transition select(hdr.tcp.data_offset) { \
-            8: options_of_twelve; \
-            9: options_of_sixteen; \
-            8 &&& 8: options; \
-            default: accept; \
-        } \
-    } \
-    state options_of_twelve { \
-        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(next.octets) { \
-            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding; \
-            default: accept; \
-        } \
-    } \
-    state options_of_sixteen { \
-        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(next.octets) { \
-            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding; \
-            TCP_OPTION_MSS &&& 0xffff0000: behind_mss_of_sixteen; \
-            default: accept; \
-        } \
-    } \
-    state options { \
-        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(next.octets) { \
-            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding; \
-            TCP_OPTION_MSS &&& 0xffff0000: behind_mss; \
-            default: accept; \
-        } \
-    } \
-    state timestamps_behind_padding { \
-        packet.extract(hdr.tcp_options[0]); \
-        packet.extract(hdr.tcp_timestamps); \
-        transition accept; \
-    } \
-    state behind_mss_of_sixteen { \
-        packet.extract(hdr.tcp_options[0]); \
-        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(next.octets) { \
-            TCP_OPTIONS_SACK_TIMESTAMPS: timestamps_behind_sack; \
-            default: accept; \
-        } \
-    } \
-    state behind_mss { \
-        packet.extract(hdr.tcp_options[0]); \
-        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(next.octets) { \
-            TCP_OPTIONS_SACK_TIMESTAMPS: timestamps_behind_sack; \
-            TCP_OPTIONS_WINDOW_SCALE &&& 0xffffff00: behind_window_scale; \
-            default: accept; \
-        } \
-    } \
-    state timestamps_behind_sack { \
-        packet.extract(hdr.tcp_options[1]); \
-        packet.extract(hdr.tcp_timestamps); \
-        transition accept; \
-    } \
-    state behind_window_scale { \
-        packet.extract(hdr.tcp_options[1]); \
-        tcp_options_h next = packet.lookahead<tcp_options_h>(); \
-        transition select(next.octets) { \
-            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_window_scale; \
-            default: accept; \
-        } \
-    } \
-    state timestamps_behind_window_scale { \
-        packet.extract(hdr.tcp_options[2]); \
-        packet.extract(hdr.tcp_timestamps); \
-        transition accept; \
-    }
-#else
-#define FLOWGAUGE_TCP_STATE \
-    FLOWGAUGE_SHORT_TCP_STATE \
-    state tcp_header { \
-        packet.extract(hdr.tcp); \
-        FLOWGAUGE_KEEP_TCP_PORTS \
-        transition accept; \
-    }
-#endif
-#endif
-
-#if FLOWGAUGE_DELAY
-#define DNS_PORT 53
-#define ICMP_ECHO_REPLY 0
-#define ICMP_ECHO_REQUEST 8
-#define ICMPV6_ECHO_REQUEST 128
-#define ICMPV6_ECHO_REPLY 129
-#if FLOWGAUGE_DELAY_QUIC_SPIN
-#define QUIC_PORT 443
-#define FLOWGAUGE_QUIC_PORTS \
-            (QUIC_PORT, _): quic; \
-            (_, QUIC_PORT): quic;
-#define FLOWGAUGE_QUIC_STATE \
-    state quic { \
-        packet.extract(hdr.quic); \
-        transition accept; \
-    }
-#else
-#define FLOWGAUGE_QUIC_PORTS
-#define FLOWGAUGE_QUIC_STATE
-#endif
-#define FLOWGAUGE_CONVERSATION_STATES \
-    FLOWGAUGE_TCP_STATE \
-    state udp { \
-        FLOWGAUGE_KEEP_PORTS \
-        packet.extract(hdr.udp); \
-        md.flowgauge.src_port = hdr.udp.src_port; \
-        md.flowgauge.dst_port = hdr.udp.dst_port; \
-        transition select(hdr.udp.src_port, hdr.udp.dst_port) { \
-            (DNS_PORT, _): dns; \
-            (_, DNS_PORT): dns; \
-            FLOWGAUGE_QUIC_PORTS \
-            default: accept; \
-        } \
-    } \
-    FLOWGAUGE_QUIC_STATE \
-    state dns { \
-        packet.extract(hdr.dns); \
-        transition accept; \
-    } \
-    state icmp { \
-        echo_h next = packet.lookahead<echo_h>(); \
-        transition select(next.kind, next.code) { \
-            (ICMP_ECHO_REQUEST, 0): echo; \
-            (ICMP_ECHO_REPLY, 0): echo; \
-            default: accept; \
-        } \
-    } \
-    state icmpv6 { \
-        echo_h next = packet.lookahead<echo_h>(); \
-        transition select(next.kind, next.code) { \
-            (ICMPV6_ECHO_REQUEST, 0): echo; \
-            (ICMPV6_ECHO_REPLY, 0): echo; \
-            default: accept; \
-        } \
-    } \
-    state echo { \
-        packet.extract(hdr.echo); \
-        transition accept; \
-    }
-#endif
-
 parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md) {
+    // Of tags, then of words of options: how many may still come.
+    ParserCounter() left;
+
     state start {
+        left.set(8w4);
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
-            ETHER_TYPE_VLAN: vlan_tag0;
-            ETHER_TYPE_SERVICE_VLAN: vlan_tag0;
-            ETHER_TYPE_OLD_QINQ: vlan_tag0;
+            ETHER_TYPE_VLAN: vlan_tag;
+            ETHER_TYPE_SERVICE_VLAN: vlan_tag;
+            ETHER_TYPE_OLD_QINQ: vlan_tag;
             ETHER_TYPE_IPV4: ipv4;
             ETHER_TYPE_IPV6: ipv6;
             default: accept;
         }
     }
 
-    VLAN_TAG_STATE(0, vlan_tag1)
-    VLAN_TAG_STATE(1, vlan_tag2)
-    VLAN_TAG_STATE(2, vlan_tag3)
-    VLAN_TAG_STATE(3, accept)
+    state vlan_tag {
+        packet.extract(hdr.vlan_tag.next);
+        left.decrement(1);
+        transition select(left.is_zero(), hdr.vlan_tag.last.ether_type) {
+            (false, ETHER_TYPE_VLAN): vlan_tag;
+            (false, ETHER_TYPE_SERVICE_VLAN): vlan_tag;
+            (false, ETHER_TYPE_OLD_QINQ): vlan_tag;
+            (_, ETHER_TYPE_IPV4): ipv4;
+            (_, ETHER_TYPE_IPV6): ipv6;
+            default: accept;
+        }
+    }
 
+    // Delays and reordering need what is behind the network header, if that has no options and no extensions.
 #if FLOWGAUGE_DELAY || FLOWGAUGE_REORDER
+    // No host takes a segment whose header says less than five words (RFC 9293 section 3.1).
+    state tcp {
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+#endif
+        tcp_h next = packet.lookahead<tcp_h>();
+        transition select(next.data_offset) {
+            0 &&& 0xc: accept;
+            4: accept;
+            default: tcp_header;
+        }
+    }
+
+    state tcp_header {
+        packet.extract(hdr.tcp);
 #if FLOWGAUGE_DELAY
-    FLOWGAUGE_CONVERSATION_STATES
+        md.flowgauge.src_port = hdr.tcp.src_port;
+        md.flowgauge.dst_port = hdr.tcp.dst_port;
+#endif
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+        transition select(hdr.tcp.data_offset) {
+            8: options_of_twelve;
+            9: options_of_sixteen;
+            8 &&& 8: options;
+            default: accept;
+        }
 #else
-    FLOWGAUGE_TCP_STATE
+        transition accept;
+#endif
+    }
+
+#if FLOWGAUGE_DELAY_TCP_TIMESTAMPS
+    state options_of_twelve {
+        tcp_options_h next = packet.lookahead<tcp_options_h>();
+        transition select(next.octets) {
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding;
+            default: accept;
+        }
+    }
+
+    state options_of_sixteen {
+        tcp_options_h next = packet.lookahead<tcp_options_h>();
+        transition select(next.octets) {
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding;
+            TCP_OPTION_MSS &&& 0xffff0000: behind_mss_of_sixteen;
+            default: accept;
+        }
+    }
+
+    state options {
+        tcp_options_h next = packet.lookahead<tcp_options_h>();
+        transition select(next.octets) {
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_padding;
+            TCP_OPTION_MSS &&& 0xffff0000: behind_mss;
+            default: accept;
+        }
+    }
+
+    state timestamps_behind_padding {
+        packet.extract(hdr.tcp_options[0]);
+        packet.extract(hdr.tcp_timestamps);
+        transition accept;
+    }
+
+    state behind_mss_of_sixteen {
+        packet.extract(hdr.tcp_options[0]);
+        tcp_options_h next = packet.lookahead<tcp_options_h>();
+        transition select(next.octets) {
+            TCP_OPTIONS_SACK_TIMESTAMPS: timestamps_behind_sack;
+            default: accept;
+        }
+    }
+
+    state behind_mss {
+        packet.extract(hdr.tcp_options[0]);
+        tcp_options_h next = packet.lookahead<tcp_options_h>();
+        transition select(next.octets) {
+            TCP_OPTIONS_SACK_TIMESTAMPS: timestamps_behind_sack;
+            TCP_OPTIONS_WINDOW_SCALE &&& 0xffffff00: behind_window_scale;
+            default: accept;
+        }
+    }
+
+    state timestamps_behind_sack {
+        packet.extract(hdr.tcp_options[1]);
+        packet.extract(hdr.tcp_timestamps);
+        transition accept;
+    }
+
+    state behind_window_scale {
+        packet.extract(hdr.tcp_options[1]);
+        tcp_options_h next = packet.lookahead<tcp_options_h>();
+        transition select(next.octets) {
+            TCP_OPTIONS_PADDED_TIMESTAMPS: timestamps_behind_window_scale;
+            default: accept;
+        }
+    }
+
+    state timestamps_behind_window_scale {
+        packet.extract(hdr.tcp_options[2]);
+        packet.extract(hdr.tcp_timestamps);
+        transition accept;
+    }
+#endif
+
+#if FLOWGAUGE_DELAY
+    state udp {
+#if FLOWGAUGE_USES(FLOWGAUGE_KEY_FIVE_TUPLE)
+        md.flowgauge.ports = packet.lookahead<bit<32>>();
+#endif
+        packet.extract(hdr.udp);
+        md.flowgauge.src_port = hdr.udp.src_port;
+        md.flowgauge.dst_port = hdr.udp.dst_port;
+        transition select(hdr.udp.src_port, hdr.udp.dst_port) {
+            (DNS_PORT, _): dns;
+            (_, DNS_PORT): dns;
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+            (QUIC_PORT, _): quic;
+            (_, QUIC_PORT): quic;
+#endif
+            default: accept;
+        }
+    }
+
+#if FLOWGAUGE_DELAY_QUIC_SPIN
+    state quic {
+        packet.extract(hdr.quic);
+        transition accept;
+    }
+#endif
+
+    state dns {
+        packet.extract(hdr.dns);
+        transition accept;
+    }
+
+    state icmp {
+        echo_h next = packet.lookahead<echo_h>();
+        transition select(next.kind, next.code) {
+            (ICMP_ECHO_REQUEST, 0): echo;
+            (ICMP_ECHO_REPLY, 0): echo;
+            default: accept;
+        }
+    }
+
+    state icmpv6 {
+        echo_h next = packet.lookahead<echo_h>();
+        transition select(next.kind, next.code) {
+            (ICMPV6_ECHO_REQUEST, 0): echo;
+            (ICMPV6_ECHO_REPLY, 0): echo;
+            default: accept;
+        }
+    }
+
+    state echo {
+        packet.extract(hdr.echo);
+        transition accept;
+    }
 #endif
 
     state ipv4 {
@@ -394,35 +369,79 @@ parser FlowgaugeParser(packet_in packet, inout FLOWGAUGE_HEADERS hdr, inout FLOW
     state ipv4_ports {
         transition select(hdr.ipv4.ihl) {
             5: ports;
-            6: ports_behind_ihl6;
-            7: ports_behind_ihl7;
-            8: ports_behind_ihl8;
-            9: ports_behind_ihl9;
-            10: ports_behind_ihl10;
-            11: ports_behind_ihl11;
-            12: ports_behind_ihl12;
-            13: ports_behind_ihl13;
-            14: ports_behind_ihl14;
-            15: ports_behind_ihl15;
+            6: ipv4_options1;
+            7: ipv4_options2;
+            8: ipv4_options3;
+            9: ipv4_options4;
+            10: ipv4_options5;
+            11: ipv4_options6;
+            12: ipv4_options7;
+            13: ipv4_options8;
+            14: ipv4_options9;
+            15: ipv4_options10;
             default: accept;
         }
     }
 
-    IPV4_OPTIONS_STATE(6, 64)
-    IPV4_OPTIONS_STATE(7, 96)
-    IPV4_OPTIONS_STATE(8, 128)
-    IPV4_OPTIONS_STATE(9, 160)
-    IPV4_OPTIONS_STATE(10, 192)
-    IPV4_OPTIONS_STATE(11, 224)
-#if FLOWGAUGE_REORDER
-    // The chip's compiler splits this state, and then looks too far ahead.
-    IPV4_LONG_OPTIONS_STATE(12, 128)
-#else
-    IPV4_OPTIONS_STATE(12, 256)
-#endif
-    IPV4_LONG_OPTIONS_STATE(13, 160)
-    IPV4_LONG_OPTIONS_STATE(14, 192)
-    IPV4_LONG_OPTIONS_STATE(15, 224)
+    // As many words of options as the header says. The counter takes a field too, but then it is not told when the chip reads that.
+    state ipv4_options1 {
+        left.set(8w1);
+        transition ipv4_option;
+    }
+
+    state ipv4_options2 {
+        left.set(8w2);
+        transition ipv4_option;
+    }
+
+    state ipv4_options3 {
+        left.set(8w3);
+        transition ipv4_option;
+    }
+
+    state ipv4_options4 {
+        left.set(8w4);
+        transition ipv4_option;
+    }
+
+    state ipv4_options5 {
+        left.set(8w5);
+        transition ipv4_option;
+    }
+
+    state ipv4_options6 {
+        left.set(8w6);
+        transition ipv4_option;
+    }
+
+    state ipv4_options7 {
+        left.set(8w7);
+        transition ipv4_option;
+    }
+
+    state ipv4_options8 {
+        left.set(8w8);
+        transition ipv4_option;
+    }
+
+    state ipv4_options9 {
+        left.set(8w9);
+        transition ipv4_option;
+    }
+
+    state ipv4_options10 {
+        left.set(8w10);
+        transition ipv4_option;
+    }
+
+    state ipv4_option {
+        packet.extract(hdr.ipv4_option.next);
+        left.decrement(1);
+        transition select(left.is_zero()) {
+            true: ports;
+            default: ipv4_option;
+        }
+    }
 
     state ipv6 {
         packet.extract(hdr.ipv6);

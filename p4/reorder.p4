@@ -9,9 +9,6 @@
 #include "hash.p4"
 
 #if FLOWGAUGE_REORDER
-#define FLOWGAUGE_REORDER_CONTROL FlowgaugeReorder() reorder;
-#define FLOWGAUGE_REORDER_APPLY reorder.apply(hdr, md, from_parser);
-
 // Half of the slots of a hybrid are for large flows: the upper half.
 #if FLOWGAUGE_REORDER == FLOWGAUGE_REORDER_HYBRID
 #define FLOWGAUGE_REORDER_TABLE_BITS (FLOWGAUGE_REORDER_SLOT_BITS - 1)
@@ -954,9 +951,6 @@ control FlowgaugeReorder(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA m
         }
     }
 }
-#else
-#define FLOWGAUGE_REORDER_CONTROL
-#define FLOWGAUGE_REORDER_APPLY
 #endif
 
 #endif

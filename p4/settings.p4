@@ -291,7 +291,8 @@
     || (FLOWGAUGE_HEAVY && FLOWGAUGE_HEAVY_KEY == key) || (FLOWGAUGE_REORDER && FLOWGAUGE_KEY_FIVE_TUPLE == key) \
     || FLOWGAUGE_ROWS_BY(key))
 
-// What belongs to a key, by the key's number: of the packet, and of the control plane's names.
+// What belongs to a key, by the key's number: of the packet, and of the control plane's names. They are macros, because a control's parameter
+// cannot be a part of a name that a controller looks up.
 #define FLOWGAUGE_OF_KEY(key) FLOWGAUGE_OF_NUMBER(key)
 #define FLOWGAUGE_OF_NUMBER(key) FLOWGAUGE_OF_##key
 #define FLOWGAUGE_OF_0 md.flowgauge.src

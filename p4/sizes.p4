@@ -15,9 +15,6 @@
 #endif
 
 #if FLOWGAUGE_SIZES
-#define FLOWGAUGE_SIZES_CONTROL FlowgaugeSizes() sizes;
-#define FLOWGAUGE_SIZES_APPLY sizes.apply(hdr, md);
-
 struct flowgauge_bucket_t {
     bit<32> packets;
     bit<32> excess;
@@ -90,9 +87,6 @@ control FlowgaugeSizes(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md)
         }
     }
 }
-#else
-#define FLOWGAUGE_SIZES_CONTROL
-#define FLOWGAUGE_SIZES_APPLY
 #endif
 
 #endif

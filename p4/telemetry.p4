@@ -54,9 +54,15 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
         md.flowgauge.bank = md.flowgauge.admitted.bank;
     }
 #endif
-    FLOWGAUGE_SIZES_CONTROL
-    FLOWGAUGE_DELAY_CONTROL
-    FLOWGAUGE_REORDER_CONTROL
+#if FLOWGAUGE_SIZES
+    FlowgaugeSizes() sizes;
+#endif
+#if FLOWGAUGE_DELAY
+    FlowgaugeDelay() delay;
+#endif
+#if FLOWGAUGE_REORDER
+    FlowgaugeReorder() reorder;
+#endif
 
     action set_bank(bit<1> bank) {
         md.flowgauge.bank = bank;
@@ -104,9 +110,17 @@ control Flowgauge(inout FLOWGAUGE_HEADERS hdr, inout FLOWGAUGE_METADATA md,
 #if FLOWGAUGE_HEAVY
         FLOWGAUGE_BY_KEY(heavy, FLOWGAUGE_HEAVY_KEY).apply(hdr, md, for_deparser);
 #endif
-        FLOWGAUGE_SIZES_APPLY
-        FLOWGAUGE_DELAY_APPLY
-        FLOWGAUGE_REORDER_APPLY
+#if FLOWGAUGE_SIZES
+        sizes.apply(hdr, md);
+#endif
+#if FLOWGAUGE_DELAY_SAMPLES
+        delay.apply(hdr, md, from_parser, for_deparser);
+#elif FLOWGAUGE_DELAY
+        delay.apply(hdr, md, from_parser);
+#endif
+#if FLOWGAUGE_REORDER
+        reorder.apply(hdr, md, from_parser);
+#endif
     }
 }
 

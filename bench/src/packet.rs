@@ -13,7 +13,7 @@ use flowgauge_core::sketch::{self, SketchKind};
 use flowgauge_core::{
     Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed, membership, parse, reorder,
 };
-use flowgauge_dataplane::poll::port::Frame;
+use flowgauge_dataplane::poll::port::{AHEAD, Frame, prefetch};
 use flowgauge_dataplane::poll::{Batch, Instructions, Passes};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use std::hint::black_box;
@@ -85,6 +85,14 @@ impl Frames {
     fn batches(&self) -> impl Iterator<Item = impl Iterator<Item = &[u8; FRAME]>> {
         let batches = self.bytes.chunks(BATCH * self.stride);
         batches.map(|slots| slots.chunks_exact(self.stride).filter_map(|slot| slot.first_chunk()))
+    }
+
+    /// What ports do whose frames have buffers of their own: the header of a frame further on is fetched into the cache.
+    #[inline(always)]
+    fn fetch_ahead(&self, frame: &[u8; FRAME]) {
+        if self.stride > FRAME {
+            prefetch(frame.as_ptr().wrapping_add(AHEAD * self.stride));
+        }
     }
 
     fn count(&self) -> usize {
@@ -217,7 +225,10 @@ fn counting<'a>(frames: &'a Frames, settings: impl Fn() -> Settings + 'a) -> Con
             for received in frames.batches() {
                 let context = context(settings(), &tabulation);
                 let mut active = state.active(&shared, 0);
-                received.for_each(|bytes| passes.record::<false>(&mut active, &context, &frame(bytes), 0));
+                for bytes in received {
+                    frames.fetch_ahead(bytes);
+                    passes.record::<false>(&mut active, &context, &frame(bytes), 0);
+                }
                 passes.flush(&mut active, &context);
             }
             black_box(&state);
@@ -251,19 +262,24 @@ struct Limits {
     tabulated: f64,
     /// Tabulated, as times of the cost by CRC.
     tabulation: f64,
+    /// All measurements together, in nanoseconds.
+    everything: f64,
 }
 
 impl Limits {
-    /// A hash whose four bytes are looked up one by one costs as much again as network header and counters, which take three cycles: twelve
-    /// instructions (a byte is cut out, looked up, added), of which CPUs since 2013 do four a cycle.
+    /// A hash whose four bytes are looked up one by one costs as much again as network header and counters, which take two cycles on wide CPUs and
+    /// three on others: twelve instructions (a byte is cut out, looked up, added), of which CPUs since 2013 do four a cycle. With AVX2 a CRC
+    /// takes seven vector instructions, of which they do three a cycle, and with AVX-512 less than half as many: one cycle less.
     fn of(instructions: Instructions) -> Self {
         let (crc, tabulation) = match instructions {
             Instructions::Scalar => (1.0, 1.0),
-            Instructions::Avx2 => (0.0, 1.0),
+            Instructions::Avx2 => (0.5, 1.0),
             Instructions::Avx512 => (0.0, 0.0),
         };
         let crc32 = 2.5 + crc;
-        Limits { crc32, tabulated: 3.0 + crc + tabulation, tabulation: 1.5 + tabulation / crc32 }
+        // The time in which such a packet comes at 10 Gbit/s; CPUs with AVX-512 are newer, and do it in half of that.
+        let everything = if instructions == Instructions::Avx512 { 35.0 } else { 67.0 };
+        Limits { crc32, tabulated: 3.0 + crc + tabulation, tabulation: 1.5 + tabulation / crc32, everything }
     }
 }
 
@@ -317,7 +333,7 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         unit: Unit::Nanoseconds,
         noise: 0.0,
         nanoseconds: Some(dearest),
-        limit: Some(Limit::AtMost(67.0)),
+        limit: Some(Limit::AtMost(limits.everything)),
     });
     let grid = Grid {
         title: "Cost of a packet, each stage with those before it".to_owned(),
@@ -335,6 +351,7 @@ pub fn measure(quick: bool) -> Result<Findings, ReproduceError> {
         method: "One core, IPv4 frames of 64 bytes with random sources, batch after batch; stages take turns, the best of all rounds counts, \
                  by CPU time. touch reads one byte of the header; network header and counters is what is counted without any measurement; \
                  parse is the whole parser, addresses, protocol and ports; src to five-tuple count distinct flows by one key. \
+                 Where frames lie apart, the headers of the next ones are fetched ahead for all but distinct flows in windows, as AF_XDP ports do. \
                  At 100 Gbit/s such frames follow each other after 6.72 ns, at 10 Gbit/s after 67. Whole runs read a capture of such frames, \
                  or make them: plain read is what `dd` does with the same file, port alone hands packets over to nobody.",
         machine: Machine::look(),

@@ -69,9 +69,10 @@ const WINDOWS: [Duration; 10] = [
     Duration::from_secs(10),
 ];
 
-/// The shortest window in which a rotation takes no more than half of the time, so that it can be repeated and samples can be taken.
-fn shortest_window(times: &ReadTimes) -> Duration {
-    let least = times.rotation() * 2;
+/// The shortest window in which a rotation takes no more than half of the time, so that it can be repeated and samples can be taken. The same
+/// between samples.
+fn shortest(reading: Duration) -> Duration {
+    let least = reading * 2;
     WINDOWS.into_iter().find(|window| *window >= least).unwrap_or(least)
 }
 
@@ -193,17 +194,27 @@ fn print_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write
         "clear"
     )?;
     for of in &times.tables {
-        let [sync, read, clear] = [of.sync, of.read, of.clear].map(milliseconds);
+        let [sync, read] = [of.sync, of.read].map(milliseconds);
+        let clear = of.clear.map_or_else(|| "-".to_owned(), milliseconds);
         writeln!(out, "{:<width$} {:>9} {sync:>11} {read:>11} {clear:>11}", escaped(&of.table).to_string(), of.elements)?;
     }
-    let (rotation, window) = (milliseconds(times.rotation()), humantime::format_duration(shortest_window(times)));
+    if times.is_staggered() {
+        let (sample, interval) = (milliseconds(times.sample()), humantime::format_duration(shortest(times.sample())));
+        writeln!(out, "\na read takes up to {sample}; --read-every {interval} and longer is possible")?;
+        // Counters of packets alone make no windows.
+        if times.tables.iter().filter(|of| of.clear.is_some()).count() == 1 {
+            return Ok(());
+        }
+    }
+    let (rotation, window) = (milliseconds(times.rotation()), humantime::format_duration(shortest(times.rotation())));
     writeln!(out, "\na rotation takes up to {rotation}; windows of {window} and longer are possible")
 }
 
 fn csv_times(times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "table,elements,sync_ns,read_ns,clear_ns")?;
     times.tables.iter().try_for_each(|of| {
-        let [sync, read, clear] = [of.sync, of.read, of.clear].map(|time| time.as_nanos());
+        let [sync, read] = [of.sync, of.read].map(|time| time.as_nanos());
+        let clear = of.clear.map_or_else(String::new, |time| time.as_nanos().to_string());
         writeln!(out, "{},{},{sync},{read},{clear}", escaped(&of.table), of.elements)
     })
 }
@@ -211,14 +222,17 @@ fn csv_times(times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
 fn json_times(switch: &tofino::Options, times: &ReadTimes, out: &mut impl Write) -> io::Result<()> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let tables = times.tables.iter().map(|of| {
-        let [sync, read, clear] = [of.sync, of.read, of.clear].map(nanoseconds);
+        let [sync, read] = [of.sync, of.read].map(nanoseconds);
+        let clear = of.clear.map(nanoseconds);
         json!({ "table": of.table, "elements": of.elements, "sync_ns": sync, "read_ns": read, "clear_ns": clear })
     });
     let all = json!({
         "address": switch.address,
         "tables": tables.collect::<Vec<_>>(),
         "rotation_ns": nanoseconds(times.rotation()),
-        "shortest_window_ns": nanoseconds(shortest_window(times)),
+        "shortest_window_ns": nanoseconds(shortest(times.rotation())),
+        "sample_ns": nanoseconds(times.sample()),
+        "shortest_read_every_ns": nanoseconds(shortest(times.sample())),
     });
     writeln!(out, "{all}")
 }

@@ -684,6 +684,51 @@ fn read_times_tell_which_windows_are_possible() {
     }
 }
 
+/// Staggered registers have no windows: it is told how often they can be read, and nobody clears them.
+#[test]
+fn read_times_tell_how_often_staggered_registers_can_be_read() {
+    let staggered = &[("FLOWGAUGE_CARDINALITY", 2), ("FLOWGAUGE_KEY", 3), ("FLOWGAUGE_SLOT_BITS", 20)];
+    let costs = Costs { sync: Duration::from_millis(3), ..Costs::SWITCH };
+    for (with, measured) in [(&[][..], 3), (&[("FLOWGAUGE_SIZES", 1)], 4)] {
+        let lab = Lab::of(switch_with(&[staggered, with].concat()));
+        lab.send(700);
+        let (server, ledger) = Server::driver_like(Arc::clone(&lab.switch) as Arc<dyn Target>, costs, Pace::Real).unwrap();
+        let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
+        let address = running.address().to_string();
+        let measure = |format: &str| loop {
+            let outcome = run(["tables", "--read-times", "--address", &address, "--format", format]);
+            if !outcome.stderr.contains("subscribed already") {
+                break outcome.quiet();
+            }
+        };
+        let held = || {
+            let name = "pipe.Ingress.flowgauge.cardinality_by_five_tuple.staggered";
+            [0, 1].map(|field| lab.switch.enter().model().register_range(name, field, 0..512, 0).unwrap())
+        };
+        let before = held();
+        let times: Value = serde_json::from_str(&measure("json")).unwrap();
+        let tables = times["tables"].as_array().unwrap();
+        assert_eq!(tables.len(), measured, "{times}");
+        let [.., registers, latest] = &tables[..] else { panic!("{times}") };
+        assert_eq!(registers["table"], "pipe.Ingress.flowgauge.cardinality_by_five_tuple.staggered");
+        assert_eq!(latest["table"], "pipe.Ingress.flowgauge.cardinality_by_five_tuple.latest20");
+        assert_eq!([registers, latest].map(|table| number(table, "elements")), [512, 1]);
+        for lasting in [registers, latest] {
+            assert!(lasting["clear_ns"].is_null() && number(lasting, "sync_ns") >= 3_000_000, "{lasting}");
+        }
+        // Counters are synced twice.
+        assert!(number(&times, "sample_ns") >= 3_000_000 * (measured as u64 + 1), "{times}");
+        assert!(number(&times, "shortest_read_every_ns") >= 2 * number(&times, "sample_ns"), "{times}");
+        assert_eq!(held(), before, "registers that last are not touched");
+        let text = measure("table");
+        assert!(text.contains("\na read takes up to ") && text.contains("; --read-every "), "{text}");
+        assert_eq!(text.contains("a rotation takes up to"), measured == 4, "{text}");
+        let csv = measure("csv");
+        assert_eq!(csv.lines().filter(|line| line.ends_with(',')).count(), 2, "{csv}");
+        assert_eq!(ledger.indices(), 0);
+    }
+}
+
 /// An empty UDP datagram.
 fn datagram(src: u32, dst: u32) -> Vec<u8> {
     let header = [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0][..], &src.to_be_bytes(), &dst.to_be_bytes()].concat();

@@ -11,12 +11,13 @@ use crate::arrival::Packets;
 use crate::grid::Grid;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
-use crate::logarithm::{AMPLIFICATION_BITS, Logarithm, PER_PACKET, PER_WINDOW, Power, SUMS_PER_PACKET};
+use crate::logarithm::{self, AMPLIFICATION_BITS, Logarithm, PER_WINDOW, Power, SUMS_PER_PACKET};
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
 #[cfg(not(target_arch = "bpf"))]
 use crate::sketch::WideSketch;
 use crate::sketch::{SharedSketch, Sharing, SketchKind};
+use core::hint::select_unpredictable;
 
 pub use crate::sketch::{Mode, Settings};
 
@@ -70,9 +71,14 @@ impl Entropy {
             let logarithms = SUMS_PER_PACKET.up_to(last).wrapping_sub(SUMS_PER_PACKET.up_to(before));
             let derivatives = u64::from(last.wrapping_sub(before)).wrapping_mul(u64::from(DERIVATIVE_OF_LOG));
             self.sum = self.sum.saturating_add(logarithms).saturating_add(derivatives);
-        } else if count > 1 {
-            let term = PER_PACKET.log2(u64::from(count.unsigned_abs())).wrapping_add(DERIVATIVE_OF_LOG);
-            self.sum = self.sum.saturating_add(u64::from(term));
+        } else if cfg!(target_arch = "bpf") {
+            if count > 1 {
+                self.sum = self.sum.saturating_add(u64::from(term_of(count)));
+            }
+        } else {
+            // No branch can foretell what comes of a sketch that is overfull.
+            let term = select_unpredictable(count > 1, u64::from(term_of(count.max(1))), 0);
+            self.sum = self.sum.saturating_add(term);
         }
     }
 
@@ -80,6 +86,12 @@ impl Entropy {
     pub fn merge(&mut self, other: &Entropy) {
         self.sum = self.sum.saturating_add(other.sum);
     }
+}
+
+/// What the packet adds that makes a flow's count so high.
+#[inline(always)]
+fn term_of(count: i32) -> u32 {
+    logarithm::of_packet(u64::from(count.unsigned_abs())).wrapping_add(DERIVATIVE_OF_LOG)
 }
 
 impl Empty for Entropy {

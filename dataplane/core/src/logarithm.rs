@@ -57,10 +57,16 @@ impl Logarithm {
     #[inline(always)]
     #[must_use]
     pub fn log2(&self, x: u64) -> u32 {
+        self.log2_by(self.bits, x)
+    }
+
+    /// The same, where the compiler may know the number of bits.
+    #[inline(always)]
+    fn log2_by(&self, bits: u32, x: u64) -> u32 {
         let Some(leading) = x.checked_ilog2() else { return 0 };
         // With the leading one shifted out, the bits below it are the highest; missing ones are zeros.
         let below = (x << (63_u32.wrapping_sub(leading) & 63)) << 1;
-        let index = if self.bits == 0 { 0 } else { below >> (64_u32.wrapping_sub(self.bits) & 63) };
+        let index = if bits == 0 { 0 } else { below >> (64_u32.wrapping_sub(bits) & 63) };
         let fraction = self.constants.get(index as usize).copied().unwrap_or(0);
         (leading << AMPLIFICATION_BITS).wrapping_add(fraction)
     }
@@ -87,6 +93,12 @@ impl Logarithm {
 
 const PER_PACKET_BITS: u32 = 4;
 const SUBINTERVALS: usize = 1 << PER_PACKET_BITS;
+
+/// The logarithm of a packet's count, as [`PER_PACKET`] has it.
+#[inline(always)]
+pub(crate) fn of_packet(count: u64) -> u32 {
+    PER_PACKET.log2_by(PER_PACKET_BITS, count)
+}
 
 /// Sums of [`PER_PACKET`]'s logarithms of 1, 2, 3 and so on, each exactly the sum of its terms: from a power of two to the next there are 16
 /// stretches of equal logarithms.

@@ -541,7 +541,8 @@ fn for_each_row(kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation
         let cell = row.wrapping_shl(column_bits) | hash.wrapping_shr(16_u32.wrapping_sub(column_bits)) as usize;
         let sign = match kind {
             SketchKind::CountMin => 1,
-            SketchKind::CountSketch => 1_i32.wrapping_sub((hash as i32 & 1) << 1),
+            // 1 or -1.
+            SketchKind::CountSketch => (hash as i32 & 1).wrapping_neg() | 1,
         };
         visit(row, cell, sign);
     });

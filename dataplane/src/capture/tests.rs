@@ -601,6 +601,53 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
     }
 }
 
+/// What a worker counts without a walk before is what the walk would have passed, and the next walk goes on behind it.
+#[test]
+fn plain_packets_end_where_a_walk_over_them_does() {
+    let times = [5, 3, 9, 3, 7, 20, 6, 8, 1, 30, 8];
+    let packets: Vec<Packet> = times.iter().map(|&time| Packet::new(time * 1000, vec![time as u8; time as usize])).collect();
+    let file = build::pcap(&PcapOptions::default(), &packets);
+    let header = Walker::new().next(&file);
+    let Step::Skip { consumed: header } = header else { panic!("{header:?}") };
+    for length in header..=file.len() {
+        for (floor, limit) in [(0, u64::MAX), (0, 9000), (3000, 9000), (3000, 21_000), (4000, 9000), (7000, 7000), (9000, 3000)] {
+            let (mut walked, mut counted) = (Walker::new(), Walker::new());
+            walked.next(&file);
+            counted.next(&file);
+            let mut unread = &file[header..length];
+            while !unread.is_empty() {
+                let passed = walked.pass(unread, floor, limit);
+                let mut plain = counted.plain_in(unread, floor, limit).unwrap();
+                let frames: Vec<_> = plain.by_ref().map(|(record, frame)| (record.timestamp, frame.len() as u64 * 1000)).collect();
+                let (left, taken) = plain.left();
+                counted.took(unread.len() - left, taken);
+                assert!(frames.iter().all(|(timestamp, bytes)| timestamp == bytes));
+                assert_eq!(
+                    (frames.len() as u64, frames.iter().map(|(timestamp, _)| *timestamp).max().unwrap_or(0)),
+                    (taken.packets, taken.latest)
+                );
+                assert_eq!((unread.len() - left, frames.last().map(|_| taken.latest)), (passed.consumed, passed.latest));
+                assert_eq!((walked.offset(), walked.packets()), (counted.offset(), counted.packets()));
+                // Over the packet that is out of bounds.
+                let Some((_, consumed)) = walked.next_packet(&unread[passed.consumed..]) else { break };
+                counted.next_packet(&unread[passed.consumed..]).unwrap();
+                unread = &unread[passed.consumed + consumed..];
+            }
+        }
+    }
+    for options in [
+        PcapOptions { big_endian: true, ..PcapOptions::default() },
+        PcapOptions { version: (2, 3), ..PcapOptions::default() },
+        PcapOptions { network: u32::from(link_type::RAW), ..PcapOptions::default() },
+        PcapOptions { variant: PcapVariant::Modified, ..PcapOptions::default() },
+    ] {
+        let file = build::pcap(&options, &packets);
+        let mut walker = Walker::new();
+        walker.next(&file);
+        assert!(walker.plain_in(&file[header..], 0, u64::MAX).is_none());
+    }
+}
+
 #[test]
 fn names_are_repaired() {
     let name = |name: &str| {

@@ -97,13 +97,16 @@ pub enum Step {
 }
 
 /// A range of timestamps, asked for with one comparison.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Within {
     floor: u64,
     length: u64,
 }
 
 impl Within {
+    /// Every timestamp that a packet can have.
+    const ALWAYS: Self = Within { floor: 0, length: u64::MAX };
+
     fn new(floor: u64, limit: u64) -> Self {
         Within { floor, length: limit.saturating_sub(floor) }
     }
@@ -186,6 +189,25 @@ pub struct PacketsIn<'a> {
 pub struct Plain<'a> {
     bytes: &'a [u8],
     fraction_unit: u32,
+    within: Within,
+    taken: Taken,
+}
+
+/// What was taken out of [`Plain`] packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// How many packets.
+    pub packets: u64,
+    /// The latest timestamp of them, in nanoseconds since 1970; 0 if there are none.
+    pub latest: u64,
+}
+
+impl Plain<'_> {
+    /// Bytes that were not taken, and what was.
+    #[must_use]
+    pub fn left(&self) -> (usize, Taken) {
+        (self.bytes.len(), self.taken)
+    }
 }
 
 impl<'a> PacketsIn<'a> {
@@ -202,7 +224,11 @@ impl<'a> Iterator for Plain<'a> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let (record, frame, bytes) = RecordLayout::plain(self.fraction_unit).split(self.bytes)?;
+        if !self.within.holds(record.timestamp) {
+            return None;
+        }
         self.bytes = bytes;
+        self.taken = Taken { packets: self.taken.packets + 1, latest: self.taken.latest.max(record.timestamp) };
         Some((record, frame))
     }
 }
@@ -322,12 +348,32 @@ impl Walker {
     #[inline]
     #[must_use]
     pub fn packets_in(self, bytes: &[u8]) -> PacketsIn<'_> {
-        let fraction_unit = self.layout.fraction_unit();
-        let (plain, unread) = match self.phase {
-            Phase::Pcap if self.layout.is_plain() => (bytes, Default::default()),
-            _ => (Default::default(), bytes),
+        let (plain, unread) = match self.plain(bytes, Within::ALWAYS) {
+            Some(plain) => (plain, Default::default()),
+            None => (Plain::default(), bytes),
         };
-        PacketsIn { plain: Plain { bytes: plain, fraction_unit }, walker: self, unread }
+        PacketsIn { plain, walker: self, unread }
+    }
+
+    /// The packets at the beginning of `bytes`, the unread bytes of the file, up to the first with a timestamp that is not from
+    /// `floor` up to `limit`; `None` unless all records of the file are [`Plain`].
+    ///
+    /// For a reader that has no other beside it: it need not [pass](Self::pass) over packets before it counts them. It tells what
+    /// it took by [`took`](Self::took).
+    #[must_use]
+    pub fn plain_in<'a>(&self, bytes: &'a [u8], floor: u64, limit: u64) -> Option<Plain<'a>> {
+        self.plain(bytes, Within::new(floor, limit))
+    }
+
+    /// Goes on behind packets of [`plain_in`](Self::plain_in), which take so many bytes.
+    pub fn took(&mut self, consumed: usize, taken: Taken) {
+        self.offset += consumed as u64;
+        self.packets += taken.packets;
+    }
+
+    fn plain<'a>(&self, bytes: &'a [u8], within: Within) -> Option<Plain<'a>> {
+        let is_plain = self.phase == Phase::Pcap && self.layout.is_plain();
+        is_plain.then(|| Plain { bytes, fraction_unit: self.layout.fraction_unit(), within, taken: Taken::default() })
     }
 
     /// What it means that the file ends after `bytes`, the unread ones: nothing if that is between records.

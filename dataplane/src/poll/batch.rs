@@ -154,15 +154,19 @@ impl Batch {
     }
 }
 
-/// Raises registers to the first `length` levels.
+/// Raises registers to the first `length` levels, a multiple of eight.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn raise_to(places: &Places, length: usize, bank: &mut Bank) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else { return };
-    for (&index, &level) in places.indices.iter().zip(&places.levels).take(length) {
-        let register = &mut registers[usize::from(index)];
-        if level > *register {
-            *register = level;
+    let (indices, _) = places.indices.as_chunks::<8>();
+    let (levels, _) = places.levels.as_chunks::<8>();
+    for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
+        for (&index, &level) in indices.iter().zip(levels) {
+            let register = &mut registers[usize::from(index)];
+            if level > *register {
+                *register = level;
+            }
         }
     }
 }

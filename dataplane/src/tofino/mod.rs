@@ -195,6 +195,12 @@ impl Tofino {
 }
 
 impl Tofino {
+    /// As if staggered registers had been read so much longer ago, for tests: what happens after hours takes hours otherwise.
+    #[doc(hidden)]
+    pub fn age(&mut self, by: Duration) {
+        self.switch.staggered.iter_mut().for_each(|staggered| staggered.age(by));
+    }
+
     /// Changes how long any call may take from now on.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.switch.options.deadline = deadline;
@@ -584,9 +590,18 @@ impl Switch {
     /// Staggered registers, if there are some, and the time by their clock.
     async fn read_staggered(&mut self) -> Result<Option<(Box<Lasting>, u64)>, Failure> {
         let arrays: Vec<Array> = self.lasting().collect();
-        let Some(registers) = arrays.first() else { return Ok(None) };
+        if arrays.is_empty() {
+            return Ok(None);
+        }
         if let Some(elapsed) = self.staggered.as_ref().and_then(Staggered::overdue) {
-            self.with(async |session, program| empty(session, program.table(&registers.table)?).await).await?;
+            // The clock too: it may be that of the last packet before, and what comes next would look as if it were of before that.
+            let begin = async |session: &mut Session, program: &Program| {
+                for array in &arrays {
+                    empty(session, program.table(&array.table)?).await?;
+                }
+                Ok(())
+            };
+            self.with(begin).await?;
             self.staggered.iter_mut().for_each(Staggered::restart);
             self.warn(format!(
                 "registers were not read for {elapsed:.0?}, and nobody knows of which round they are: they begin anew"

@@ -1,5 +1,6 @@
 //! How long it takes to read a switch.
 
+use super::measurement::Staggered;
 use super::options::Options;
 use super::program::Program;
 use super::session::Session;
@@ -7,12 +8,13 @@ use super::{active, names};
 use crate::error::{Error, Failure};
 use flowgauge_bfruntime::proto;
 use flowgauge_bfruntime::schema::Table;
+use flowgauge_core::cardinality::Mode;
 use std::time::{Duration, Instant};
 
-/// What it took to read and to clear a bank that does not count.
+/// What it took to read and to clear a bank that does not count, and to read what has no banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTimes {
-    /// The tables that a rotation reads; the first one holds the counters of packets, which it reads twice.
+    /// The tables that a rotation or a sample reads; the first one holds the counters of packets, which it reads twice.
     pub tables: Vec<TableTimes>,
     /// How long the bank stands still before it is read.
     pub transit: Duration,
@@ -23,23 +25,39 @@ pub struct ReadTimes {
 pub struct TableTimes {
     /// Its full name.
     pub table: String,
-    /// Elements of a bank.
+    /// Elements of a bank, or of a table that has no banks.
     pub elements: usize,
     /// Having the chip copy it.
     pub sync: Duration,
     /// Reading a bank of the copy.
     pub read: Duration,
-    /// Writing every element of a bank. A rotation writes those that are not empty.
-    pub clear: Duration,
+    /// Writing every element of a bank. A rotation writes those that are not empty. Nothing for staggered registers: they have no banks, and
+    /// nobody clears them.
+    pub clear: Option<Duration>,
 }
 
 impl ReadTimes {
     /// The longest that a rotation takes: every element of its bank is to be cleared.
     #[must_use]
     pub fn rotation(&self) -> Duration {
-        let all = self.tables.iter().map(|times| times.sync + times.read + times.clear).sum::<Duration>();
-        let again = self.tables.first().map_or(Duration::ZERO, |counters| counters.sync + counters.read);
-        self.transit + all + again
+        let of_banks = self.tables.iter().filter_map(|times| Some(times.sync + times.read + times.clear?));
+        self.transit + of_banks.sum::<Duration>() + self.again()
+    }
+
+    /// How long a sample takes.
+    #[must_use]
+    pub fn sample(&self) -> Duration {
+        self.tables.iter().map(|times| times.sync + times.read).sum::<Duration>() + self.again()
+    }
+
+    /// Whether there are staggered registers.
+    #[must_use]
+    pub fn is_staggered(&self) -> bool {
+        self.tables.iter().any(|times| times.clear.is_none())
+    }
+
+    fn again(&self) -> Duration {
+        self.tables.first().map_or(Duration::ZERO, |counters| counters.sync + counters.read)
     }
 }
 
@@ -61,11 +79,18 @@ async fn measure(options: &Options) -> Result<ReadTimes, Failure> {
     let mut reader = Reader { session: &mut session, batch: options.batch, tables: Vec::new() };
     let frames = program.table(names::FRAMES)?;
     let elements = program.elements(frames, names::COUNTER_INDEX, Program::classes(idle))?;
-    reader.measure(frames, elements, program.clear_counters(idle)?).await?;
+    reader.measure(frames, elements, Some(program.clear_counters(idle)?)).await?;
     for array in program.arrays(&program.settings) {
         let table = program.table(&array.table)?;
         let elements = program.elements(table, names::REGISTER_INDEX, array.of_bank(idle))?;
-        reader.measure(table, elements, program.clear_array(idle, &array, 0..array.per_bank)?).await?;
+        reader.measure(table, elements, Some(program.clear_array(idle, &array, 0..array.per_bank)?)).await?;
+    }
+    if program.settings.cardinality.mode == Mode::Staggered {
+        let staggered = Staggered::built(program.schema(), &program.settings)?;
+        for array in [staggered.registers, staggered.latest] {
+            let table = program.table(&array.table)?;
+            reader.measure(table, program.elements(table, names::REGISTER_INDEX, array.of_bank(0))?, None).await?;
+        }
     }
     Ok(ReadTimes { tables: reader.tables, transit: options.transit })
 }
@@ -81,20 +106,23 @@ impl Reader<'_> {
         &mut self,
         table: &Table,
         elements: Vec<proto::TableEntry>,
-        updates: Vec<proto::Update>,
+        updates: Option<Vec<proto::Update>>,
     ) -> Result<(), Failure> {
         let (number, begin) = (elements.len(), Instant::now());
         self.session.sync(&[table]).await?;
         let synced = Instant::now();
         self.session.read_elements(table, elements).await?;
         let read = Instant::now();
-        self.session.write(&format!("clearing {}", table.name), updates, self.batch).await?;
+        let is_cleared = updates.is_some();
+        if let Some(updates) = updates {
+            self.session.write(&format!("clearing {}", table.name), updates, self.batch).await?;
+        }
         self.tables.push(TableTimes {
             table: table.name.clone(),
             elements: number,
             sync: synced - begin,
             read: read - synced,
-            clear: read.elapsed(),
+            clear: is_cleared.then(|| read.elapsed()),
         });
         Ok(())
     }

@@ -72,6 +72,14 @@ pub enum Fault {
         /// Full name of the parser state.
         state: String,
     },
+    /// A parser extracts one more header than a stack has.
+    #[error(
+        "{state} extracts the next element of a stack that is full: P4 calls it an error, and the chip's compiler ends the parser there"
+    )]
+    StackOverflow {
+        /// Full name of the parser state.
+        state: String,
+    },
     /// A resubmitted packet asks to be resubmitted.
     #[error("a resubmitted packet is resubmitted again: the chip drops it")]
     ResubmittedTwice,
@@ -323,6 +331,27 @@ impl<'a> Pass<'a> {
                         }
                         self.set(header.valid, 1);
                         at += header.bytes;
+                    }
+                    ParserStep::ExtractNext(stack) => {
+                        let stack = &program.stacks[*stack];
+                        let Some(element) = stack.elements.get(self.get(stack.extracted) as usize) else {
+                            return Err(Fault::StackOverflow { state: state.name.to_string() });
+                        };
+                        let (header, last) = (&program.headers[*element], &program.headers[stack.last]);
+                        let Some(bytes) = input.get(at..at + header.bytes) else {
+                            return Ok((at, PARSER_ERROR_PARTIAL_HEADER));
+                        };
+                        for field in header.fields.iter().chain(&last.fields) {
+                            self.values[field.slot as usize] = bits(bytes, field.offset, field.width);
+                        }
+                        self.set(header.valid, 1);
+                        self.set(stack.extracted, self.get(stack.extracted) + 1);
+                        at += header.bytes;
+                    }
+                    ParserStep::SetCounter(slot, number) => self.set(*slot, u128::from(*number)),
+                    ParserStep::AddToCounter(slot, number) => {
+                        let sum = (self.get(*slot) as u8).wrapping_add(*number);
+                        self.set(*slot, u128::from(sum));
                     }
                     ParserStep::Advance(bytes) => {
                         at += bytes;

@@ -118,9 +118,22 @@ pub(crate) struct Header {
     pub(crate) bytes: usize,
 }
 
+/// A header stack that a parser walks along.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack {
+    /// How many elements were extracted.
+    pub(crate) extracted: Slot,
+    /// Its headers, by index.
+    pub(crate) elements: Vec<usize>,
+    /// A copy of the one that was extracted last.
+    pub(crate) last: usize,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum ParserStep {
     Extract(usize),
+    /// Into the next element of a stack.
+    ExtractNext(usize),
     Advance(usize),
     /// `width` bits from `skip` bits ahead; `need` bits must be there.
     Lookahead {
@@ -129,6 +142,10 @@ pub(crate) enum ParserStep {
         width: u32,
         need: usize,
     },
+    /// The parser's counter becomes a number.
+    SetCounter(Slot, u8),
+    /// Modulo 256, as the counter has 8 bits.
+    AddToCounter(Slot, u8),
     Step(Step),
 }
 
@@ -316,6 +333,7 @@ pub(crate) struct Program {
     pub(crate) intrinsic: Intrinsic,
     pub(crate) reads_parser_error: bool,
     pub(crate) headers: Vec<Header>,
+    pub(crate) stacks: Vec<Stack>,
     pub(crate) states: Vec<State>,
     pub(crate) start: usize,
     pub(crate) ingress: Vec<Step>,

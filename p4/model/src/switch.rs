@@ -69,6 +69,12 @@ impl Entrance<'_> {
         self.state.model.set_clock(nanoseconds);
     }
 
+    /// What the switch holds now.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.state.model
+    }
+
     fn mac(&mut self, port: u16) -> &mut PortCounters {
         self.state.ports.entry(u32::from(port)).or_default()
     }

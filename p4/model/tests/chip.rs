@@ -24,6 +24,13 @@ enum Outcome {
 
 use Outcome::{Refused, RefusedAnywhere, Runs};
 
+/// As one would follow extension headers: with a header that is looked at before it is known whether it belongs to the stack.
+const LOOKING_LOOP: &str = "state body { extra_h next = packet.lookahead<extra_h>();
+        transition select(next.rest, next.kind) { (0, 1) : more; (0, _) : last; default : accept; } }
+    state more { packet.extract(hdr.extra.next); transition body; }
+    state last { packet.extract(hdr.extra.next); transition select(hdr.extra.last.kind) { 2 : inner; default : accept; } }
+    state inner { packet.extract(hdr.io); transition accept; }";
+
 /// A construct: what it is, how it comes into a program, and what becomes of it.
 type Construct = (&'static str, fn(&mut Program), Outcome);
 
@@ -622,6 +629,15 @@ const CONSTRUCTS: &[Construct] = &[
         },
         Runs,
     ),
+    (
+        "constant entries of prefixes",
+        |program| {
+            let entries = "const entries = { 0x80000000 &&& 0x80000000 : s(1); } const default_action = s(3); size = 4;";
+            let table = format!("\ntable t {{ /*!*/ key = {{ hdr.io.a : lpm; }} actions = {{ s; }} {entries} }}");
+            local(program, &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"), "t.apply();");
+        },
+        Refused("an lpm table cannot have const entries"),
+    ),
     ("an action profile", |program| local(program, "ActionProfile(16) profile;", ""), Refused("unsupported extern ActionProfile")),
     (
         "idle timeouts",
@@ -774,11 +790,37 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "a loop over a stack",
         |program| {
-            program.parser = "state body { packet.extract(hdr.extra.next); /*!*/
+            program.parser = "state body { packet.extract(hdr.extra.next);
                 transition select(hdr.extra.last.kind) { 1 : body; default : accept; } }"
                 .to_owned();
         },
-        Refused("unsupported stack member"),
+        Runs,
+    ),
+    (
+        "a loop over a stack that a counter ends",
+        |program| {
+            program.parser_locals = "ParserCounter() left;".to_owned();
+            program.parser = "state body { left.set(8w2); transition more; }
+                state more { packet.extract(hdr.extra.next); left.decrement(1);
+                transition select(left.is_zero(), hdr.extra.last.kind) { (false, 1) : more; default : accept; } }"
+                .to_owned();
+        },
+        Runs,
+    ),
+    (
+        "a loop of which one state looks ahead and another one extracts",
+        |program| program.parser = LOOKING_LOOP.to_owned(),
+        RefusedAnywhere("unsupported loop of parser states"),
+    ),
+    (
+        "a counter set to a field",
+        |program| {
+            program.parser_locals = "ParserCounter() left;".to_owned();
+            program.parser = "state body { packet.extract(hdr.extra[0]);\nleft.set(hdr.extra[0].kind); /*!*/\ntransition more; }
+                state more { left.decrement(1); transition select(left.is_zero()) { true : accept; default : reject; } }"
+                .to_owned();
+        },
+        Refused("unsupported set of a parser's counter by other than a number"),
     ),
     (
         "a look at all that a parser sees",
@@ -856,7 +898,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("idle timeouts", LEFT_OUT),
     // Of which the upper half is never used here.
     ("a hash of 64 bits", UNUSED),
-    ("a loop over a stack", LEFT_OUT),
+    ("a counter set to a field", LEFT_OUT),
     ("a meter", LEFT_OUT),
     ("random numbers", LEFT_OUT),
     ("a checksum", LEFT_OUT),

@@ -138,8 +138,8 @@ fn parser_selects_looks_ahead_and_keeps_the_payload() {
     }"
     .to_owned();
     assert!(program.load().is_err());
-    program.parser = "Sub() sub;
-    state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind, hdr.extra[0].rest[0:0]) {
+    program.parser_locals = "Sub() sub;".to_owned();
+    program.parser = "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind, hdr.extra[0].rest[0:0]) {
         (1, 1): second; (0x40 &&& 0xf0, _): ahead; (2, _): reject; (3, _): sub_parser; (8, _): look_twice; default: accept; } }
     state second { packet.extract(hdr.extra[1]); transition io; }
     state look_twice { extra_h next = packet.lookahead<extra_h>(); bit<8> first = packet.lookahead<bit<32>>()[31:24];
@@ -458,6 +458,48 @@ fn recirculation_comes_back_in_the_same_pipe() {
     let mut model = model("", "hdr.io.x = hdr.io.x + 1; if (hdr.io.x[7:0] != hdr.io.a[7:0]) { tm.ucast_egress_port = 68; }");
     assert_eq!(compute(&mut model, 5, 0).0, 5);
     assert_eq!(model.inject(0, &frame(200, 0)), Err(Fault::EndlessRecirculation));
+}
+
+#[test]
+fn a_parser_walks_along_a_stack_as_far_as_it_goes() {
+    let mut program = program("", "if (hdr.extra[1].isValid()) { hdr.io.y = (bit<32>)hdr.extra[1].rest; }");
+    program.parser = "state body { packet.extract(hdr.extra.next); md.small = hdr.extra.last.kind;
+        transition select(hdr.extra.last.kind, hdr.extra.last.rest) { (0, 1): body; (0, 2): io; default: accept; } }
+        state io { packet.extract(hdr.io); transition accept; }"
+        .to_owned();
+    let mut model = program.model();
+    let one = [&[0, 0, 0, 2][..], &frame(3, 4)].concat();
+    assert_eq!(model.inject(0, &one).unwrap()[0].frame, one);
+    let two = [&[0, 0, 0, 1, 0, 0, 0, 2][..], &frame(3, 4)].concat();
+    assert_eq!(model.inject(0, &two).unwrap()[0].frame, [&two[..20], &[0, 0, 0, 2]].concat(), "the second element");
+    assert_eq!(model.inject(0, &[0, 0, 0, 1, 9, 9]).unwrap(), [], "it ends inside the second one");
+    let three = [&[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2][..], &frame(3, 4)].concat();
+    assert_eq!(model.inject(0, &three), Err(Fault::StackOverflow { state: "pipe.In.body".to_owned() }));
+    assert_eq!(model.inject(0, &one).unwrap()[0].frame, one, "each packet begins with the first one");
+}
+
+#[test]
+fn a_parsers_counter_ends_a_loop() {
+    let mut program = program("", "hdr.io.y = 1;");
+    program.parser_locals = "ParserCounter() left;".to_owned();
+    program.parser = "state body { packet.extract(hdr.carried); transition select(hdr.carried.one) { 1: one; 2: two; 9: up; default: accept; } }
+        state one { left.set(8w1); transition more; }
+        state two { left.set(8w3); left.decrement(1); transition more; }
+        state up { left.set(8w127); left.increment(127); left.increment(4); transition more; }
+        state more { packet.extract(hdr.extra.next); left.decrement(1); transition select(left.is_zero()) { true: io; default: more; } }
+        state io { packet.extract(hdr.io); transition accept; }"
+        .to_owned();
+    let mut model = program.model();
+    // The deparser emits the stack first.
+    let mut out = |kind: u8, extra: usize| {
+        let bytes = [&[0, 0, 0, kind, 0, 0, 0, 0][..], &vec![7; extra * 4], &frame(3, 4)].concat();
+        model.inject(0, &bytes).map(|mut output| output.pop().map(|output| output.frame))
+    };
+    let counted =
+        |kind: u8, extra: usize| [&vec![7; extra * 4][..], &frame(3, 4)[..12], &[0, 0, 0, 1, 0, 0, 0, kind, 0, 0, 0, 0]].concat();
+    assert_eq!(out(1, 1).unwrap(), Some(counted(1, 1)));
+    assert_eq!(out(2, 2).unwrap(), Some(counted(2, 2)));
+    assert_eq!(out(9, 2).unwrap(), Some(counted(9, 2)), "the counter has eight bits");
 }
 
 #[test]

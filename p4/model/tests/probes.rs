@@ -96,7 +96,7 @@ const PROBES: &[(&str, Compiler, Verdict)] = &[
     ("54-ternary-table-priorities-const-order", Takes, Loads),
     ("55-two-lpm", Refuses, RefusedBy("at most one lpm field")),
     ("56-salu-read-other-md-bit-slices", Refuses, RefusedBy("a part of an element or of a result is assigned to")),
-    ("57-extract-in-loop-next", Takes, RefusedAlone("unsupported stack member next", LEFT_OUT)),
+    ("57-extract-in-loop-next", Takes, Loads),
     ("58-checksum-extern", Refuses, RefusedBy("unsupported extern Checksum")),
     ("59-mirror-extern", Refuses, RefusedBy("unsupported extern Mirror")),
     ("60-meter", Takes, RefusedAlone("unsupported extern Meter", LEFT_OUT)),

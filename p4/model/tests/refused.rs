@@ -120,7 +120,53 @@ fn blocks_inside_themselves() {
 fn loops() {
     let mut program = program("", "");
     program.parser = "state body { transition other; } state other { transition body; }".to_owned();
-    assert!(program.load().unwrap_err().to_string().contains("loop of parser states"));
+    let refused = |program: &common::Program| program.load().unwrap_err().to_string().contains("loop of parser states");
+    assert!(refused(&program));
+    program.parser =
+        "state body { packet.extract(hdr.extra[0]); transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
+            .to_owned();
+    assert!(refused(&program));
+    // One of two states walks along the stack.
+    program.parser = "state body { packet.extract(hdr.extra.next); transition other; }
+        state other { transition select(hdr.extra[0].kind) { 1: body; default: accept; } }"
+        .to_owned();
+    assert!(refused(&program));
+}
+
+#[test]
+fn stacks_and_counters_of_parsers() {
+    let parser = |text: &str, because: &str| refused_in(|program| program.parser = text.to_owned(), because);
+    parser("state body {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }", "has not extracted the next element");
+    parser(
+        "state body { packet.extract(hdr.extra.next); transition more; }
+         state more {\nmd.small = hdr.extra.last.kind; /*!*/\ntransition accept; }",
+        "has not extracted the next element",
+    );
+    parser("state body {\npacket.extract(hdr.extra); /*!*/\ntransition accept; }", "extract takes a header");
+    parser("state body {\npacket.extract(hdr.io.next); /*!*/\ntransition accept; }", "no field next");
+    parser("\nstate body { md.small = hdr.extra.lastIndex; transition accept; } /*!*/", "unsupported stack member lastIndex");
+    let counter = |states: &str, because: &str| {
+        refused_in(
+            |program| {
+                program.parser_locals = "ParserCounter() left;".to_owned();
+                program.parser = states.to_owned();
+            },
+            because,
+        );
+    };
+    counter("state body {\nleft.set(8w128); /*!*/\ntransition accept; }", "beyond a parser's counter");
+    counter("state body {\nleft.decrement(200); /*!*/\ntransition accept; }", "beyond a parser's counter");
+    counter("state body {\nleft.set(hdr.io.a); /*!*/\ntransition accept; }", "by other than a number");
+    counter("state body {\nleft.push(8w1); /*!*/\ntransition accept; }", "unsupported push");
+    counter(
+        "state body { transition select(\nleft.is_negative() /*!*/\n) { true: accept; default: reject; } }",
+        "unsupported is_negative",
+    );
+    refused_in(
+        |program| program.parser_locals = "ParserCounter() left;\nParserCounter() right; /*!*/\n".to_owned(),
+        "a parser has one",
+    );
+    refused_local("\nParserCounter() left; /*!*/\n", "a parser has one");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use flowgauge_bfruntime::server::{Running, Target};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Precision, Settings, Shared, Sharing, State, Zeroed};
 use flowgauge_dataplane::tofino::{self, Failure, definitions};
-use flowgauge_dataplane::{Dataplane, Error, Snapshot, Tables, Tofino};
+use flowgauge_dataplane::{Dataplane, Error, Event, Snapshot, Tables, Tofino};
 use flowgauge_p4_model::{Model, Switch};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -81,6 +81,19 @@ impl Lab {
 
     fn levels(&self, snapshot: &Snapshot, slot: u64) -> Vec<u8> {
         snapshot.lasting.as_ref().unwrap().cardinality.levels(self.settings.cardinality.precision, slot as u32).collect()
+    }
+
+    /// Rounds and levels that the switch holds, of all pipes.
+    fn held(&self) -> Vec<[u64; 2]> {
+        let key = self.settings.cardinality.key.name().replace('-', "_");
+        let name = format!("pipe.Ingress.flowgauge.cardinality_by_{key}.staggered");
+        let entrance = self.switch.enter();
+        let field = |pipe, field| {
+            let all = 0..self.settings.cardinality.precision.registers();
+            entrance.model().register_range(&name, field, all, pipe).unwrap()
+        };
+        let of_pipe = |pipe| field(pipe, 0).into_iter().zip(field(pipe, 1)).map(|(round, level)| [round, level]);
+        (0..entrance.model().pipes()).flat_map(of_pipe).collect()
     }
 
     /// Reads the switch, and compares it with the core in the slot of a time.
@@ -193,6 +206,55 @@ fn what_was_idle_for_a_whole_cycle_does_not_look_fresh() {
         only.packet(late, &frames::unique(3).bytes);
         let expected: Vec<u8> = only.state.lasting.cardinality.levels(lab.settings.cardinality.precision, slot as u32).collect();
         assert_eq!(lab.levels(&snapshot, slot), expected);
+    }
+}
+
+/// Half of a cycle of the chip's clock without a read: a register that holds a round may hold that of a cycle before.
+#[test]
+fn what_was_not_read_for_half_a_cycle_begins_anew_and_that_is_told() {
+    for (p, slot_bits, cycle) in [(4, 10, 1_u64 << 42), (6, 20, CLOCK), (11, 23, CLOCK)] {
+        let mut lab = Lab::new(settings(KeyKind::FiveTuple, HashMode::Tabulated, p), slot_bits);
+        let begin = 3 << 36;
+        for number in 0..60 {
+            lab.packet(begin, &frames::unique(number).bytes);
+        }
+        lab.compare(begin);
+        let warnings = |lab: &mut Lab| -> Vec<String> {
+            let events = lab.tofino.events().unwrap().into_iter();
+            events.map(|event| if let Event::Warning(warning) = event { warning } else { panic!("{event:?}") }).collect()
+        };
+        assert_eq!(warnings(&mut lab), [""; 0]);
+        // A little less than half is no reason to, and a read begins it anew. Nothing came meanwhile: the time is what has passed.
+        let half = Duration::from_nanos(cycle / 2);
+        let margin = Duration::from_secs(60);
+        for _ in 0..2 {
+            lab.tofino.age(half - margin);
+            let snapshot = lab.tofino.sample().unwrap();
+            assert!(lab.levels(&snapshot, snapshot.slot_time.unwrap() >> slot_bits).iter().all(|level| *level == 0));
+            assert_eq!(warnings(&mut lab), [""; 0]);
+            assert!(lab.held().iter().any(|[_, level]| *level != 0), "the switch keeps what it has");
+        }
+        lab.tofino.age(half + margin);
+        let snapshot = lab.tofino.sample().unwrap();
+        assert!(
+            snapshot.lasting.as_ref().unwrap().cardinality.words(lab.settings.cardinality.precision).iter().all(|word| *word == 0)
+        );
+        let told = warnings(&mut lab);
+        let seconds = (half + margin).as_secs();
+        let expected = format!("registers were not read for {seconds}s, and nobody knows of which round they are: they begin anew");
+        assert!(matches!(&told[..], [warning] if warning.ends_with(&expected)), "{told:?}, {expected}");
+        assert!(lab.held().iter().all(|held| *held == [0, 0]), "they are empty on the switch too");
+        // From there on it counts as a switch that has just started.
+        let mut only = Lab::new(lab.settings, slot_bits);
+        let late = begin + cycle / 2 + cycle / 3;
+        for number in 100..120 {
+            lab.packet(late, &frames::unique(number).bytes);
+            only.packet(late, &frames::unique(number).bytes);
+        }
+        let (own, other) = (lab.tofino.sample().unwrap(), only.tofino.sample().unwrap());
+        assert_eq!(lab.levels(&own, late >> slot_bits), only.levels(&other, late >> slot_bits));
+        assert!(lab.levels(&own, late >> slot_bits).iter().any(|level| *level != 0));
+        assert_eq!(warnings(&mut lab), [""; 0]);
     }
 }
 

@@ -67,17 +67,10 @@ impl<const N: usize> Table<N> {
     #[inline(always)]
     pub(super) fn update_d_way_rap(&mut self, settings: &Settings, item: &Item<'_>, weight: u64) {
         let first = Self::set_start(settings, item.signature);
-        let (mut smallest, mut minimum) = (first, u64::MAX);
-        for way in 0..1 << WAYS_LOG2 {
-            let slot = first | way;
-            if self.holds(slot, item.signature) {
-                return self.add(slot, weight);
-            }
-            let count = self.count(slot);
-            if count < minimum {
-                (smallest, minimum) = (slot, count);
-            }
+        if let Some(slot) = self.in_set(first, item.signature) {
+            return self.add(slot, weight);
         }
+        let (smallest, minimum) = self.smallest_in_set(first);
         if admits(coin(item.signature, self.packets), minimum, weight) {
             self.put(smallest, item.signature, item.key, minimum.wrapping_add(weight), minimum);
         }
@@ -119,6 +112,41 @@ impl<const N: usize> Table<N> {
                 return;
             }
         }
+    }
+
+    /// The slot of a signature in a set.
+    #[inline(always)]
+    fn in_set(&self, first: usize, signature: u32) -> Option<usize> {
+        let ways = 0..1_usize << WAYS_LOG2;
+        if cfg!(target_arch = "bpf") {
+            return ways.map(|way| first | way).find(|&slot| self.holds(slot, signature));
+        }
+        // All at once: which way a flow has, no branch can foretell.
+        let mut equal =
+            ways.fold(0_u32, |equal, way| equal | u32::from(self.signature(first | way) == signature).wrapping_shl(way as u32));
+        // A slot that is free has the signature 0.
+        while equal != 0 {
+            let slot = first | equal.trailing_zeros() as usize;
+            if self.holds(slot, signature) {
+                return Some(slot);
+            }
+            equal &= equal.wrapping_sub(1);
+        }
+        None
+    }
+
+    /// The first slot of a set with the smallest count, and this count.
+    #[inline(always)]
+    fn smallest_in_set(&self, first: usize) -> (usize, u64) {
+        let (mut smallest, mut minimum) = (first, u64::MAX);
+        for way in 0..1 << WAYS_LOG2 {
+            let slot = first | way;
+            let count = self.count(slot);
+            let is_smaller = count < minimum;
+            smallest = if is_smaller { slot } else { smallest };
+            minimum = count.min(minimum);
+        }
+        (smallest, minimum)
     }
 
     /// Gives a flow from elsewhere the smallest of its slots, if its count is larger.

@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod af_xdp;
+mod ahead;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod frames;
@@ -12,6 +13,7 @@ mod pcap;
 
 #[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpPort, Copies, FrameSender, af_xdp, try_af_xdp};
+pub use ahead::{AHEAD, prefetch};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};

@@ -1,11 +1,14 @@
 //! Capture files: pcap and pcapng, from a file or a pipe.
 //!
 //! Workers read chunks of the file side by side. Where a record starts is only known once those before it were passed, so that
-//! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel.
+//! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel. A worker for whose
+//! walk nobody waits counts as it walks.
 
 use super::held::{self, Held, Segment};
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{Compression, Damage, Passed, Plain, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
+use crate::capture::{
+    Compression, Damage, PacketsIn, Passed, Plain, Record, Step, Stop, Walker, decompress, link_type, open, read_full,
+};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Bounds, Gate, Pace};
@@ -20,9 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
 pub const CHUNK: usize = 1 << 20;
+/// Bytes that a worker counts before it looks again whether another one waits for its turn.
+const BLOCK: usize = 1 << 16;
 /// [Witnesses](Shared::witnesses) in a file, where looking on takes no time.
 pub(super) const WITNESSES: usize = 1000;
 /// The same in a pipe, which may be silent for long.
@@ -165,7 +171,8 @@ pub(super) fn ports(
         about,
         gate: Arc::clone(&gate),
         turn: AtomicU64::new(0),
-        alone: workers == 1,
+        read: AtomicU64::new(0),
+        workers,
         walk: Mutex::default(),
     });
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
@@ -295,7 +302,9 @@ struct Shared {
     gate: Arc<Gate>,
     /// Number of the chunk that may be walked.
     turn: AtomicU64,
-    alone: bool,
+    /// The highest number of a chunk that was read.
+    read: AtomicU64,
+    workers: usize,
     /// How many packets from beyond the lateness show that a time has passed. A single one may have a wrong timestamp.
     witnesses: usize,
     walk: Mutex<Walk>,
@@ -323,6 +332,16 @@ struct Walk {
 impl Shared {
     fn walk(&self) -> MutexGuard<'_, Walk> {
         self.walk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether another worker waits for the end of the chunk, and for longer than is good.
+    ///
+    /// Counting finds where packets end without a walk of its own, but one chunk after the other. That costs nothing as long as it
+    /// takes less time than the others need to read their next chunks.
+    fn is_waited_for(&self, chunk: &Chunk) -> bool {
+        let others = self.workers - 1;
+        let is_read = || chunk.index.is_some_and(|index| self.read.load(Ordering::Relaxed) > index);
+        others > 0 && is_read() && chunk.turn_began.is_some_and(|began| began.elapsed() * others as u32 > chunk.reading)
     }
 
     /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that is held back.
@@ -387,6 +406,10 @@ struct Chunk {
     last: bool,
     /// Why it does, if not in order.
     failure: Option<io::Error>,
+    /// How long reading it took.
+    reading: Duration,
+    /// When its turn to be walked came.
+    turn_began: Option<Instant>,
     /// Up to where it was walked.
     position: usize,
     /// The capture ends in it, and was walked to its end; packets may be held back still.
@@ -445,6 +468,7 @@ impl Port for PcapPort {
             Err(nothing) => return nothing,
         };
         let mut spins = 0;
+        shared.read.fetch_max(index, Ordering::Relaxed);
         while shared.turn.load(Ordering::Acquire) != index {
             if spins == TURN_SPINS {
                 return if shared.walk().ended { Received::Ended } else { Received::Idle };
@@ -452,18 +476,20 @@ impl Port for PcapPort {
             spins += 1;
             std::hint::spin_loop();
         }
+        chunk.turn_began.get_or_insert_with(Instant::now);
         let mut walk = shared.walk();
         if walk.ended {
             return Received::Ended;
         }
         let (outcome, due) = walk_chunk(shared, &mut walk, chunk);
         let Due { released, reader, passed, last } = due;
+        let start = passed.start;
         let passed = &chunk.buffer[passed];
         let idle = passed.is_empty() && released.is_empty();
         let mut busy = shared.gate.begin();
         match outcome {
             Outcome::Blocked { next, limit } => shared.gate.block(next, limit),
-            Outcome::More => {}
+            Outcome::More | Outcome::Unwalked(_) => {}
             Outcome::Done => {
                 chunk.index = None;
                 shared.turn.store(index + 1, Ordering::Release);
@@ -474,47 +500,78 @@ impl Port for PcapPort {
             }
         }
         drop(walk);
-        if !shared.alone && matches!(outcome, Outcome::Done | Outcome::Ended) {
+        if shared.workers > 1 && matches!(outcome, Outcome::Done | Outcome::Ended) {
             shared.gate.wake();
         }
         if idle {
             return match outcome {
                 Outcome::Blocked { .. } => Received::Idle,
-                Outcome::More | Outcome::Done => Received::Frames,
+                Outcome::More | Outcome::Unwalked(_) | Outcome::Done => Received::Frames,
                 Outcome::Ended => Received::Ended,
             };
         }
         busy.last = released.iter().map(Segment::last).fold(last, Option::max);
-        let mut unsupported = BTreeMap::new();
-        let mut held = released.iter().flat_map(Segment::packets);
-        let mut packets = reader.packets_in(passed);
-        let mut plain = if released.is_empty() { packets.take_plain() } else { Plain::default() };
+        let unwalked = match outcome {
+            Outcome::Unwalked(Bounds { floor, limit }) => reader.plain_in(passed, floor, limit),
+            _ => None,
+        };
+        let is_unwalked = unwalked.is_some();
+        let mut packets = reader.packets_in(if is_unwalked { Default::default() } else { passed });
+        let mut plain = match unwalked {
+            Some(plain) => plain,
+            None if released.is_empty() => packets.take_plain(),
+            None => Plain::default(),
+        };
+        let mut others = Others { held: released.iter().flat_map(Segment::packets), packets, unsupported: BTreeMap::new() };
         // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need not be in memory.
         loop {
             let (bytes, wire_length, timestamp, link) = match plain.next() {
                 Some((record, bytes)) => (bytes, record.wire, record.timestamp, Link::Ethernet),
-                None => {
-                    let (record, bytes) = match held.next() {
-                        Some((record, bytes)) => (*record, bytes),
-                        None => {
-                            plain = packets.take_plain();
-                            let Some(packet) = plain.next().or_else(|| packets.next()) else { break };
-                            packet
-                        }
-                    };
-                    let (link, bytes) = match record.link {
-                        Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
-                        link => (link, bytes),
-                    };
-                    (bytes, record.wire, record.timestamp, link)
-                }
+                None => match others.next() {
+                    Some(Frame { bytes, wire_length, timestamp, link }) => (bytes, wire_length, timestamp, link),
+                    None => break,
+                },
             };
             sink(Frame { bytes, wire_length, timestamp, link });
         }
+        let unsupported = others.unsupported;
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
+        if is_unwalked {
+            let (left, taken) = plain.left();
+            let consumed = passed.len() - left;
+            chunk.position = start + consumed;
+            busy.last = busy.last.max(Some(taken.latest));
+            shared.walk().walker.took(consumed, taken);
+        }
         Received::Frames
+    }
+}
+
+/// Frames that are not [`Plain`], or behind others that were held back.
+struct Others<'a, H> {
+    held: H,
+    packets: PacketsIn<'a>,
+    /// Frames by link type, of those that nobody knows.
+    unsupported: BTreeMap<u16, u64>,
+}
+
+impl<'a, H: Iterator<Item = (&'a Record, &'a [u8])>> Iterator for Others<'a, H> {
+    type Item = Frame<'a>;
+
+    // A call, so that the hot loop, which nearly always has plain frames, keeps what it needs in registers.
+    #[inline(never)]
+    fn next(&mut self) -> Option<Frame<'a>> {
+        let (record, bytes) = match self.held.next() {
+            Some((record, bytes)) => (*record, bytes),
+            None => self.packets.next()?,
+        };
+        let (link, bytes) = match record.link {
+            Link::Unsupported => opened(record.link_type, bytes, &mut self.unsupported),
+            link => (link, bytes),
+        };
+        Some(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link })
     }
 }
 
@@ -534,7 +591,10 @@ fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
     if shared.walk().ended {
         return Err(Received::Ended);
     }
+    let start = Instant::now();
     let Piece { index, last, failure } = shared.input.read(&mut chunk.buffer).ok_or(Received::Idle)?;
+    chunk.reading = start.elapsed();
+    chunk.turn_began = None;
     chunk.index = Some(index);
     chunk.last = last;
     chunk.failure = failure;
@@ -549,6 +609,8 @@ enum Outcome {
     Blocked { next: u64, limit: u64 },
     /// What is due is to be counted before it goes on in this chunk.
     More,
+    /// The same, and only counting shows where it ends: at the first packet that is not within the bounds.
+    Unwalked(Bounds),
     /// The chunk was walked to its end.
     Done,
     /// The capture ends here, in order or not.
@@ -603,6 +665,19 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
         if due.passed.is_empty() {
             due.reader.clone_from(&walk.walker);
             due.passed = chunk.position..chunk.position;
+        }
+        // What was held back comes first, and by itself.
+        if !due.released.is_empty() && due.passed.is_empty() {
+            return (Outcome::More, due);
+        }
+        // While nobody waits for the end of what may be counted, counting itself finds it.
+        if let Some(within) = bounds.filter(|_| due.is_empty() && !shared.is_waited_for(chunk)) {
+            let end = if shared.workers == 1 { chunk.buffer.len() } else { chunk.buffer.len().min(chunk.position + BLOCK) };
+            let plain = walk.walker.plain_in(&chunk.buffer[chunk.position..end], within.floor, within.limit);
+            if plain.is_some_and(|mut plain| plain.next().is_some()) {
+                due.passed.end = end;
+                return (Outcome::Unwalked(within), due);
+            }
         }
         // Until the first packet is known, stop at any.
         let Passed { consumed, latest, stop } = walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);

@@ -87,14 +87,22 @@ impl Compiler {
                         self.program.reads_parser_error |= read == Some(self.program.intrinsic.parser_error);
                         Ok(Some(storage))
                     }
-                    None if matches!(of, Storage::Stack(_)) => {
-                        expression.place.fail(format!("unsupported stack member {name}: index with a number"))
-                    }
-                    None => expression.place.fail(format!("no field {name}")),
+                    None => match &of {
+                        Storage::Stack { walked: Some((stack, last)), .. } if name == "last" && self.walked.contains(stack) => {
+                            Ok(Some(Storage::clone(last)))
+                        }
+                        Storage::Stack { .. } if name == "last" => expression
+                            .place
+                            .fail("unsupported last of a stack of which the state has not extracted the next element"),
+                        Storage::Stack { .. } => {
+                            expression.place.fail(format!("unsupported stack member {name}: index with a number"))
+                        }
+                        _ => expression.place.fail(format!("no field {name}")),
+                    },
                 }
             }
             ExpressionKind::Index(of, index) => {
-                let Some(Storage::Stack(elements)) = self.storage(scope, of)? else {
+                let Some(Storage::Stack { elements, .. }) = self.storage(scope, of)? else {
                     return expression.place.fail("only header stacks can be indexed");
                 };
                 let index = self.number(scope, index)?;

@@ -86,6 +86,12 @@ impl Compiler {
                 Ok(Binding::Digest(self.program.digests.len() - 1))
             }
             ("Resubmit", [], []) => Ok(Binding::Resubmit),
+            ("ParserCounter", [], []) if scope.within == Within::Parser && self.parser_counter.is_none() => {
+                let slot = self.slot();
+                self.parser_counter = Some(slot);
+                Ok(Binding::ParserCounter(slot))
+            }
+            ("ParserCounter", ..) => place.fail("unsupported ParserCounter: a parser has one"),
             (kind, [], []) if self.blocks.contains_key(kind) => {
                 if scope.path.matches('.').count() == DEEPEST_BLOCK {
                     return place.fail(format!("blocks are nested more than {DEEPEST_BLOCK} deep: does {kind} hold itself?"));

@@ -58,7 +58,13 @@ enum Binding {
     Polynomial(Rc<externs::Polynomial>),
     Digest(usize),
     Resubmit,
-    Block { block: Rc<ast::Block>, path: String, applied: bool },
+    /// Of a parser.
+    ParserCounter(Slot),
+    Block {
+        block: Rc<ast::Block>,
+        path: String,
+        applied: bool,
+    },
 }
 
 /// Names visible in a block, and the block's path in names of the control plane.
@@ -103,6 +109,10 @@ struct Compiler {
     action_data: Vec<Slot>,
     /// Under how many conditions the compiler is.
     conditions: usize,
+    /// The parser's counter, if the program has one.
+    parser_counter: Option<Slot>,
+    /// Stacks of which the parser state that is compiled has extracted the next element.
+    walked: HashSet<usize>,
     program: Program,
 }
 

@@ -1,9 +1,9 @@
 //! Parser states.
 
 use super::storage::{Scalar, Storage};
-use super::{Binding, Compiler, Scope, Within, limits};
+use super::{Binding, Compiler, Scope, Typed, Within, limits};
 use crate::ast::{self, ExpressionKind, StatementKind, TypeKind};
-use crate::program::{self, ParserStep, State, Step, Target, Transition, Value};
+use crate::program::{self, ParserStep, Slot, State, Step, Target, Transition, Value};
 use crate::source::{Place, Result};
 use hashbrown::HashMap;
 use std::rc::Rc;
@@ -67,6 +67,7 @@ impl Compiler {
         let Some(Target::State(mut index)) = targets.get(&state.name).copied() else {
             return state.place.fail("a state cannot be called accept or reject");
         };
+        self.walked.clear();
         let mut steps = Vec::new();
         for statement in &state.body {
             if let Some((block, path, arguments)) = self.parser_call(scope, statement)? {
@@ -75,6 +76,7 @@ impl Compiler {
                 let first = self.parser(&block, inner, Target::State(continuation))?;
                 self.complete(index, std::mem::take(&mut steps), Transition::To(first));
                 index = continuation;
+                self.walked.clear();
             } else {
                 self.parser_statement(scope, statement, &mut steps)?;
             }
@@ -85,7 +87,10 @@ impl Compiler {
             ast::Transition::Select { keys, cases } => {
                 let mut values = Vec::new();
                 for key in keys {
-                    let typed = self.expression(scope, key)?;
+                    let typed = match self.is_zero(scope, key)? {
+                        Some(is_zero) => Typed::Bool(is_zero),
+                        None => self.expression(scope, key)?,
+                    };
                     values.push(self.with_width(typed, &key.place)?);
                 }
                 let widths: Vec<u32> = values.iter().map(|(_, width)| *width).collect();
@@ -100,8 +105,34 @@ impl Compiler {
                 Transition::Select { keys: values, cases: compiled }
             }
         };
+        self.walked.clear();
         self.complete(index, steps, transition);
         Ok(())
+    }
+
+    /// `counter.is_zero()` in a select.
+    fn is_zero(&self, scope: &Scope, key: &ast::Expression) -> Result<Option<Value>> {
+        let ExpressionKind::Call { callee, arguments, .. } = &key.kind else { return Ok(None) };
+        let ExpressionKind::Member(of, method) = &callee.kind else { return Ok(None) };
+        let Some(Binding::ParserCounter(slot)) = self.binding(scope, of) else { return Ok(None) };
+        match (method.as_str(), arguments.as_slice()) {
+            ("is_zero", []) => Ok(Some(Value::Not(Box::new(Value::Slot(slot))))),
+            _ => key.place.fail(format!("unsupported {method} of a parser's counter in a select")),
+        }
+    }
+
+    /// The chip's counter has 8 bits with a sign. The model does not set it to a field: the compiler says nothing about when the chip reads that.
+    fn counter_call(&mut self, scope: &Scope, slot: Slot, method: &str, argument: &ast::Expression) -> Result<ParserStep> {
+        let number = match (method, &argument.kind) {
+            ("set" | "increment" | "decrement", ExpressionKind::Number { .. }) => self.number(scope, argument)?,
+            _ => return argument.place.fail(format!("unsupported {method} of a parser's counter by other than a number")),
+        };
+        match (method, u8::try_from(number)) {
+            ("set", Ok(number @ 0..=127)) => Ok(ParserStep::SetCounter(slot, number)),
+            ("increment", Ok(number @ 0..=127)) => Ok(ParserStep::AddToCounter(slot, number)),
+            ("decrement", Ok(number @ 0..=127)) => Ok(ParserStep::AddToCounter(slot, number.wrapping_neg())),
+            _ => argument.place.fail(format!("{number} is beyond a parser's counter")),
+        }
     }
 
     /// Another parser applied in a state.
@@ -129,6 +160,13 @@ impl Compiler {
                     && let (Some(Binding::Packet), [argument]) = (self.binding(scope, of), arguments.as_slice())
                 {
                     steps.push(self.packet_call(scope, method, argument, place)?);
+                    return Ok(());
+                }
+                if let ExpressionKind::Call { callee, arguments, .. } = &call.kind
+                    && let ExpressionKind::Member(of, method) = &callee.kind
+                    && let (Some(Binding::ParserCounter(slot)), [argument]) = (self.binding(scope, of), arguments.as_slice())
+                {
+                    steps.push(self.counter_call(scope, slot, method, argument)?);
                     return Ok(());
                 }
             }
@@ -163,7 +201,11 @@ impl Compiler {
 
     fn packet_call(&mut self, scope: &Scope, method: &str, argument: &ast::Expression, place: &Place) -> Result<ParserStep> {
         match method {
-            "extract" => match self.storage(scope, argument)? {
+            "extract" => match self.storage_to_extract(scope, argument)? {
+                Some(Storage::Stack { walked: Some((stack, _)), .. }) => {
+                    self.walked.insert(stack);
+                    Ok(ParserStep::ExtractNext(stack))
+                }
                 Some(Storage::Header { index, .. }) => Ok(ParserStep::Extract(index)),
                 _ => place.fail("extract takes a header"),
             },
@@ -172,6 +214,20 @@ impl Compiler {
                 bits => place.fail(format!("unsupported advance by {bits} bits, which are no whole bytes")),
             },
             _ => place.fail(format!("unsupported packet method {method}")),
+        }
+    }
+
+    /// What an extraction fills: a header, or the stack whose next element it names.
+    fn storage_to_extract(&mut self, scope: &Scope, argument: &ast::Expression) -> Result<Option<Storage>> {
+        if let ExpressionKind::Member(of, name) = &argument.kind
+            && name == "next"
+            && let Some(stack @ Storage::Stack { walked: Some(_), .. }) = self.storage(scope, of)?
+        {
+            return Ok(Some(stack));
+        }
+        match self.storage(scope, argument)? {
+            Some(Storage::Stack { .. }) => argument.place.fail("extract takes a header"),
+            storage => Ok(storage),
         }
     }
 
@@ -219,7 +275,8 @@ impl Compiler {
         Ok(Some(Lookahead::Bits { skip, width, need: (total as usize).div_ceil(8) }))
     }
 
-    /// The chip has loops only where a header stack bounds them, which the model's subset writes as states of their own.
+    /// The chip has loops only where a header stack bounds them. The compiler takes few of those of which one state does not extract the next
+    /// element: it runs out of registers for what such a state selects on.
     pub(super) fn refuse_loops(&self, place: &Place) -> Result<()> {
         let successors = |index: usize| -> Vec<usize> {
             let targets = match &self.program.states[index].transition {
@@ -228,17 +285,21 @@ impl Compiler {
             };
             targets.into_iter().filter_map(|to| if let Target::State(state) = to { Some(state) } else { None }).collect()
         };
-        // Peels off states that lead only to peeled ones; what stays leads to a loop.
+        let walks = |index: usize| self.program.states[index].steps.iter().any(|step| matches!(step, ParserStep::ExtractNext(_)));
+        // Peels off states that lead only to peeled ones, and to themselves if they bound that; what stays leads to another loop.
         let mut done = vec![false; self.program.states.len()];
         loop {
-            let ready: Vec<usize> =
-                (0..done.len()).filter(|&state| !done[state] && successors(state).iter().all(|&next| done[next])).collect();
+            let is_ready = |state: usize| successors(state).iter().all(|&next| done[next] || next == state && walks(state));
+            let ready: Vec<usize> = (0..done.len()).filter(|&state| !done[state] && is_ready(state)).collect();
             if ready.is_empty() {
                 break;
             }
             ready.into_iter().for_each(|state| done[state] = true);
         }
-        if done.iter().all(|&done| done) { Ok(()) } else { place.fail("unsupported loop of parser states") }
+        if done.iter().all(|&done| done) {
+            return Ok(());
+        }
+        place.fail("unsupported loop of parser states, other than of one that extracts the next element of a stack")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Compiler, Kind, Scope, Typed};
 use crate::ast;
-use crate::program::{Field, Header, Slot, Value};
+use crate::program::{Field, Header, Slot, Stack, Value};
 use crate::source::Result;
 use std::rc::Rc;
 
@@ -21,9 +21,17 @@ pub(super) struct Scalar {
 #[derive(Clone, Debug)]
 pub(super) enum Storage {
     Scalar(Scalar),
-    Header { index: usize, valid: Slot, fields: Rc<Vec<(String, Storage)>> },
+    Header {
+        index: usize,
+        valid: Slot,
+        fields: Rc<Vec<(String, Storage)>>,
+    },
     Struct(Rc<Vec<(String, Storage)>>),
-    Stack(Rc<Vec<Storage>>),
+    /// Of headers also the program's stack and what its `last` is.
+    Stack {
+        elements: Rc<Vec<Storage>>,
+        walked: Option<(usize, Rc<Storage>)>,
+    },
 }
 
 impl Storage {
@@ -49,7 +57,7 @@ impl Storage {
             Storage::Scalar(_) => Vec::new(),
             Storage::Header { index, .. } => vec![*index],
             Storage::Struct(fields) => fields.iter().flat_map(|(_, storage)| storage.headers()).collect(),
-            Storage::Stack(elements) => elements.iter().flat_map(Storage::headers).collect(),
+            Storage::Stack { elements, .. } => elements.iter().flat_map(Storage::headers).collect(),
         }
     }
 
@@ -62,7 +70,7 @@ impl Storage {
                 [(*valid, 1)].into_iter().chain(fields).collect()
             }
             Storage::Struct(fields) => fields.iter().flat_map(|(_, storage)| storage.slots()).collect(),
-            Storage::Stack(elements) => elements.iter().flat_map(Storage::slots).collect(),
+            Storage::Stack { elements, .. } => elements.iter().flat_map(Storage::slots).collect(),
         }
     }
 }
@@ -112,8 +120,17 @@ impl Compiler {
             }
             Kind::Bool => Storage::Scalar(Scalar { slot: self.slot(), width: 1, signed: false, boolean: true }),
             Kind::Stack(element, size) => {
-                let elements: Result<Vec<Storage>> = (0..*size).map(|_| self.allocate(element)).collect();
-                Storage::Stack(Rc::new(elements?))
+                let elements = (0..*size).map(|_| self.allocate(element)).collect::<Result<Vec<Storage>>>()?;
+                let walked = match self.allocate(element)? {
+                    last @ Storage::Header { index, .. } => {
+                        let elements = elements.iter().flat_map(Storage::headers).collect();
+                        let extracted = self.slot();
+                        self.program.stacks.push(Stack { extracted, elements, last: index });
+                        Some((self.program.stacks.len() - 1, Rc::new(last)))
+                    }
+                    _ => None,
+                };
+                Storage::Stack { elements: Rc::new(elements), walked }
             }
             Kind::Record(record) => {
                 let valid = record.header.then(|| self.slot());

@@ -11,6 +11,7 @@ pub struct Program {
     pub body: String,
     pub deparser_locals: String,
     pub deparser: String,
+    pub parser_locals: String,
     pub parser: String,
     pub egress: String,
 }
@@ -22,6 +23,7 @@ pub fn program(locals: &str, body: &str) -> Program {
         body: body.to_owned(),
         deparser_locals: String::new(),
         deparser: String::new(),
+        parser_locals: String::new(),
         parser: "state body { packet.extract(hdr.io); transition accept; }".to_owned(),
         egress: String::new(),
     }
@@ -29,7 +31,7 @@ pub fn program(locals: &str, body: &str) -> Program {
 
 impl Program {
     pub fn text(&self) -> String {
-        let Program { declarations, locals, body, deparser_locals, deparser, parser, egress } = self;
+        let Program { declarations, locals, body, deparser_locals, deparser, parser_locals, parser, egress } = self;
         format!(
             "#include <core.p4>
 #include <tna.p4>
@@ -40,6 +42,7 @@ struct headers_t {{ extra_h[2] extra; io_h io; carried_h carried; }}
 struct none_t {{}}
 {declarations}
 parser In(packet_in packet, out headers_t hdr, out metadata_t md, out ingress_intrinsic_metadata_t im) {{
+    {parser_locals}
     state start {{ packet.extract(im); packet.advance(PORT_METADATA_SIZE); transition body; }}
     {parser}
 }}

@@ -1,6 +1,7 @@
 //! One AF_XDP socket: its frames, and the rings it shares with the kernel.
 #![allow(unsafe_code, reason = "memory shared with the kernel; this module keeps apart what each side owns")]
 
+use crate::poll::port::{AHEAD, prefetch};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::net::sockopt::{
@@ -252,19 +253,6 @@ enum Rings {
     Send { queued: Ring<XdpDesc>, sent: Ring<u64>, unused: Vec<u64> },
 }
 
-/// How many packets ahead of the one that is counted their headers are fetched into the cache. Another core wrote them.
-const AHEAD: u32 = 8;
-
-#[inline(always)]
-fn prefetch(_address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint that reads nothing; every address will do.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(_address.cast());
-    }
-}
-
 impl Socket {
     /// A socket of a queue of an interface.
     pub(super) fn open(interface: u32, queue: u32, config: &Config) -> io::Result<Self> {
@@ -334,8 +322,8 @@ impl Socket {
         let (mut packets, mut taken) = (0, 0);
         while taken < ready && packets < most {
             let first = filled.read(taken);
-            if taken + AHEAD < ready {
-                prefetch(self.frames.start.as_ptr().cast::<u8>().wrapping_add(filled.read(taken + AHEAD).addr as usize));
+            if taken + (AHEAD as u32) < ready {
+                prefetch(self.frames.start.as_ptr().cast::<u8>().wrapping_add(filled.read(taken + AHEAD as u32).addr as usize));
             }
             let mut wire_length = first.len;
             let mut pieces = 1;

@@ -91,6 +91,23 @@ struct Seen {
 impl Staggered {
     /// Those of a program, if it has slots of this length.
     pub(in crate::tofino) fn find(schema: &Schema, settings: &Settings, slot_ns: u64) -> Result<Self, Failure> {
+        let cardinality::Settings { precision, .. } = settings.cardinality;
+        let staggered = Self::built(schema, settings)?;
+        let slot_bits = staggered.rounds.slot_bits;
+        if slot_ns != 1 << slot_bits {
+            let [own, wanted] = [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
+            let advice = match self::slot_bits(precision, slot_ns) {
+                Some(bits) => format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}"),
+                None => format!("use --staggered {own:?}"),
+            };
+            let problem = format!("its registers cover {own:?} (-D{DEFINITION}={slot_bits}), {wanted:?} is wanted; {advice}");
+            return Err(Failure::program(problem));
+        }
+        Ok(staggered)
+    }
+
+    /// Those of a program, however long its slots are.
+    pub(in crate::tofino) fn built(schema: &Schema, settings: &Settings) -> Result<Self, Failure> {
         let settings = settings.cardinality;
         let cardinality::Settings { key, precision, .. } = settings;
         let mut found = None;
@@ -108,15 +125,6 @@ impl Staggered {
                 "there is no register {name}N that says how long slots are; is it p4/flowgauge.p4?"
             )));
         };
-        if slot_ns != 1 << slot_bits {
-            let [own, wanted] = [1 << slot_bits, slot_ns].map(|slot_ns| covered(precision, slot_ns));
-            let advice = match self::slot_bits(precision, slot_ns) {
-                Some(bits) => format!("compile it with -D{DEFINITION}={bits}, or use --staggered {own:?}"),
-                None => format!("use --staggered {own:?}"),
-            };
-            let problem = format!("its registers cover {own:?} (-D{DEFINITION}={slot_bits}), {wanted:?} is wanted; {advice}");
-            return Err(Failure::program(problem));
-        }
         let registers = Array::lasting(names::of(KIND, key, REGISTERS), precision.registers(), &FIELDS);
         let latest = Array::lasting(latest, 1, &names::REGISTER_VALUE);
         [&registers, &latest].into_iter().try_for_each(|array| array.check(schema))?;
@@ -134,6 +142,13 @@ impl Staggered {
     pub(in crate::tofino) fn overdue(&self) -> Option<Duration> {
         let cycle = Duration::from_nanos(1 << self.rounds.cycle_bits());
         self.read.map(|read| read.elapsed()).filter(|elapsed| *elapsed > cycle / 2)
+    }
+
+    /// As if the last read had been so much longer ago.
+    pub(in crate::tofino) fn age(&mut self, by: Duration) {
+        let earlier = |time: Instant| time.checked_sub(by);
+        self.read = self.read.and_then(earlier);
+        self.clock.known = self.clock.known.and_then(|(known, since)| Some((known, earlier(since)?)));
     }
 
     /// The switch has emptied registers, or was started anew.
