@@ -574,6 +574,13 @@ fn a_slow_way_and_one_that_swallows_everything_for_a_while_lose_nothing() {
     assert!(outcome.stderr.contains("connected again; the switch counted on, nothing is missing"), "{}", outcome.stderr);
     let records = parse(&outcome.stdout);
     assert_eq!((number(total_of(&records), "packets"), &total_of(&records)["complete"]), (lab.sent(), &Value::Bool(true)));
+    // While nothing went through, no window could end: there is one long one, which says how late, and then the schedule again.
+    assert!(outcome.stderr.contains("ended late") && outcome.stderr.contains("were over by then"), "{}", outcome.stderr);
+    let length = |window: &Value| number(window, "end_ns") - number(window, "start_ns");
+    let stalled: Vec<&Value> = windows.iter().filter(|window| number(window, "late_ns") >= 500_000_000).collect();
+    assert!(matches!(stalled.as_slice(), [window] if length(window) > number(window, "late_ns")), "{windows:?}");
+    let behind = windows.iter().skip_while(|window| number(window, "late_ns") < 500_000_000).skip(1);
+    assert!(behind.clone().filter(|window| length(window) < 50_000_000).count() <= 1, "{windows:?}");
 }
 
 /// The switch does not hear that a controller's connection is gone: the controller goes on, and another one is told what to do.
