@@ -632,7 +632,9 @@ const CONSTRUCTS: &[Construct] = &[
     (
         "constant entries of prefixes",
         |program| {
-            let entries = "const entries = { 0x80000000 &&& 0x80000000 : s(1); } const default_action = s(3); size = 4;";
+            // A single entry the compiler does take.
+            let entries = "const entries = { 0x80000000 &&& 0x80000000 : s(1); 0x40000000 &&& 0xc0000000 : s(2); }";
+            let entries = format!("{entries} const default_action = s(3); size = 4;");
             let table = format!("\ntable t {{ /*!*/ key = {{ hdr.io.a : lpm; }} actions = {{ s; }} {entries} }}");
             local(program, &format!("action s(bit<32> d) {{ hdr.io.x = d; }} {table}"), "t.apply();");
         },
