@@ -1,6 +1,6 @@
 //! `flowgauge bench`: what counting costs on this machine.
 
-use flowgauge::bench::{Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp};
+use flowgauge::bench::{Bench, Common, Format, LineRate, Packet, Peers, Scale, What, Xdp, no_line_rate};
 use flowgauge::{Cpus, Failure, PortSpec, beside};
 use flowgauge_bench::findings::Findings;
 use flowgauge_bench::{line_rate, packet, peers, scale, xdp};
@@ -66,9 +66,7 @@ fn search(asked: LineRate) -> Result<(), Failure> {
             let how = "build it with `cargo build --release -p flowgauge-bench --features dpdk`";
             return Err(Failure::Usage(format!("dpdk:{device}: this flowgauge-bench has no DPDK; {how}")));
         }
-        PortSpec::Pcap(_) | PortSpec::Memory(_) => {
-            return Err(Failure::Usage("a line rate is that of an af_xdp: or dpdk: port".to_owned()));
-        }
+        PortSpec::Pcap(_) | PortSpec::Memory(_) => return Err(no_line_rate()),
     };
     conclude(&asked.common, &findings)
 }

@@ -158,8 +158,14 @@ impl Bench {
     pub fn check(&self) -> Result<(), Failure> {
         let What::LineRate(asked) = &self.what else { return Ok(()) };
         if matches!(asked.port, Some(PortSpec::Pcap(_) | PortSpec::Memory(_))) {
-            return Err(Failure::Usage("a line rate is that of an af_xdp: or dpdk: port".to_owned()));
+            return Err(no_line_rate());
         }
         Ok(())
     }
+}
+
+/// A line rate is asked of a port that has none.
+#[must_use]
+pub fn no_line_rate() -> Failure {
+    Failure::Usage("a line rate is that of an af_xdp: or dpdk: port".to_owned())
 }

@@ -658,19 +658,24 @@ fn a_port_that_is_there_otherwise_and_a_certificate_that_is_none_are_told() {
     }
 }
 
+/// What `tables --read-times` prints.
+fn read_times(address: &str, format: &str) -> String {
+    loop {
+        let outcome = run(["tables", "--read-times", "--address", address, "--format", format]);
+        // The client before is gone, but the switch may not have noticed yet.
+        if !outcome.stderr.contains("subscribed already") {
+            return outcome.quiet();
+        }
+    }
+}
+
 #[test]
 fn read_times_tell_which_windows_are_possible() {
     let costs = Costs { sync: Duration::from_millis(3), ..Costs::SWITCH };
     let (server, ledger) = Server::driver_like(switch() as Arc<dyn Target>, costs, Pace::Real).unwrap();
     let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
     let address = running.address().to_string();
-    let measure = |format: &str| loop {
-        let outcome = run(["tables", "--read-times", "--address", &address, "--format", format]);
-        // The client before is gone, but the switch may not have noticed yet.
-        if !outcome.stderr.contains("subscribed already") {
-            break outcome.quiet();
-        }
-    };
+    let measure = |format| read_times(&address, format);
     let times: Value = serde_json::from_str(&measure("json")).unwrap();
     let tables = times["tables"].as_array().unwrap();
     assert_eq!(tables.iter().map(|table| number(table, "elements")).collect::<Vec<_>>(), [8, 512]);
@@ -702,12 +707,7 @@ fn read_times_tell_how_often_staggered_registers_can_be_read() {
         let (server, ledger) = Server::driver_like(Arc::clone(&lab.switch) as Arc<dyn Target>, costs, Pace::Real).unwrap();
         let running = Running::start_service(([127, 0, 0, 1], 0).into(), None, server.service()).unwrap();
         let address = running.address().to_string();
-        let measure = |format: &str| loop {
-            let outcome = run(["tables", "--read-times", "--address", &address, "--format", format]);
-            if !outcome.stderr.contains("subscribed already") {
-                break outcome.quiet();
-            }
-        };
+        let measure = |format| read_times(&address, format);
         let held = || {
             let name = "pipe.Ingress.flowgauge.cardinality_by_five_tuple.staggered";
             [0, 1].map(|field| lab.switch.enter().model().register_range(name, field, 0..512, 0).unwrap())

@@ -339,9 +339,9 @@ impl Shared {
     /// Counting finds where packets end without a walk of its own, but one chunk after the other. That costs nothing as long as it
     /// takes less time than the others need to read their next chunks.
     fn is_waited_for(&self, chunk: &Chunk) -> bool {
-        let others = self.workers - 1;
-        let is_read = || chunk.index.is_some_and(|index| self.read.load(Ordering::Relaxed) > index);
-        others > 0 && is_read() && chunk.turn_began.is_some_and(|began| began.elapsed() * others as u32 > chunk.reading)
+        let others = self.workers as u32 - 1;
+        let is_read = chunk.index.is_some_and(|index| self.read.load(Ordering::Relaxed) > index);
+        is_read && chunk.turn_began.is_some_and(|began| began.elapsed() * others > chunk.reading)
     }
 
     /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that is held back.
@@ -483,7 +483,6 @@ impl Port for PcapPort {
         }
         let (outcome, due) = walk_chunk(shared, &mut walk, chunk);
         let Due { released, reader, passed, last } = due;
-        let start = passed.start;
         let passed = &chunk.buffer[passed];
         let idle = passed.is_empty() && released.is_empty();
         let mut busy = shared.gate.begin();
@@ -541,7 +540,7 @@ impl Port for PcapPort {
         if is_unwalked {
             let (left, taken) = plain.left();
             let consumed = passed.len() - left;
-            chunk.position = start + consumed;
+            chunk.position += consumed;
             busy.last = busy.last.max(Some(taken.latest));
             shared.walk().walker.took(consumed, taken);
         }
