@@ -236,7 +236,6 @@ impl<'a> Iterator for Plain<'a> {
 impl<'a> Iterator for PacketsIn<'a> {
     type Item = (Record, &'a [u8]);
 
-    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(packet) = self.plain.next() {
             return Some(packet);

@@ -6,9 +6,7 @@
 
 use super::held::{self, Held, Segment};
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{
-    Compression, Damage, PacketsIn, Passed, Plain, Record, Step, Stop, Walker, decompress, link_type, open, read_full,
-};
+use crate::capture::{Compression, Damage, Passed, Plain, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Bounds, Gate, Pace};
@@ -521,19 +519,30 @@ impl Port for PcapPort {
             None if released.is_empty() => packets.take_plain(),
             None => Plain::default(),
         };
-        let mut others = Others { held: released.iter().flat_map(Segment::packets), packets, unsupported: BTreeMap::new() };
+        let mut held = released.iter().flat_map(Segment::packets).map(|(record, bytes)| (*record, bytes));
+        // A call for each, so that the hot loop, which nearly always has plain frames, keeps what it needs in registers.
+        let mut others: &mut dyn Iterator<Item = (Record, &[u8])> = &mut held;
+        let mut behind: Option<&mut dyn Iterator<Item = (Record, &[u8])>> = Some(&mut packets);
+        let mut unsupported = BTreeMap::new();
         // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need not be in memory.
         loop {
             let (bytes, wire_length, timestamp, link) = match plain.next() {
                 Some((record, bytes)) => (bytes, record.wire, record.timestamp, Link::Ethernet),
-                None => match others.next() {
-                    Some(Frame { bytes, wire_length, timestamp, link }) => (bytes, wire_length, timestamp, link),
-                    None => break,
-                },
+                None => {
+                    let Some((record, bytes)) = others.next() else {
+                        let Some(next) = behind.take() else { break };
+                        others = next;
+                        continue;
+                    };
+                    let (link, bytes) = match record.link {
+                        Link::Unsupported => opened(record.link_type, bytes, &mut unsupported),
+                        link => (link, bytes),
+                    };
+                    (bytes, record.wire, record.timestamp, link)
+                }
             };
             sink(Frame { bytes, wire_length, timestamp, link });
         }
-        let unsupported = others.unsupported;
         if !unsupported.is_empty() {
             shared.walk().note(unsupported);
         }
@@ -545,32 +554,6 @@ impl Port for PcapPort {
             shared.walk().walker.took(consumed, taken);
         }
         Received::Frames
-    }
-}
-
-/// Frames that are not [`Plain`], or behind others that were held back.
-struct Others<'a, H> {
-    held: H,
-    packets: PacketsIn<'a>,
-    /// Frames by link type, of those that nobody knows.
-    unsupported: BTreeMap<u16, u64>,
-}
-
-impl<'a, H: Iterator<Item = (&'a Record, &'a [u8])>> Iterator for Others<'a, H> {
-    type Item = Frame<'a>;
-
-    // A call, so that the hot loop, which nearly always has plain frames, keeps what it needs in registers.
-    #[inline(never)]
-    fn next(&mut self) -> Option<Frame<'a>> {
-        let (record, bytes) = match self.held.next() {
-            Some((record, bytes)) => (*record, bytes),
-            None => self.packets.next()?,
-        };
-        let (link, bytes) = match record.link {
-            Link::Unsupported => opened(record.link_type, bytes, &mut self.unsupported),
-            link => (link, bytes),
-        };
-        Some(Frame { bytes, wire_length: record.wire, timestamp: record.timestamp, link })
     }
 }
 
