@@ -7,11 +7,8 @@
 
 use super::instructions::Instructions;
 use super::port::Frame;
-#[cfg(target_arch = "x86_64")]
-use super::vector::{Avx2, Avx512, GROUP_OF_AVX2, GROUP_OF_AVX512, Places};
-#[cfg(target_arch = "x86_64")]
-use flowgauge_core::cardinality::MAX_REGISTERS;
-use flowgauge_core::cardinality::{self, Mode};
+use super::vector::{self, Places, Vectors};
+use flowgauge_core::cardinality::{self, MAX_REGISTERS, Mode};
 use flowgauge_core::hash::Crc32;
 use flowgauge_core::parse::{Packet, Reject, network};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, LaidOut, Link, Maker, Precision, Settings, Tabulation};
@@ -28,46 +25,12 @@ pub(super) struct Keys {
     pub(super) words: [[u32; CAPACITY]; WORDS],
 }
 
-/// How keys get into registers.
-#[allow(clippy::large_enum_variant, reason = "a worker has one, in the box of its batch")]
-enum Way {
-    OneByOne,
-    #[cfg(target_arch = "x86_64")]
-    Avx2 {
-        hash: Avx2,
-        hashes: [u32; CAPACITY],
-        places: Places,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Avx512 {
-        hash: Avx512,
-        places: Places,
-    },
-}
-
-impl Way {
-    #[cfg(target_arch = "x86_64")]
-    fn new(instructions: Instructions, cardinality: cardinality::Settings, tabulation: &Tabulation) -> Self {
-        let cardinality::Settings { key, hash, precision, .. } = cardinality;
-        let places = Places { indices: [0; CAPACITY], levels: [0; CAPACITY] };
-        let way = match instructions {
-            Instructions::Avx512 => Avx512::new(key, hash, precision, tabulation).map(|hash| Way::Avx512 { hash, places }),
-            Instructions::Avx2 => Avx2::new(key, hash, precision).map(|hash| Way::Avx2 { hash, hashes: [0; CAPACITY], places }),
-            Instructions::Scalar => None,
-        };
-        way.unwrap_or(Way::OneByOne)
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn new(_: Instructions, _: cardinality::Settings, _: &Tabulation) -> Self {
-        Way::OneByOne
-    }
-}
-
 /// What counts many packets at once.
 pub struct Batch {
     keys: Keys,
-    way: Way,
+    /// What hashes groups of keys; without it they are hashed one by one.
+    vectors: Option<Box<dyn Vectors>>,
+    places: Places,
     cardinality: cardinality::Settings,
 }
 
@@ -95,7 +58,8 @@ impl Batch {
             return None;
         }
         let keys = Keys { words: [[0; CAPACITY]; WORDS] };
-        Some(Box::new(Batch { keys, way: Way::new(instructions, cardinality, tabulation), cardinality }))
+        let vectors = vector::vectors(instructions, cardinality, tabulation);
+        Some(Box::new(Batch { keys, vectors, places: Places::EMPTY, cardinality }))
     }
 
     /// Begins to count in a bank, with the settings and tables that the batch was made for.
@@ -108,23 +72,17 @@ impl Batch {
     #[inline(never)]
     fn flush(&mut self, length: usize, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(length as u64);
-        match &mut self.way {
-            Way::OneByOne => self.raise(0..length, bank, tabulation),
-            #[cfg(target_arch = "x86_64")]
-            Way::Avx2 { hash, hashes, places } => {
-                let (groups, few) = whole::<GROUP_OF_AVX2>(&mut self.keys, length);
-                hash.split(&self.keys, groups, tabulation, hashes, places);
-                raise_to(places, groups * GROUP_OF_AVX2, bank);
-                self.raise(few, bank, tabulation);
+        let few = match &self.vectors {
+            None => 0..length,
+            Some(vectors) => {
+                let group = vectors.group();
+                let (groups, few) = whole(&mut self.keys, group, length);
+                vectors.split(&self.keys, groups, tabulation, &mut self.places);
+                raise_to(&self.places, groups * group, bank);
+                few
             }
-            #[cfg(target_arch = "x86_64")]
-            Way::Avx512 { hash, places } => {
-                let (groups, few) = whole::<GROUP_OF_AVX512>(&mut self.keys, length);
-                hash.split(&self.keys, groups, places);
-                raise_to(places, groups * GROUP_OF_AVX512, bank);
-                self.raise(few, bank, tabulation);
-            }
-        }
+        };
+        self.raise(few, bank, tabulation);
     }
 
     /// Brings some of the keys into a bank, one by one.
@@ -155,7 +113,6 @@ impl Batch {
 }
 
 /// Raises registers to the first `length` levels, a multiple of eight.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn raise_to(places: &Places, length: usize, bank: &mut Bank) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else { return };
@@ -172,16 +129,15 @@ fn raise_to(places: &Places, length: usize, bank: &mut Bank) {
 }
 
 /// Makes groups of the first `length` keys whole: how many there are, and the keys behind them, which are too few to be worth another.
-#[cfg(target_arch = "x86_64")]
-fn whole<const GROUP: usize>(keys: &mut Keys, length: usize) -> (usize, Range<usize>) {
-    let rest = length % GROUP;
+fn whole(keys: &mut Keys, group: usize, length: usize) -> (usize, Range<usize>) {
+    let rest = length % group;
     // A group of fewer keys is cheaper one by one.
-    let few = if rest < GROUP * 5 / 8 { rest } else { 0 };
-    let groups = (length - few).div_ceil(GROUP);
+    let few = if rest < group * 5 / 8 { rest } else { 0 };
+    let groups = (length - few).div_ceil(group);
     // A key that comes again raises nothing.
     for word in &mut keys.words {
         let [first, ..] = *word;
-        word[length - few..groups * GROUP].fill(first);
+        word[length - few..groups * group].fill(first);
     }
     (groups, length - few..length)
 }
@@ -345,7 +301,7 @@ pub(super) mod tests {
 
     /// Says so where not all instructions can be tested.
     fn tell_what_is_missing() {
-        if !Instructions::Avx512.is_available() {
+        if cfg!(target_arch = "x86_64") && !Instructions::Avx512.is_available() {
             skip("a CPU with AVX2, AVX-512 (F, BW, CD, VBMI) and GFNI");
         }
     }

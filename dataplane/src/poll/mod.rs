@@ -26,7 +26,6 @@ mod passes;
 pub mod port;
 mod tap;
 mod truth;
-#[cfg(target_arch = "x86_64")]
 mod vector;
 mod worker;
 

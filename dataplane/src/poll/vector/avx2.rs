@@ -9,8 +9,9 @@
 )]
 
 use super::super::batch::{CAPACITY, Keys, WORDS};
-use super::Places;
-use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
+use super::{Places, Vectors, changes};
+use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation, cardinality};
+use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_andnot_si256,
     _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_cvtepi32_ps, _mm256_loadu_si256, _mm256_or_si256, _mm256_packus_epi16,
@@ -21,7 +22,7 @@ use std::arch::x86_64::{
 };
 
 /// Keys that are hashed at once.
-pub(in crate::poll) const GROUP: usize = 32;
+const GROUP: usize = 32;
 
 /// What is added to exponents of floats.
 const EXPONENT_BIAS: u32 = 127;
@@ -30,7 +31,7 @@ const EXPONENT_BIAS: u32 = 127;
 type Tables = [[u8; 16]; 4];
 
 /// The hash of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
-pub(in crate::poll) struct Avx2 {
+pub(super) struct Avx2 {
     /// By byte of the key: of its lower half, and of its upper half.
     tables: [[Tables; 2]; 4 * WORDS],
     /// The CRC of a key of zeros.
@@ -40,21 +41,18 @@ pub(in crate::poll) struct Avx2 {
     precision: Precision,
 }
 
-impl Avx2 {
-    pub(in crate::poll) fn new(key: KeyKind, hash: HashMode, precision: Precision) -> Option<Self> {
-        let [key_bytes, _] = key.lengths();
-        super::has_avx2().then(|| Avx2 { tables: tables(key_bytes), constant: super::constant(key_bytes), key, hash, precision })
+/// Whether this CPU has what [`Avx2`] needs.
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+impl Vectors for Avx2 {
+    fn group(&self) -> usize {
+        GROUP
     }
 
-    /// Where the keys of the first `groups` groups belong, in an order of its own within each group. `hashes` is room for their hashes.
-    pub(in crate::poll) fn split(
-        &self,
-        keys: &Keys,
-        groups: usize,
-        tabulation: &Tabulation,
-        hashes: &mut [u32; CAPACITY],
-        places: &mut Places,
-    ) {
+    fn split(&self, keys: &Keys, groups: usize, tabulation: &Tabulation, places: &mut Places) {
+        let hashes = &mut places.hashes;
         let [signatures, ..] = &keys.words;
         // Whole batches at a time: a vector of hashes that were stored one by one just before would have to wait for the last of them.
         match self.hash {
@@ -69,7 +67,15 @@ impl Avx2 {
             }
         }
         // SAFETY: `new` has found every instruction that this function is made of.
-        unsafe { self.place(hashes, groups, places) }
+        unsafe { self.place(groups, places) }
+    }
+}
+
+impl Avx2 {
+    pub(super) fn new(settings: cardinality::Settings) -> Option<Self> {
+        let cardinality::Settings { key, hash, precision, .. } = settings;
+        let [key_bytes, _] = key.lengths();
+        is_available().then(|| Avx2 { tables: tables(key_bytes), constant: changes::constant(key_bytes), key, hash, precision })
     }
 
     fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
@@ -85,14 +91,14 @@ impl Avx2 {
 
     /// Cuts hashes into register and level.
     #[target_feature(enable = "avx2")]
-    fn place(&self, hashes: &[u32; CAPACITY], groups: usize, places: &mut Places) {
+    fn place(&self, groups: usize, places: &mut Places) {
         let rank_bits = self.precision.rank_bits();
         let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
         // Rank bits, and a one behind them that stops the count if all are zero. The higher the highest one is, the lower the level.
         let rank = _mm256_set1_epi32((1 << (rank_bits + 1)) - 1);
         let one = _mm256_set1_epi32(1);
         let highest = _mm256_set1_epi32((EXPONENT_BIAS + 1 + rank_bits).cast_signed());
-        let groups_of_hashes = hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let groups_of_hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
         let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
         let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in groups_of_hashes.zip(indices).zip(levels) {
@@ -191,7 +197,7 @@ fn table(bytes: &[u8; 16]) -> __m256i {
 }
 
 fn tables(key_bytes: usize) -> [[Tables; 2]; 4 * WORDS] {
-    super::changes(key_bytes).map(|bits| {
+    changes::changes(key_bytes).map(|bits| {
         let [lower, upper] = [0, 4].map(|first| {
             let mut tables: Tables = [[0; 16]; 4];
             for (byte, table) in tables.iter_mut().enumerate() {

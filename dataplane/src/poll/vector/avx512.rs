@@ -8,8 +8,9 @@
 )]
 
 use super::super::batch::{CAPACITY, Keys, WORDS};
-use super::Places;
-use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
+use super::{Places, Vectors, changes};
+use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation, cardinality};
+use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_broadcast_i32x4,
     _mm512_cvtepi32_epi8, _mm512_cvtepi32_epi16, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_lzcnt_epi32,
@@ -26,10 +27,10 @@ const SIGNATURES: usize = 0;
 type Matrices = [[u64; 4]; 4];
 
 /// Keys that are hashed at once.
-pub(in crate::poll) const GROUP: usize = 64;
+const GROUP: usize = 64;
 
 /// The hash of a kind of key, for vectors. There is none where the CPU lacks the instructions: that one exists says that it has them.
-pub(in crate::poll) struct Avx512 {
+pub(super) struct Avx512 {
     matrices: [Matrices; WORDS],
     /// The CRC of a key of zeros.
     constant: [u8; 4],
@@ -43,21 +44,21 @@ pub(in crate::poll) struct Avx512 {
 #[repr(C, align(64))]
 struct Tables([[[[u8; 64]; 4]; 4]; 4]);
 
-impl Avx512 {
-    pub(in crate::poll) fn new(key: KeyKind, hash: HashMode, precision: Precision, tabulation: &Tabulation) -> Option<Self> {
-        let [key_bytes, _] = key.lengths();
-        super::has_avx512().then(|| Avx512 {
-            matrices: matrices(key_bytes),
-            constant: super::constant(key_bytes),
-            tables: tables(tabulation),
-            key,
-            hash,
-            precision,
-        })
+/// Whether this CPU has what [`Avx512`] needs.
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("gfni")
+}
+
+impl Vectors for Avx512 {
+    fn group(&self) -> usize {
+        GROUP
     }
 
-    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each group.
-    pub(in crate::poll) fn split(&self, keys: &Keys, groups: usize, places: &mut Places) {
+    fn split(&self, keys: &Keys, groups: usize, _: &Tabulation, places: &mut Places) {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
             match (self.key, self.hash) {
@@ -70,6 +71,21 @@ impl Avx512 {
                 (_, HashMode::Keyed) => self.split_words::<SIGNATURES, true>(keys, groups, places),
             }
         }
+    }
+}
+
+impl Avx512 {
+    pub(super) fn new(settings: cardinality::Settings, tabulation: &Tabulation) -> Option<Self> {
+        let cardinality::Settings { key, hash, precision, .. } = settings;
+        let [key_bytes, _] = key.lengths();
+        is_available().then(|| Avx512 {
+            matrices: matrices(key_bytes),
+            constant: changes::constant(key_bytes),
+            tables: tables(tabulation),
+            key,
+            hash,
+            precision,
+        })
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
@@ -168,7 +184,7 @@ fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
 /// The matrices of the CRC of a key.
 fn matrices(key_bytes: usize) -> [Matrices; WORDS] {
     let mut matrices = [[[0; 4]; 4]; WORDS];
-    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(super::changes(key_bytes)) {
+    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(changes::changes(key_bytes)) {
         for (bit, changes) in bits.into_iter().enumerate() {
             for (matrix, changed) in matrices.iter_mut().zip(changes) {
                 // The row of the result's highest bit is the lowest byte.

@@ -1,0 +1,26 @@
+//! What bytes of a key change in its CRC.
+//!
+//! A CRC is linear but for a constant: a byte of a key changes a byte of the CRC in a way of its own, whatever the other bytes are.
+
+use super::super::batch::WORDS;
+use flowgauge_core::hash::crc32;
+
+/// The CRC of a key of so many zeros.
+pub(super) fn constant(key_bytes: usize) -> [u8; 4] {
+    crc32(&vec![0; key_bytes]).to_le_bytes()
+}
+
+/// What the bits of a key change in its CRC, by byte of the key, the lowest bit first; nothing behind its end.
+pub(super) fn changes(key_bytes: usize) -> [[[u8; 4]; 8]; 4 * WORDS] {
+    let mut key = vec![0; key_bytes];
+    let zero = crc32(&key);
+    let mut changes = [[[0; 4]; 8]; 4 * WORDS];
+    for (byte, changes) in changes.iter_mut().enumerate().take(key_bytes) {
+        for (bit, changes) in changes.iter_mut().enumerate() {
+            key[byte] = 1 << bit;
+            *changes = (crc32(&key) ^ zero).to_le_bytes();
+        }
+        key[byte] = 0;
+    }
+    changes
+}
