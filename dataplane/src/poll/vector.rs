@@ -8,7 +8,7 @@ use flowgauge_core::{Tabulation, cardinality};
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod changes;
 #[cfg(target_arch = "aarch64")]
 mod neon;

@@ -9,7 +9,8 @@
 )]
 
 use super::super::batch::{CAPACITY, Keys, WORDS};
-use super::{Places, Vectors, changes};
+use super::changes::{self, OfHalf};
+use super::{Places, Vectors};
 use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation, cardinality};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
@@ -27,13 +28,10 @@ const GROUP: usize = 32;
 /// What is added to exponents of floats.
 const EXPONENT_BIAS: u32 = 127;
 
-/// What half a byte changes, by byte of the CRC.
-type Tables = [[u8; 16]; 4];
-
 /// The hash of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
 pub(super) struct Avx2 {
     /// By byte of the key: of its lower half, and of its upper half.
-    tables: [[Tables; 2]; 4 * WORDS],
+    tables: [[OfHalf; 2]; 4 * WORDS],
     /// The CRC of a key of zeros.
     constant: [u8; 4],
     key: KeyKind,
@@ -75,7 +73,13 @@ impl Avx2 {
     pub(super) fn new(settings: cardinality::Settings) -> Option<Self> {
         let cardinality::Settings { key, hash, precision, .. } = settings;
         let [key_bytes, _] = key.lengths();
-        is_available().then(|| Avx2 { tables: tables(key_bytes), constant: changes::constant(key_bytes), key, hash, precision })
+        is_available().then(|| Avx2 {
+            tables: changes::halves(key_bytes),
+            constant: changes::constant(key_bytes),
+            key,
+            hash,
+            precision,
+        })
     }
 
     fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
@@ -194,19 +198,4 @@ fn store<T: Copy, const N: usize>(to: &mut [T; N], values: __m256i) {
 fn table(bytes: &[u8; 16]) -> __m256i {
     // SAFETY: the array is as long as what is read, and does not have to be aligned.
     _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
-}
-
-fn tables(key_bytes: usize) -> [[Tables; 2]; 4 * WORDS] {
-    changes::changes(key_bytes).map(|bits| {
-        let [lower, upper] = [0, 4].map(|first| {
-            let mut tables: Tables = [[0; 16]; 4];
-            for (byte, table) in tables.iter_mut().enumerate() {
-                for (half, entry) in table.iter_mut().enumerate() {
-                    *entry = (0..4).filter(|bit| half >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[first + bit][byte]);
-                }
-            }
-            tables
-        });
-        [lower, upper]
-    })
 }

@@ -184,7 +184,7 @@ fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
 /// The matrices of the CRC of a key.
 fn matrices(key_bytes: usize) -> [Matrices; WORDS] {
     let mut matrices = [[[0; 4]; 4]; WORDS];
-    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(changes::changes(key_bytes)) {
+    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(changes::bits(key_bytes)) {
         for (bit, changes) in bits.into_iter().enumerate() {
             for (matrix, changed) in matrices.iter_mut().zip(changes) {
                 // The row of the result's highest bit is the lowest byte.

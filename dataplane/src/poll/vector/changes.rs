@@ -5,13 +5,16 @@
 use super::super::batch::WORDS;
 use flowgauge_core::hash::crc32;
 
+/// What half a byte changes, by byte of the CRC.
+pub(super) type OfHalf = [[u8; 16]; 4];
+
 /// The CRC of a key of so many zeros.
 pub(super) fn constant(key_bytes: usize) -> [u8; 4] {
     crc32(&vec![0; key_bytes]).to_le_bytes()
 }
 
 /// What the bits of a key change in its CRC, by byte of the key, the lowest bit first; nothing behind its end.
-pub(super) fn changes(key_bytes: usize) -> [[[u8; 4]; 8]; 4 * WORDS] {
+pub(super) fn bits(key_bytes: usize) -> [[[u8; 4]; 8]; 4 * WORDS] {
     let mut key = vec![0; key_bytes];
     let zero = crc32(&key);
     let mut changes = [[[0; 4]; 8]; 4 * WORDS];
@@ -23,4 +26,20 @@ pub(super) fn changes(key_bytes: usize) -> [[[u8; 4]; 8]; 4 * WORDS] {
         key[byte] = 0;
     }
     changes
+}
+
+/// What the lower and the upper half of a byte change, by byte of the key; nothing behind its end.
+pub(super) fn halves(key_bytes: usize) -> [[OfHalf; 2]; 4 * WORDS] {
+    bits(key_bytes).map(|bits| {
+        let [lower, upper] = [0, 4].map(|first| {
+            let mut tables: OfHalf = [[0; 16]; 4];
+            for (byte, table) in tables.iter_mut().enumerate() {
+                for (half, entry) in table.iter_mut().enumerate() {
+                    *entry = (0..4).filter(|bit| half >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[first + bit][byte]);
+                }
+            }
+            tables
+        });
+        [lower, upper]
+    })
 }

@@ -1,28 +1,36 @@
-//! Registers and levels of many keys at once, with the CRC and NEON instructions of aarch64 CPUs.
+//! Registers and levels of many keys at once, with the NEON instructions of aarch64 CPUs.
 //!
-//! The instructions for CRCs have the polynomial of [`Crc32`](flowgauge_core::hash::Crc32), which those of x86 lack: a word of a key is one
-//! instruction.
-#![allow(unsafe_code, reason = "instructions that not every CPU has; this module calls them only where they were found")]
+//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 16 keys. Its instructions for CRCs have
+//! other polynomials. Tabulation is one by one: a table of 256 bytes takes four instructions, which read as many registers.
+#![allow(unsafe_code, reason = "loads and stores of whole arrays, which take their bytes apart and put them together")]
 
-use super::super::batch::Keys;
+use super::super::batch::{CAPACITY, Keys, WORDS};
+use super::changes::{self, OfHalf};
 use super::{Places, Vectors};
 use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation, cardinality};
-use std::arch::aarch64::{__crc32b, __crc32w};
+use std::arch::aarch64::{
+    uint8x16_t, uint8x16x4_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vld4q_u8, vqtbl1q_u8, vshrq_n_u8, vst4q_u8,
+};
 use std::arch::is_aarch64_feature_detected;
 
-/// Keys that are cut into register and level at once.
+/// Keys that are hashed at once.
 const GROUP: usize = 16;
 
 /// The hash of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
 pub(super) struct Neon {
+    /// By byte of the key: of its lower half, and of its upper half.
+    tables: [[OfHalf; 2]; 4 * WORDS],
+    /// The CRC of a key of zeros.
+    constant: [u8; 4],
     key: KeyKind,
     hash: HashMode,
     precision: Precision,
 }
 
-/// Whether this CPU has what [`Neon`] needs. Only the first CPUs of 64 bits have no CRC.
+/// Whether this CPU has what [`Neon`] needs, which all that Linux runs on have. With the other order of bytes a word's first byte is its
+/// highest one.
 pub(super) fn is_available() -> bool {
-    is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("crc")
+    is_aarch64_feature_detected!("neon") && cfg!(target_endian = "little")
 }
 
 impl Vectors for Neon {
@@ -31,12 +39,16 @@ impl Vectors for Neon {
     }
 
     fn split(&self, keys: &Keys, groups: usize, tabulation: &Tabulation, places: &mut Places) {
-        let length = groups * GROUP;
+        let hashes = &mut places.hashes;
+        let [signatures, ..] = &keys.words;
         match self.hash {
-            HashMode::Crc32 => self.hash_all(keys, length, places, |signature| signature),
-            HashMode::Tabulated => self.hash_all(keys, length, places, |signature| tabulation.hash(signature)),
+            HashMode::Crc32 => self.signatures(keys, groups, hashes),
+            HashMode::Tabulated => {
+                self.signatures(keys, groups, hashes);
+                hashes.iter_mut().take(groups * GROUP).for_each(|hash| *hash = tabulation.hash(*hash));
+            }
             HashMode::Keyed => {
-                let hashed = places.hashes.iter_mut().zip(&keys.words[0]).take(length);
+                let hashed = hashes.iter_mut().zip(signatures).take(groups * GROUP);
                 hashed.for_each(|(hash, signature)| *hash = tabulation.hash(*signature));
             }
         }
@@ -47,50 +59,67 @@ impl Vectors for Neon {
 impl Neon {
     pub(super) fn new(settings: cardinality::Settings) -> Option<Self> {
         let cardinality::Settings { key, hash, precision, .. } = settings;
-        is_available().then_some(Neon { key, hash, precision })
+        let [key_bytes, _] = key.lengths();
+        let (tables, constant) = (changes::halves(key_bytes), changes::constant(key_bytes));
+        is_available().then_some(Neon { tables, constant, key, hash, precision })
     }
 
-    #[inline(always)]
-    fn hash_all(&self, keys: &Keys, length: usize, places: &mut Places, hash: impl Fn(u32) -> u32) {
+    fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
             match self.key {
-                KeyKind::Src | KeyKind::Dst => hash_words::<4>(keys, length, places, hash),
-                KeyKind::SrcDst => hash_words::<8>(keys, length, places, hash),
-                KeyKind::FiveTuple => hash_words::<13>(keys, length, places, hash),
+                KeyKind::Src | KeyKind::Dst => self.signatures_of::<4>(keys, groups, signatures),
+                KeyKind::SrcDst => self.signatures_of::<8>(keys, groups, signatures),
+                KeyKind::FiveTuple => self.signatures_of::<13>(keys, groups, signatures),
             }
         }
     }
 
-    /// Cuts hashes into register and level.
+    #[target_feature(enable = "neon")]
+    fn signatures_of<const BYTES: usize>(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+        for (group, signatures) in signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups) {
+            let mut crc = self.constant.map(|byte| vdupq_n_u8(byte));
+            for ((word, tables), first) in keys.words.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
+                for (plane, [lower, upper]) in planes(word, group).into_iter().zip(tables).take(BYTES - first) {
+                    let (low, high) = (vandq_u8(plane, vdupq_n_u8(0x0f)), vshrq_n_u8::<4>(plane));
+                    for ((crc, lower), upper) in crc.iter_mut().zip(lower).zip(upper) {
+                        let changed = veorq_u8(vqtbl1q_u8(table(lower), low), vqtbl1q_u8(table(upper), high));
+                        *crc = veorq_u8(*crc, changed);
+                    }
+                }
+            }
+            let [b0, b1, b2, b3] = crc;
+            // SAFETY: the array is as long as what is written, and does not have to be aligned.
+            unsafe { vst4q_u8(signatures.as_mut_ptr().cast(), uint8x16x4_t(b0, b1, b2, b3)) }
+        }
+    }
+
+    /// Cuts hashes into register and level. The compiler makes vectors of this, as every CPU of 64 bits has what it takes.
     fn place(&self, groups: usize, places: &mut Places) {
         let (bits, rank_bits) = (self.precision.bits(), self.precision.rank_bits());
         // A one behind the rank bits stops the count if all are zero.
         let sentinel = 1 << (bits - 1);
-        let hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
-        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
-        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
-        for ((hashes, indices), levels) in hashes.zip(indices).zip(levels) {
-            for ((hash, index), level) in hashes.iter().zip(indices).zip(levels) {
-                *index = (hash >> rank_bits) as u16;
-                *level = ((hash << bits) | sentinel).leading_zeros() as u8 + 1;
-            }
+        let Places { indices, levels, hashes } = places;
+        for ((hash, index), level) in hashes.iter().zip(indices).zip(levels).take(groups * GROUP) {
+            *index = (hash >> rank_bits) as u16;
+            *level = ((hash << bits) | sentinel).leading_zeros() as u8 + 1;
         }
     }
 }
 
-/// Hashes the first `length` keys of so many bytes.
-#[target_feature(enable = "crc")]
-fn hash_words<const BYTES: usize>(keys: &Keys, length: usize, places: &mut Places, hash: impl Fn(u32) -> u32) {
-    const { assert!(BYTES % 4 <= 1, "a key is of words, and a byte may follow") };
-    for (at, to) in places.hashes.iter_mut().enumerate().take(length) {
-        let mut crc = !0;
-        for word in keys.words.iter().take(BYTES / 4) {
-            crc = __crc32w(crc, word[at]);
-        }
-        for word in keys.words.iter().take(BYTES.div_ceil(4)).skip(BYTES / 4) {
-            crc = __crc32b(crc, word[at] as u8);
-        }
-        *to = hash(!crc);
-    }
+/// The first bytes of a group's words, the second, the third and the fourth.
+#[inline]
+#[target_feature(enable = "neon")]
+fn planes(word: &[u32; CAPACITY], group: usize) -> [uint8x16_t; 4] {
+    let words: &[u32; GROUP] = &word.as_chunks().0[group];
+    // SAFETY: the array is as long as what is read, and does not have to be aligned. It is one of integers, without padding.
+    let uint8x16x4_t(b0, b1, b2, b3) = unsafe { vld4q_u8(words.as_ptr().cast()) };
+    [b0, b1, b2, b3]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn table(bytes: &[u8; 16]) -> uint8x16_t {
+    // SAFETY: the array is as long as what is read, and does not have to be aligned.
+    unsafe { vld1q_u8(bytes.as_ptr()) }
 }
