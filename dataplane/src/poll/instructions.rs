@@ -12,7 +12,7 @@ pub const VARIABLE: &str = "FLOWGAUGE_CPU";
 pub enum Instructions {
     /// Those of every CPU: keys are hashed one by one.
     Scalar,
-    /// NEON and the CRC instructions of aarch64 CPUs.
+    /// NEON, of all aarch64 CPUs: 16 keys at once.
     Neon,
     /// AVX2, of x86 CPUs since 2013: 32 keys at once.
     Avx2,
