@@ -1,7 +1,7 @@
 //! Registers and levels of many keys at once, with the NEON instructions of aarch64 CPUs.
 //!
-//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 16 keys. Its instructions for CRCs have
-//! other polynomials. Tabulation is one by one: a table of 256 bytes takes four instructions, which read as many registers.
+//! Half a byte of a key gives a byte of the CRC by a table of 16 bytes, which is one instruction for 16 keys. The CPU's instructions for CRCs
+//! have other polynomials. Tabulation is one by one: a table of 256 bytes would take four instructions, which read four registers each.
 #![allow(unsafe_code, reason = "loads and stores of whole arrays, which take their bytes apart and put them together")]
 
 use super::super::batch::{CAPACITY, Keys, WORDS};
@@ -23,7 +23,7 @@ pub(super) struct Neon {
     /// The CRC of a key of zeros.
     constant: [u8; 4],
     key: KeyKind,
-    hash: HashMode,
+    tabulated: bool,
     precision: Precision,
 }
 
@@ -39,44 +39,35 @@ impl Vectors for Neon {
     }
 
     fn split(&self, keys: &Keys, groups: usize, tabulation: &Tabulation, places: &mut Places) {
-        let hashes = &mut places.hashes;
-        let [signatures, ..] = &keys.words;
-        match self.hash {
-            HashMode::Crc32 => self.signatures(keys, groups, hashes),
-            HashMode::Tabulated => {
-                self.signatures(keys, groups, hashes);
-                hashes.iter_mut().take(groups * GROUP).for_each(|hash| *hash = tabulation.hash(*hash));
+        // SAFETY: `new` has found every instruction that these functions are made of.
+        unsafe {
+            match self.key {
+                KeyKind::Src | KeyKind::Dst => self.signatures::<4>(keys, groups, &mut places.hashes),
+                KeyKind::SrcDst => self.signatures::<8>(keys, groups, &mut places.hashes),
+                KeyKind::FiveTuple => self.signatures::<13>(keys, groups, &mut places.hashes),
             }
-            HashMode::Keyed => {
-                let hashed = hashes.iter_mut().zip(signatures).take(groups * GROUP);
-                hashed.for_each(|(hash, signature)| *hash = tabulation.hash(*signature));
-            }
+        }
+        if self.tabulated {
+            places.hashes.iter_mut().take(groups * GROUP).for_each(|hash| *hash = tabulation.hash(*hash));
         }
         self.place(groups, places);
     }
 }
 
 impl Neon {
+    /// `None` also for a keyed hash: there is no CRC, and one by one its tables, registers and levels take fewer instructions.
     pub(super) fn new(settings: cardinality::Settings) -> Option<Self> {
         let cardinality::Settings { key, hash, precision, .. } = settings;
-        let [key_bytes, _] = key.lengths();
-        let (tables, constant) = (changes::halves(key_bytes), changes::constant(key_bytes));
-        is_available().then_some(Neon { tables, constant, key, hash, precision })
-    }
-
-    fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
-        // SAFETY: `new` has found every instruction that these functions are made of.
-        unsafe {
-            match self.key {
-                KeyKind::Src | KeyKind::Dst => self.signatures_of::<4>(keys, groups, signatures),
-                KeyKind::SrcDst => self.signatures_of::<8>(keys, groups, signatures),
-                KeyKind::FiveTuple => self.signatures_of::<13>(keys, groups, signatures),
-            }
+        if !is_available() || hash == HashMode::Keyed {
+            return None;
         }
+        let [key_bytes, _] = key.lengths();
+        let tabulated = hash == HashMode::Tabulated;
+        Some(Neon { tables: changes::halves(key_bytes), constant: changes::constant(key_bytes), key, tabulated, precision })
     }
 
     #[target_feature(enable = "neon")]
-    fn signatures_of<const BYTES: usize>(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+    fn signatures<const BYTES: usize>(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
         for (group, signatures) in signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups) {
             let mut crc = self.constant.map(|byte| vdupq_n_u8(byte));
             for ((word, tables), first) in keys.words.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
@@ -99,10 +90,12 @@ impl Neon {
         let (bits, rank_bits) = (self.precision.bits(), self.precision.rank_bits());
         // A one behind the rank bits stops the count if all are zero.
         let sentinel = 1 << (bits - 1);
-        let Places { indices, levels, hashes } = places;
-        for ((hash, index), level) in hashes.iter().zip(indices).zip(levels).take(groups * GROUP) {
-            *index = (hash >> rank_bits) as u16;
-            *level = ((hash << bits) | sentinel).leading_zeros() as u8 + 1;
+        let hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
+        let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
+        for ((hashes, indices), levels) in hashes.zip(indices).zip(levels) {
+            *indices = hashes.map(|hash| (hash >> rank_bits) as u16);
+            *levels = hashes.map(|hash| ((hash << bits) | sentinel).leading_zeros() as u8 + 1);
         }
     }
 }
