@@ -39,8 +39,8 @@ struct Peer<'a> {
 }
 
 /// As workers count, a batch of keys after the other.
-fn ours<'a>(hash: impl Fn() -> HashMode + 'a, tabulation: &'a Tabulation) -> Count<'a> {
-    let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision: PRECISION };
+fn ours<'a>(hash: HashMode, tabulation: &'a Tabulation) -> Count<'a> {
+    let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash, precision: PRECISION };
     let settings = Settings::only(cardinality);
     let (mut state, shared) = (State::boxed(), Shared::boxed());
     let mut batch = Batch::new(&settings, tabulation, Instructions::in_use());
@@ -49,7 +49,7 @@ fn ours<'a>(hash: impl Fn() -> HashMode + 'a, tabulation: &'a Tabulation) -> Cou
         let Some(batch) = &mut batch else { return f64::NAN };
         let context = Context::new(settings, tabulation, Sharing::Alone);
         let mut filling = batch.fill(state.active(&shared, 0), &context);
-        filling.extend(hash(), addresses.as_chunks::<1>().0);
+        filling.extend(addresses.as_chunks::<1>().0);
         filling.finish();
         let [bank, _] = &state.banks;
         estimate(bank.cardinality.levels(PRECISION), Estimator::Ertl).map_or(f64::NAN, |estimate| estimate.value)
@@ -59,8 +59,8 @@ fn ours<'a>(hash: impl Fn() -> HashMode + 'a, tabulation: &'a Tabulation) -> Cou
 fn crates(tabulation: &Tabulation) -> Vec<Peer<'_>> {
     let peer = |name, rival, count| Peer { name, rival, count };
     vec![
-        peer("flowgauge, crc32", false, ours(|| HashMode::Crc32, tabulation)),
-        peer("flowgauge, tabulated", false, ours(|| HashMode::Tabulated, tabulation)),
+        peer("flowgauge, crc32", false, ours(HashMode::Crc32, tabulation)),
+        peer("flowgauge, tabulated", false, ours(HashMode::Tabulated, tabulation)),
         peer(
             "datasketches, HLL_8",
             true,

@@ -285,9 +285,9 @@ fn without_ethertype<F: Frame + ?Sized>(frame: &F, link: Link) -> Result<Packet<
     encapsulated(frame, ethertype, offset, 0)
 }
 
-/// What most frames are, at constant offsets: IPv4 without tags and options. `None` says nothing about any other frame.
+/// What most frames are, at constant offsets: IPv4 over Ethernet, without tags and options. `None` says nothing about any other frame.
 #[inline(always)]
-fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
+pub fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     let whole: &[u8; 34] = frame.bytes(0)?;
     let header = whole.last_chunk()?;
     let is_plain = u32::from_be_bytes(field(whole, 12)) >> 8 == 0x0008_0045;
@@ -295,9 +295,19 @@ fn plain_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
     (is_plain && ip.total_length() >= 20).then_some(ip)
 }
 
+/// As [`plain_ipv4`], behind one tag of a VLAN.
+#[inline(always)]
+pub fn tagged_ipv4<F: Frame + ?Sized>(frame: &F) -> Option<Ipv4<'_>> {
+    let whole: &[u8; 38] = frame.bytes(0)?;
+    let header = whole.last_chunk()?;
+    let is_plain = u32::from_be_bytes(field(whole, 16)) >> 8 == 0x0008_0045;
+    let ip = Ipv4 { header, offset: 18 };
+    (is_plain && is_vlan(u16::from_be_bytes(field(whole, 12))) && ip.total_length() >= 20).then_some(ip)
+}
+
 /// As [`plain_ipv4`]: IPv6 without tags.
 #[inline(always)]
-fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
+pub fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
     let whole: &[u8; 54] = frame.bytes(0)?;
     let header = whole.last_chunk()?;
     let is_plain = u32::from_be_bytes(field(whole, 12)) >> 12 == 0x8_6dd6;

@@ -6,74 +6,26 @@
 //! [`Filling`] is finished.
 
 use super::instructions::Instructions;
+use super::lot::{CAPACITY, Lot};
 use super::port::Frame;
-#[cfg(target_arch = "x86_64")]
-use super::vector::{Avx2, Avx512, GROUP_OF_AVX2, GROUP_OF_AVX512, Places};
-#[cfg(target_arch = "x86_64")]
-use flowgauge_core::cardinality::MAX_REGISTERS;
+use super::vector::Places;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::hash::Crc32;
-use flowgauge_core::parse::{Packet, Reject, network};
-use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, LaidOut, Link, Maker, Precision, Settings, Tabulation};
-use std::ops::Range;
+use flowgauge_core::parse::{Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4};
+use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
 
-/// Keys that are kept; a power of two. With more of them less is lost to waiting for the last one to be stored.
-pub(super) const CAPACITY: usize = 256;
 /// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the protocol.
-pub(super) const WORDS: usize = 4;
-
-/// One key of so many that raises its register is many: a wrong guess takes about as long as some tens of stores.
-const MANY: usize = 64;
-
-/// Keys of IPv4 packets, word by word as they are in memory; with a keyed hash the first words are their signatures, and the others unused.
-#[repr(C, align(64))]
-pub(super) struct Keys {
-    pub(super) words: [[u32; CAPACITY]; WORDS],
-}
-
-/// How keys get into registers.
-#[allow(clippy::large_enum_variant, reason = "a worker has one, in the box of its batch")]
-enum Way {
-    OneByOne,
-    #[cfg(target_arch = "x86_64")]
-    Avx2 {
-        hash: Avx2,
-        hashes: [u32; CAPACITY],
-        places: Places,
-    },
-    #[cfg(target_arch = "x86_64")]
-    Avx512 {
-        hash: Avx512,
-        places: Places,
-    },
-}
-
-impl Way {
-    #[cfg(target_arch = "x86_64")]
-    fn new(instructions: Instructions, cardinality: cardinality::Settings, tabulation: &Tabulation) -> Self {
-        let cardinality::Settings { key, hash, precision, .. } = cardinality;
-        let places = Places { indices: [0; CAPACITY], levels: [0; CAPACITY] };
-        let way = match instructions {
-            Instructions::Avx512 => Avx512::new(key, hash, precision, tabulation).map(|hash| Way::Avx512 { hash, places }),
-            Instructions::Avx2 => Avx2::new(key, hash, precision).map(|hash| Way::Avx2 { hash, hashes: [0; CAPACITY], places }),
-            Instructions::Scalar => None,
-        };
-        way.unwrap_or(Way::OneByOne)
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn new(_: Instructions, _: cardinality::Settings, _: &Tabulation) -> Self {
-        Way::OneByOne
-    }
-}
+const WORDS: usize = 4;
+/// The same of an IPv6 packet.
+const WORDS_OVER_IPV6: usize = 10;
 
 /// What counts many packets at once.
 pub struct Batch {
-    keys: Keys,
-    way: Way,
+    ipv4: Lot<WORDS>,
+    ipv6: Lot<WORDS_OVER_IPV6>,
+    /// Keys of IPv6 packets that wait, less than [`CAPACITY`].
+    waiting_ipv6: usize,
+    places: Places,
     cardinality: cardinality::Settings,
-    /// Whether many of the last keys raised their registers, as at the start of a window.
-    many: bool,
 }
 
 /// Packets on their way into a bank, which holds all of them once this is [finished](Self::finish).
@@ -84,8 +36,8 @@ pub struct Filling<'a> {
     batch: &'a mut Batch,
     active: Active<'a>,
     context: &'a Context<'a>,
-    /// Keys that the batch has, less than [`CAPACITY`].
-    length: usize,
+    /// Keys of IPv4 packets that wait, less than [`CAPACITY`].
+    waiting: usize,
     /// Bytes on the wire that the bank lacks.
     bytes: u64,
 }
@@ -99,169 +51,109 @@ impl Batch {
         if cardinality.mode != Mode::Windowed || settings.beyond_cardinality() || settings.headers.inner {
             return None;
         }
-        let keys = Keys { words: [[0; CAPACITY]; WORDS] };
-        Some(Box::new(Batch { keys, way: Way::new(instructions, cardinality, tabulation), cardinality, many: false }))
+        let [bytes, bytes_over_ipv6] = cardinality.key.lengths();
+        Some(Box::new(Batch {
+            ipv4: Lot::new(bytes, cardinality, tabulation, instructions),
+            ipv6: Lot::new(bytes_over_ipv6, cardinality, tabulation, instructions),
+            waiting_ipv6: 0,
+            places: Places::EMPTY,
+            cardinality,
+        }))
     }
 
     /// Begins to count in a bank, with the settings and tables that the batch was made for.
     #[inline(always)]
     pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
-        Filling { batch: self, active, context, length: 0, bytes: 0 }
+        self.waiting_ipv6 = 0;
+        Filling { batch: self, active, context, waiting: 0, bytes: 0 }
     }
 
-    /// Brings the first `length` keys into a bank.
+    /// Brings the first keys of IPv4 packets into a bank.
     #[inline(never)]
-    fn flush(&mut self, length: usize, bank: &mut Bank, tabulation: &Tabulation) {
-        bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(length as u64);
-        match &mut self.way {
-            Way::OneByOne => self.raise(0..length, bank, tabulation),
-            #[cfg(target_arch = "x86_64")]
-            Way::Avx2 { hash, hashes, places } => {
-                let (groups, few) = whole::<GROUP_OF_AVX2>(&mut self.keys, length);
-                hash.split(&self.keys, groups, tabulation, hashes, places);
-                raise_to(places, groups * GROUP_OF_AVX2, bank, &mut self.many);
-                self.raise(few, bank, tabulation);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Way::Avx512 { hash, places } => {
-                let (groups, few) = whole::<GROUP_OF_AVX512>(&mut self.keys, length);
-                hash.split(&self.keys, groups, places);
-                raise_to(places, groups * GROUP_OF_AVX512, bank, &mut self.many);
-                self.raise(few, bank, tabulation);
-            }
-        }
+    fn flush(&mut self, keys: usize, bank: &mut Bank, tabulation: &Tabulation) {
+        bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(keys as u64);
+        self.ipv4.raise(keys, &mut self.places, self.cardinality, &mut bank.cardinality, tabulation);
     }
 
-    /// Brings some of the keys into a bank, one by one.
-    #[inline(always)]
-    fn raise(&self, keys: Range<usize>, bank: &mut Bank, tabulation: &Tabulation) {
-        let cardinality::Settings { key, hash, precision, .. } = self.cardinality;
-        let [first, second, third, fourth] = self.keys.words.each_ref().map(|word| word.get(keys.clone()).unwrap_or_default());
-        // Written out, so that the compiler knows how long a key is.
-        match key {
-            _ if hash == HashMode::Keyed => raise_all(first.iter().copied(), hash, precision, bank, tabulation),
-            KeyKind::Src | KeyKind::Dst => {
-                raise_all(first.iter().map(|word| crc([word.to_le_bytes()], 4)), hash, precision, bank, tabulation);
-            }
-            KeyKind::SrcDst => {
-                let keys = first.iter().zip(second);
-                let crcs = keys.map(|(first, second)| crc([first.to_le_bytes(), second.to_le_bytes()], 8));
-                raise_all(crcs, hash, precision, bank, tabulation);
-            }
-            KeyKind::FiveTuple => {
-                let keys = first.iter().zip(second).zip(third).zip(fourth);
-                let crcs = keys.map(|(((first, second), third), fourth)| {
-                    crc([first.to_le_bytes(), second.to_le_bytes(), third.to_le_bytes(), fourth.to_le_bytes()], 13)
-                });
-                raise_all(crcs, hash, precision, bank, tabulation);
-            }
-        }
+    /// Brings all keys of IPv6 packets into a bank.
+    #[inline(never)]
+    fn flush_ipv6(&mut self, bank: &mut Bank, tabulation: &Tabulation) {
+        bank.counters.ipv6 = bank.counters.ipv6.wrapping_add(self.waiting_ipv6 as u64);
+        self.ipv6.raise(self.waiting_ipv6, &mut self.places, self.cardinality, &mut bank.cardinality, tabulation);
+        self.waiting_ipv6 = 0;
     }
 }
 
-/// Raises registers to the first `length` levels, a multiple of eight. `many` says whether many of the keys before raised theirs, and
-/// afterwards whether many of these did.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn raise_to(places: &Places, length: usize, bank: &mut Bank, many: &mut bool) {
-    let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else { return };
-    let (indices, _) = places.indices.as_chunks::<8>();
-    let (levels, _) = places.levels.as_chunks::<8>();
-    let mut raised = 0;
-    for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
-        for (&index, &level) in indices.iter().zip(levels) {
-            let register = &mut registers[usize::from(index)];
-            // No CPU can foretell which of many raise something, and a store for every key is cheaper than wrong guesses. Where few do,
-            // all keys may be of one flow, and every store would have to wait for the one before.
-            if *many {
-                raised += usize::from(level > *register);
-                *register = level.max(*register);
-            } else if level > *register {
-                raised += 1;
-                *register = level;
-            }
-        }
-    }
-    *many = raised > length / MANY;
-}
-
-/// Makes groups of the first `length` keys whole: how many there are, and the keys behind them, which are too few to be worth another.
-#[cfg(target_arch = "x86_64")]
-fn whole<const GROUP: usize>(keys: &mut Keys, length: usize) -> (usize, Range<usize>) {
-    let rest = length % GROUP;
-    // A group of fewer keys is cheaper one by one.
-    let few = if rest < GROUP * 5 / 8 { rest } else { 0 };
-    let groups = (length - few).div_ceil(GROUP);
-    // A key that comes again raises nothing.
-    for word in &mut keys.words {
-        let [first, ..] = *word;
-        word[length - few..groups * GROUP].fill(first);
-    }
-    (groups, length - few..length)
-}
-
-#[inline(always)]
-fn crc<const WORDS: usize>(words: [[u8; 4]; WORDS], bytes: usize) -> u32 {
-    Crc32::new().of_words(&words, bytes)
-}
-
-/// Raises registers to what signatures give. Each hash and the usual precision have a loop of their own, in which nothing is asked again.
-#[inline(always)]
-fn raise_all(
-    signatures: impl Iterator<Item = u32>,
-    hash: HashMode,
-    precision: Precision,
+/// Counts a frame of Ethernet unless it is IPv4, which it finds. What it takes fits into registers: nobody else sees where a filling or a
+/// frame is, or every one of them would have to be in memory.
+#[inline(never)]
+fn record_other<'a>(
+    batch: &mut Batch,
     bank: &mut Bank,
     tabulation: &Tabulation,
-) {
-    let usual = precision == Precision::DEFAULT;
-    match hash {
-        HashMode::Crc32 if usual => {
-            signatures.for_each(|signature| raise(bank, HashMode::Crc32, Precision::DEFAULT, signature, tabulation))
-        }
-        HashMode::Crc32 => signatures.for_each(|signature| raise(bank, HashMode::Crc32, precision, signature, tabulation)),
-        HashMode::Tabulated | HashMode::Keyed if usual => {
-            signatures.for_each(|signature| raise(bank, HashMode::Tabulated, Precision::DEFAULT, signature, tabulation));
-        }
-        HashMode::Tabulated | HashMode::Keyed => {
-            signatures.for_each(|signature| raise(bank, HashMode::Tabulated, precision, signature, tabulation));
-        }
-    }
+    bytes: &'a [u8],
+    wire_length: u32,
+) -> Option<Ipv4<'a>> {
+    // Needs few registers, and a call at the end is none.
+    tagged_ipv4(bytes).or_else(|| record_rest(batch, bank, tabulation, bytes, wire_length))
+}
+
+#[inline(never)]
+fn record_rest<'a>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+    wire_length: u32,
+) -> Option<Ipv4<'a>> {
+    let packet = match plain_ipv6(bytes) {
+        Some(ip) => Ok(Packet::V6(ip)),
+        None => network(bytes, Link::Ethernet),
+    };
+    record_found(batch, bank, tabulation, bytes, wire_length, packet)
+}
+
+/// As [`record_other`], for other link layers.
+#[inline(never)]
+fn record_unlikely<'a>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &'a [u8],
+    wire_length: u32,
+    link: Link,
+) -> Option<Ipv4<'a>> {
+    record_found(batch, bank, tabulation, bytes, wire_length, network(bytes, link))
 }
 
 #[inline(always)]
-fn raise(bank: &mut Bank, hash: HashMode, precision: Precision, signature: u32, tabulation: &Tabulation) {
-    bank.cardinality.update(hash.hash(signature, tabulation), precision);
-}
-
-/// Frames that are no IPv4 over Ethernet. What it takes fits into registers: nobody else sees where a filling or a frame is, or
-/// every one of them would have to be in memory.
-#[inline(never)]
-fn record_other(bank: &mut Bank, context: &Context<'_>, link: Link, bytes: &[u8], wire_length: u32) {
+fn record_found<'a>(
+    batch: &mut Batch,
+    bank: &mut Bank,
+    tabulation: &Tabulation,
+    bytes: &[u8],
+    wire_length: u32,
+    packet: Result<Packet<'a>, Reject>,
+) -> Option<Ipv4<'a>> {
+    match packet {
+        Ok(Packet::V4(ip)) => return Some(ip),
+        Ok(packet @ Packet::V6(_)) => {
+            let cardinality::Settings { key, hash, .. } = batch.cardinality;
+            batch.ipv6.put(batch.waiting_ipv6, key, hash, tabulation, &packet, key.transport(bytes, &packet));
+            batch.waiting_ipv6 += 1;
+            if batch.waiting_ipv6 == CAPACITY {
+                batch.flush_ipv6(bank, tabulation);
+            }
+        }
+        Err(cause) => {
+            bank.counters.reject(cause, 1);
+            if let Reject::NonIp(ethertype) = cause {
+                bank.unopened.vote(ethertype, 1);
+            }
+        }
+    }
     bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
-    match network(bytes, link) {
-        Ok(packet) => raise_alone(bank, context, bytes, &packet),
-        Err(cause) => reject(bank, cause),
-    }
-}
-
-fn reject(bank: &mut Bank, cause: Reject) {
-    bank.counters.reject(cause, 1);
-    if let Reject::NonIp(ethertype) = cause {
-        bank.unopened.vote(ethertype, 1);
-    }
-}
-
-/// Apart from what only rejects frames, which needs few registers.
-#[inline(never)]
-fn raise_alone(bank: &mut Bank, context: &Context<'_>, bytes: &[u8], packet: &Packet<'_>) {
-    let of_family = match packet {
-        Packet::V4(_) => &mut bank.counters.ipv4,
-        Packet::V6(_) => &mut bank.counters.ipv6,
-    };
-    *of_family = of_family.wrapping_add(1);
-    let cardinality::Settings { key, hash, precision, .. } = context.settings.cardinality;
-    raise(bank, hash, precision, key.signature(hash, context.tabulation, packet, key.transport(bytes, packet)), context.tabulation);
+    None
 }
 
 impl Filling<'_> {
@@ -270,58 +162,43 @@ impl Filling<'_> {
     #[inline(always)]
     pub fn record(&mut self, key: KeyKind, hash: HashMode, frame: &Frame<'_>) {
         let Frame { bytes, wire_length, link, .. } = *frame;
-        if link != Link::Ethernet {
-            return record_other(self.active.bank, self.context, link, bytes, wire_length);
-        }
-        // Whatever is not IPv4 is looked at again, away from here.
-        let Ok(Packet::V4(ip)) = network(bytes, Link::Ethernet) else {
-            return record_other(self.active.bank, self.context, Link::Ethernet, bytes, wire_length);
+        let tabulation = self.context.tabulation;
+        let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
+        let found = match link {
+            Link::Ethernet => plain_ipv4(bytes).or_else(|| record_other(batch, bank, tabulation, bytes, wire_length)),
+            _ => record_unlikely(batch, bank, tabulation, bytes, wire_length, link),
         };
+        let Some(ip) = found else { return };
         self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
-        let at = self.length & (CAPACITY - 1);
         let packet = Packet::V4(ip);
-        let transport = key.transport(bytes, &packet);
-        // Products of 64 bits are quicker one by one than as vectors, and a signature takes less room than its key.
-        if hash == HashMode::Keyed {
-            let [first, ..] = &mut self.batch.keys.words;
-            first[at] = key.signature(hash, self.context.tabulation, &packet, transport);
-        } else {
-            key.lay_out(&packet, transport, Entry { keys: &mut self.batch.keys, at });
-        }
+        self.batch.ipv4.put(self.waiting, key, hash, tabulation, &packet, key.transport(bytes, &packet));
         self.advance(1);
     }
 
     /// Counts keys of IPv4 packets without their frames, and no bytes. Each has the words of [`KeyKind::lay_out`], of which the first byte
-    /// is the lowest. `hash` is that of the settings, as for a [frame](Self::record).
+    /// is the lowest.
     ///
     /// # Panics
     /// If a key of the settings has not `N` words.
-    pub fn extend<const N: usize>(&mut self, hash: HashMode, mut keys: &[[u32; N]]) {
-        let [bytes, _] = self.batch.cardinality.key.lengths();
+    pub fn extend<const N: usize>(&mut self, mut keys: &[[u32; N]]) {
+        let cardinality::Settings { key, hash, .. } = self.batch.cardinality;
+        let [bytes, _] = key.lengths();
         assert!(bytes.div_ceil(4) == N, "keys of {bytes} bytes, and not of {N} words");
-        let multilinear = self.context.tabulation.multilinear();
         while !keys.is_empty() {
-            let (now, later) = keys.split_at(keys.len().min(CAPACITY - self.length));
-            let columns = self.batch.keys.words.iter_mut().map(|column| column.iter_mut().skip(self.length));
-            if hash == HashMode::Keyed {
-                let signature =
-                    |key: &[u32; N]| multilinear.make(LaidOut { words: key.map(u32::to_le_bytes), bytes, over_ipv6: false });
-                columns.take(1).for_each(|first| first.zip(now).for_each(|(to, key)| *to = signature(key)));
-            } else {
-                columns.take(N).enumerate().for_each(|(word, column)| column.zip(now).for_each(|(to, key)| *to = key[word]));
-            }
+            let (now, later) = keys.split_at(keys.len().min(CAPACITY - self.waiting));
+            self.batch.ipv4.put_all(self.waiting, hash, self.context.tabulation, now);
             self.advance(now.len());
             keys = later;
         }
     }
 
-    /// So many keys more are in their places, and no more than there were places for.
+    /// So many keys more wait, and no more than there are places for.
     #[inline(always)]
     fn advance(&mut self, keys: usize) {
-        self.length += keys;
-        if self.length == CAPACITY {
+        self.waiting += keys;
+        if self.waiting == CAPACITY {
             self.batch.flush(CAPACITY, self.active.bank, self.context.tabulation);
-            self.length = 0;
+            self.waiting = 0;
         }
     }
 
@@ -330,25 +207,11 @@ impl Filling<'_> {
     pub fn finish(self) {
         let counters = &mut self.active.bank.counters;
         counters.bytes = counters.bytes.wrapping_add(self.bytes);
-        if self.length > 0 {
-            self.batch.flush(self.length, self.active.bank, self.context.tabulation);
+        if self.waiting > 0 {
+            self.batch.flush(self.waiting, self.active.bank, self.context.tabulation);
         }
-    }
-}
-
-/// A place among the keys.
-struct Entry<'a> {
-    keys: &'a mut Keys,
-    at: usize,
-}
-
-impl Maker for Entry<'_> {
-    type Made = ();
-
-    #[inline(always)]
-    fn make<const WORDS: usize>(self, key: LaidOut<WORDS>) {
-        for (column, word) in self.keys.words.iter_mut().zip(key.words) {
-            column[self.at] = u32::from_le_bytes(word);
+        if self.batch.waiting_ipv6 > 0 {
+            self.batch.flush_ipv6(self.active.bank, self.context.tabulation);
         }
     }
 }
@@ -358,12 +221,12 @@ pub(super) mod tests {
     use super::*;
     use flowgauge_core::Zeroed;
     use flowgauge_core::hash::crc32;
-    use flowgauge_core::{Arrival, Shared, Sharing, State};
+    use flowgauge_core::{Arrival, Precision, Shared, Sharing, State};
     use flowgauge_testing::skip;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A random packet: nearly always IPv4 with ports, now and then something else, with and without a tag, and cut anywhere.
+    /// A random packet: mostly IPv4 with ports, often IPv6, now and then something else, with and without a tag, and cut anywhere.
     pub(in crate::poll) fn packet(random: &mut ChaCha8Rng) -> (Vec<u8>, Link) {
         let mut bytes: Vec<u8> = (0..80).map(|_| random.random()).collect();
         let tagged = random.random_ratio(1, 8);
@@ -372,9 +235,9 @@ pub(super) mod tests {
             bytes[12..14].copy_from_slice(&[0x81, 0x00]);
         }
         let (family, version) = match random.random_range(0..16) {
-            0 => ([0x86, 0xdd], 0x60),
-            1 => ([0x08, 0x06], 0x00),
-            2 => ([0x08, 0x00], 0x46),
+            0..5 => ([0x86, 0xdd], 0x60),
+            5 => ([0x08, 0x06], 0x00),
+            6 => ([0x08, 0x00], 0x46),
             _ => ([0x08, 0x00], 0x45),
         };
         bytes[ethertype..ethertype + 2].copy_from_slice(&family);
@@ -382,6 +245,9 @@ pub(super) mod tests {
         // A fragment offset would hide the ports.
         bytes[ethertype + 8..ethertype + 10].copy_from_slice(if random.random_ratio(7, 8) { &[0, 0] } else { &[0, 1] });
         bytes[ethertype + 11] = [1, 6, 17, 132][random.random_range(0..4)];
+        if version == 0x60 {
+            bytes[ethertype + 8] = [0, 6, 17, 44][random.random_range(0..4)];
+        }
         if random.random_ratio(1, 16) {
             bytes.truncate(random.random_range(0..80));
         }
@@ -390,7 +256,7 @@ pub(super) mod tests {
 
     /// Says so where not all instructions can be tested.
     fn tell_what_is_missing() {
-        if !Instructions::Avx512.is_available() {
+        if cfg!(target_arch = "x86_64") && !Instructions::Avx512.is_available() {
             skip("a CPU with AVX2, AVX-512 (F, BW, CD, VBMI) and GFNI");
         }
     }
@@ -480,7 +346,7 @@ pub(super) mod tests {
         // Pieces that end within a batch, at its end and in a later one.
         for length in (1..).map(|piece: usize| piece * 37 % 300) {
             let (now, later) = rest.split_at(length.min(rest.len()));
-            filling.extend(cardinality.hash, now);
+            filling.extend(now);
             rest = later;
             if rest.is_empty() {
                 break;

@@ -1,5 +1,6 @@
 //! The instructions that packets are counted with.
 
+use super::vector;
 use std::sync::OnceLock;
 use std::{env, fmt};
 
@@ -11,6 +12,8 @@ pub const VARIABLE: &str = "FLOWGAUGE_CPU";
 pub enum Instructions {
     /// Those of every CPU: keys are hashed one by one.
     Scalar,
+    /// NEON, of all aarch64 CPUs: 16 keys at once.
+    Neon,
     /// AVX2, of x86 CPUs since 2013: 32 keys at once.
     Avx2,
     /// AVX-512 (F, BW, CD, VBMI) and GFNI, of x86 CPUs since Ice Lake and Zen 4: 64 keys at once.
@@ -36,13 +39,14 @@ impl fmt::Display for Instructions {
 
 impl Instructions {
     /// All of them, the slowest first.
-    pub const ALL: [Instructions; 3] = [Instructions::Scalar, Instructions::Avx2, Instructions::Avx512];
+    pub const ALL: [Instructions; 4] = [Instructions::Scalar, Instructions::Neon, Instructions::Avx2, Instructions::Avx512];
 
     /// The name used in options and outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Instructions::Scalar => "scalar",
+            Instructions::Neon => "neon",
             Instructions::Avx2 => "avx2",
             Instructions::Avx512 => "avx512",
         }
@@ -51,15 +55,7 @@ impl Instructions {
     /// Whether this CPU has them.
     #[must_use]
     pub fn is_available(self) -> bool {
-        match self {
-            Instructions::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => super::vector::has_avx2(),
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 => super::vector::has_avx512(),
-            #[cfg(not(target_arch = "x86_64"))]
-            Instructions::Avx2 | Instructions::Avx512 => false,
-        }
+        vector::has(self)
     }
 
     /// Those that this CPU has, the slowest first.

@@ -21,12 +21,12 @@ mod cpu;
 mod gate;
 mod handoff;
 mod instructions;
+mod lot;
 mod meter;
 mod passes;
 pub mod port;
 mod tap;
 mod truth;
-#[cfg(target_arch = "x86_64")]
 mod vector;
 mod worker;
 

@@ -1,16 +1,17 @@
 //! Many keys at once, with instructions that not every CPU has.
-//!
-//! A CRC is linear but for a constant: a byte of a key changes a byte of the CRC in a way of its own, whatever the other bytes are.
 
+use super::instructions::Instructions;
+use super::lot::{CAPACITY, Column};
+use flowgauge_core::{Tabulation, cardinality};
+
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
-
-pub(super) use avx2::{Avx2, GROUP as GROUP_OF_AVX2};
-pub(super) use avx512::{Avx512, GROUP as GROUP_OF_AVX512};
-
-use super::batch::{CAPACITY, WORDS};
-use flowgauge_core::hash::crc32;
-use std::arch::is_x86_feature_detected;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod changes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 /// Where keys belong.
 #[repr(C, align(64))]
@@ -19,38 +20,53 @@ pub(super) struct Places {
     pub(super) indices: [u16; CAPACITY],
     /// And what these are raised to.
     pub(super) levels: [u8; CAPACITY],
+    /// Their hashes, where all of them are made before they are cut into register and level.
+    hashes: [u32; CAPACITY],
 }
 
-/// Whether this CPU has what [`Avx2`] needs.
-pub(super) fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
+impl Places {
+    pub(super) const EMPTY: Places = Places { indices: [0; CAPACITY], levels: [0; CAPACITY], hashes: [0; CAPACITY] };
 }
 
-/// Whether this CPU has what [`Avx512`] needs.
-pub(super) fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512cd")
-        && is_x86_feature_detected!("avx512vbmi")
-        && is_x86_feature_detected!("gfni")
+/// The hash of keys of one length, for groups of them.
+pub(super) trait Vectors: Send {
+    /// Keys of a group.
+    fn group(&self) -> usize;
+
+    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each group. The tables are those that it
+    /// was made for.
+    fn split(&self, columns: &[Column], groups: usize, tabulation: &Tabulation, places: &mut Places);
 }
 
-/// The CRC of a key of so many zeros.
-fn constant(key_bytes: usize) -> [u8; 4] {
-    crc32(&vec![0; key_bytes]).to_le_bytes()
-}
-
-/// What the bits of a key change in its CRC, by byte of the key, the lowest bit first; nothing behind its end.
-fn changes(key_bytes: usize) -> [[[u8; 4]; 8]; 4 * WORDS] {
-    let mut key = vec![0; key_bytes];
-    let zero = crc32(&key);
-    let mut changes = [[[0; 4]; 8]; 4 * WORDS];
-    for (byte, changes) in changes.iter_mut().enumerate().take(key_bytes) {
-        for (bit, changes) in changes.iter_mut().enumerate() {
-            key[byte] = 1 << bit;
-            *changes = (crc32(&key) ^ zero).to_le_bytes();
-        }
-        key[byte] = 0;
+/// Whether this CPU has some instructions.
+pub(super) fn has(instructions: Instructions) -> bool {
+    match instructions {
+        Instructions::Scalar => true,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => avx2::is_available(),
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => avx512::is_available(),
+        #[cfg(target_arch = "aarch64")]
+        Instructions::Neon => neon::is_available(),
+        _ => false,
     }
-    changes
+}
+
+/// What hashes keys of so many bytes with some instructions. There is none where keys are hashed one by one, and where this CPU lacks them.
+#[allow(unused_variables, reason = "some instructions need them, of some architectures")]
+pub(super) fn vectors(
+    instructions: Instructions,
+    key_bytes: usize,
+    settings: cardinality::Settings,
+    tables: &Tabulation,
+) -> Option<Box<dyn Vectors>> {
+    match instructions {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => Some(Box::new(avx2::Avx2::new(key_bytes, settings)?)),
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => Some(Box::new(avx512::Avx512::new(key_bytes, settings, tables)?)),
+        #[cfg(target_arch = "aarch64")]
+        Instructions::Neon => Some(Box::new(neon::Neon::new(key_bytes, settings)?)),
+        _ => None,
+    }
 }

@@ -14,4 +14,9 @@ pub fn prefetch(_address: *const u8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(_address.cast());
     }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the same hint, which has no stable intrinsic.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) _address, options(nostack, preserves_flags, readonly));
+    }
 }

@@ -8,9 +8,11 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::super::batch::{CAPACITY, Keys, WORDS};
-use super::Places;
-use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
+use super::super::lot::{CAPACITY, Column};
+use super::changes::{self, OfHalf};
+use super::{Places, Vectors};
+use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
+use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m256i, _mm_cvtsi32_si128, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_andnot_si256,
     _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_cvtepi32_ps, _mm256_loadu_si256, _mm256_or_si256, _mm256_packus_epi16,
@@ -21,46 +23,40 @@ use std::arch::x86_64::{
 };
 
 /// Keys that are hashed at once.
-pub(in crate::poll) const GROUP: usize = 32;
+const GROUP: usize = 32;
 
 /// What is added to exponents of floats.
 const EXPONENT_BIAS: u32 = 127;
 
-/// What half a byte changes, by byte of the CRC.
-type Tables = [[u8; 16]; 4];
-
-/// The hash of a kind of key. There is none where the CPU lacks the instructions: that one exists says that it has them.
-pub(in crate::poll) struct Avx2 {
+/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one exists says that it has them.
+pub(super) struct Avx2 {
     /// By byte of the key: of its lower half, and of its upper half.
-    tables: [[Tables; 2]; 4 * WORDS],
+    tables: Vec<[OfHalf; 2]>,
     /// The CRC of a key of zeros.
     constant: [u8; 4],
-    key: KeyKind,
+    key_bytes: usize,
     hash: HashMode,
     precision: Precision,
 }
 
-impl Avx2 {
-    pub(in crate::poll) fn new(key: KeyKind, hash: HashMode, precision: Precision) -> Option<Self> {
-        let [key_bytes, _] = key.lengths();
-        super::has_avx2().then(|| Avx2 { tables: tables(key_bytes), constant: super::constant(key_bytes), key, hash, precision })
+/// Whether this CPU has what [`Avx2`] needs.
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+impl Vectors for Avx2 {
+    fn group(&self) -> usize {
+        GROUP
     }
 
-    /// Where the keys of the first `groups` groups belong, in an order of its own within each group. `hashes` is room for their hashes.
-    pub(in crate::poll) fn split(
-        &self,
-        keys: &Keys,
-        groups: usize,
-        tabulation: &Tabulation,
-        hashes: &mut [u32; CAPACITY],
-        places: &mut Places,
-    ) {
-        let [signatures, ..] = &keys.words;
+    fn split(&self, columns: &[Column], groups: usize, tabulation: &Tabulation, places: &mut Places) {
+        let hashes = &mut places.hashes;
+        let signatures = columns.first().into_iter().flatten();
         // Whole batches at a time: a vector of hashes that were stored one by one just before would have to wait for the last of them.
         match self.hash {
-            HashMode::Crc32 => self.signatures(keys, groups, hashes),
+            HashMode::Crc32 => self.signatures(columns, groups, hashes),
             HashMode::Tabulated => {
-                self.signatures(keys, groups, hashes);
+                self.signatures(columns, groups, hashes);
                 hashes.iter_mut().take(groups * GROUP).for_each(|hash| *hash = tabulation.hash(*hash));
             }
             HashMode::Keyed => {
@@ -69,30 +65,46 @@ impl Avx2 {
             }
         }
         // SAFETY: `new` has found every instruction that this function is made of.
-        unsafe { self.place(hashes, groups, places) }
+        unsafe { self.place(groups, places) }
+    }
+}
+
+impl Avx2 {
+    pub(super) fn new(key_bytes: usize, settings: cardinality::Settings) -> Option<Self> {
+        let cardinality::Settings { hash, precision, .. } = settings;
+        is_available().then(|| Avx2 {
+            tables: changes::halves(key_bytes),
+            constant: changes::constant(key_bytes),
+            key_bytes,
+            hash,
+            precision,
+        })
     }
 
-    fn signatures(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+    fn signatures(&self, columns: &[Column], groups: usize, signatures: &mut [u32; CAPACITY]) {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
-            match self.key {
-                KeyKind::Src | KeyKind::Dst => self.signatures_of::<4>(keys, groups, signatures),
-                KeyKind::SrcDst => self.signatures_of::<8>(keys, groups, signatures),
-                KeyKind::FiveTuple => self.signatures_of::<13>(keys, groups, signatures),
+            match self.key_bytes {
+                4 => self.signatures_of::<4>(columns, groups, signatures),
+                8 => self.signatures_of::<8>(columns, groups, signatures),
+                13 => self.signatures_of::<13>(columns, groups, signatures),
+                16 => self.signatures_of::<16>(columns, groups, signatures),
+                32 => self.signatures_of::<32>(columns, groups, signatures),
+                _ => self.signatures_of::<37>(columns, groups, signatures),
             }
         }
     }
 
     /// Cuts hashes into register and level.
     #[target_feature(enable = "avx2")]
-    fn place(&self, hashes: &[u32; CAPACITY], groups: usize, places: &mut Places) {
+    fn place(&self, groups: usize, places: &mut Places) {
         let rank_bits = self.precision.rank_bits();
         let by_index = _mm_cvtsi32_si128(rank_bits.cast_signed());
         // Rank bits, and a one behind them that stops the count if all are zero. The higher the highest one is, the lower the level.
         let rank = _mm256_set1_epi32((1 << (rank_bits + 1)) - 1);
         let one = _mm256_set1_epi32(1);
         let highest = _mm256_set1_epi32((EXPONENT_BIAS + 1 + rank_bits).cast_signed());
-        let groups_of_hashes = hashes.as_chunks::<GROUP>().0.iter().take(groups);
+        let groups_of_hashes = places.hashes.as_chunks::<GROUP>().0.iter().take(groups);
         let indices = places.indices.as_chunks_mut::<GROUP>().0.iter_mut();
         let levels = places.levels.as_chunks_mut::<GROUP>().0.iter_mut();
         for ((hashes, indices), levels) in groups_of_hashes.zip(indices).zip(levels) {
@@ -118,12 +130,12 @@ impl Avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    fn signatures_of<const BYTES: usize>(&self, keys: &Keys, groups: usize, signatures: &mut [u32; CAPACITY]) {
+    fn signatures_of<const BYTES: usize>(&self, columns: &[Column], groups: usize, signatures: &mut [u32; CAPACITY]) {
         let half = _mm256_set1_epi8(0x0f);
         for (group, signatures) in signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups) {
             let mut crc = self.constant.map(|byte| _mm256_set1_epi8(byte.cast_signed()));
-            for ((word, tables), first) in keys.words.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
-                for (plane, [lower, upper]) in planes(word, group).into_iter().zip(tables).take(BYTES - first) {
+            for ((column, tables), first) in columns.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
+                for (plane, [lower, upper]) in planes(column, group).into_iter().zip(tables).take(BYTES - first) {
                     let low = _mm256_and_si256(plane, half);
                     let high = _mm256_and_si256(_mm256_srli_epi16::<4>(plane), half);
                     for ((crc, lower), upper) in crc.iter_mut().zip(lower).zip(upper) {
@@ -152,12 +164,12 @@ impl Avx2 {
 /// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same order in all four.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn planes(word: &[u32; CAPACITY], group: usize) -> [__m256i; 4] {
+fn planes(column: &Column, group: usize) -> [__m256i; 4] {
     let by_place = _mm256_setr_epi8(
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
     );
     let mut words = [_mm256_setzero_si256(); 4];
-    let chunks: &[[u32; 8]] = word[group * GROUP..][..GROUP].as_chunks().0;
+    let chunks: &[[u32; 8]] = column[group * GROUP..][..GROUP].as_chunks().0;
     for (vector, chunk) in words.iter_mut().zip(chunks) {
         *vector = _mm256_shuffle_epi8(load(chunk), by_place);
     }
@@ -188,19 +200,4 @@ fn store<T: Copy, const N: usize>(to: &mut [T; N], values: __m256i) {
 fn table(bytes: &[u8; 16]) -> __m256i {
     // SAFETY: the array is as long as what is read, and does not have to be aligned.
     _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
-}
-
-fn tables(key_bytes: usize) -> [[Tables; 2]; 4 * WORDS] {
-    super::changes(key_bytes).map(|bits| {
-        let [lower, upper] = [0, 4].map(|first| {
-            let mut tables: Tables = [[0; 16]; 4];
-            for (byte, table) in tables.iter_mut().enumerate() {
-                for (half, entry) in table.iter_mut().enumerate() {
-                    *entry = (0..4).filter(|bit| half >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[first + bit][byte]);
-                }
-            }
-            tables
-        });
-        [lower, upper]
-    })
 }

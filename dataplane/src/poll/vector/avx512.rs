@@ -7,9 +7,10 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::super::batch::{CAPACITY, Keys, WORDS};
-use super::Places;
-use flowgauge_core::{HashMode, KeyKind, Precision, Tabulation};
+use super::super::lot::{CAPACITY, Column};
+use super::{Places, Vectors, changes};
+use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
+use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi32_si128, _mm_setr_epi8, _mm_storeu_si128, _mm256_storeu_si256, _mm512_add_epi32, _mm512_broadcast_i32x4,
     _mm512_cvtepi32_epi8, _mm512_cvtepi32_epi16, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_lzcnt_epi32,
@@ -26,15 +27,15 @@ const SIGNATURES: usize = 0;
 type Matrices = [[u64; 4]; 4];
 
 /// Keys that are hashed at once.
-pub(in crate::poll) const GROUP: usize = 64;
+const GROUP: usize = 64;
 
-/// The hash of a kind of key, for vectors. There is none where the CPU lacks the instructions: that one exists says that it has them.
-pub(in crate::poll) struct Avx512 {
-    matrices: [Matrices; WORDS],
+/// The hash of keys of one length. There is none where the CPU lacks the instructions: that one exists says that it has them.
+pub(super) struct Avx512 {
+    /// By word of a key.
+    matrices: Vec<Matrices>,
     /// The CRC of a key of zeros.
     constant: [u8; 4],
     tables: Box<Tables>,
-    key: KeyKind,
     hash: HashMode,
     precision: Precision,
 }
@@ -43,45 +44,62 @@ pub(in crate::poll) struct Avx512 {
 #[repr(C, align(64))]
 struct Tables([[[[u8; 64]; 4]; 4]; 4]);
 
+/// Whether this CPU has what [`Avx512`] needs.
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512cd")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("gfni")
+}
+
+impl Vectors for Avx512 {
+    fn group(&self) -> usize {
+        GROUP
+    }
+
+    fn split(&self, columns: &[Column], groups: usize, _: &Tabulation, places: &mut Places) {
+        // SAFETY: `new` has found every instruction that these functions are made of.
+        unsafe {
+            match (self.matrices.len(), self.hash) {
+                (_, HashMode::Keyed) => self.split_words::<SIGNATURES, true>(columns, groups, places),
+                (1, HashMode::Crc32) => self.split_words::<1, false>(columns, groups, places),
+                (1, HashMode::Tabulated) => self.split_words::<1, true>(columns, groups, places),
+                (2, HashMode::Crc32) => self.split_words::<2, false>(columns, groups, places),
+                (2, HashMode::Tabulated) => self.split_words::<2, true>(columns, groups, places),
+                (4, HashMode::Crc32) => self.split_words::<4, false>(columns, groups, places),
+                (4, HashMode::Tabulated) => self.split_words::<4, true>(columns, groups, places),
+                (8, HashMode::Crc32) => self.split_words::<8, false>(columns, groups, places),
+                (8, HashMode::Tabulated) => self.split_words::<8, true>(columns, groups, places),
+                (_, HashMode::Crc32) => self.split_words::<10, false>(columns, groups, places),
+                (_, HashMode::Tabulated) => self.split_words::<10, true>(columns, groups, places),
+            }
+        }
+    }
+}
+
 impl Avx512 {
-    pub(in crate::poll) fn new(key: KeyKind, hash: HashMode, precision: Precision, tabulation: &Tabulation) -> Option<Self> {
-        let [key_bytes, _] = key.lengths();
-        super::has_avx512().then(|| Avx512 {
+    pub(super) fn new(key_bytes: usize, settings: cardinality::Settings, tabulation: &Tabulation) -> Option<Self> {
+        let cardinality::Settings { hash, precision, .. } = settings;
+        is_available().then(|| Avx512 {
             matrices: matrices(key_bytes),
-            constant: super::constant(key_bytes),
+            constant: changes::constant(key_bytes),
             tables: tables(tabulation),
-            key,
             hash,
             precision,
         })
     }
 
-    /// Finds where the keys of the first `groups` groups belong, in an order of its own within each group.
-    pub(in crate::poll) fn split(&self, keys: &Keys, groups: usize, places: &mut Places) {
-        // SAFETY: `new` has found every instruction that these functions are made of.
-        unsafe {
-            match (self.key, self.hash) {
-                (KeyKind::Src | KeyKind::Dst, HashMode::Crc32) => self.split_words::<1, false>(keys, groups, places),
-                (KeyKind::Src | KeyKind::Dst, HashMode::Tabulated) => self.split_words::<1, true>(keys, groups, places),
-                (KeyKind::SrcDst, HashMode::Crc32) => self.split_words::<2, false>(keys, groups, places),
-                (KeyKind::SrcDst, HashMode::Tabulated) => self.split_words::<2, true>(keys, groups, places),
-                (KeyKind::FiveTuple, HashMode::Crc32) => self.split_words::<4, false>(keys, groups, places),
-                (KeyKind::FiveTuple, HashMode::Tabulated) => self.split_words::<4, true>(keys, groups, places),
-                (_, HashMode::Keyed) => self.split_words::<SIGNATURES, true>(keys, groups, places),
-            }
-        }
-    }
-
     #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512vbmi,gfni")]
-    fn split_words<const USED: usize, const TABULATED: bool>(&self, keys: &Keys, groups: usize, places: &mut Places) {
+    fn split_words<const USED: usize, const TABULATED: bool>(&self, columns: &[Column], groups: usize, places: &mut Places) {
         for group in 0..groups.min(CAPACITY / GROUP) {
             if USED == SIGNATURES {
-                self.place(self.tabulated(planes(&keys.words[0], group)), group, places);
+                self.place(self.tabulated(planes(&columns[0], group)), group, places);
                 continue;
             }
             let mut crc = self.constant.map(|byte| _mm512_set1_epi8(byte as i8));
-            for (word, matrices) in keys.words.iter().zip(&self.matrices).take(USED) {
-                for (plane, matrices) in planes(word, group).into_iter().zip(matrices) {
+            for (column, matrices) in columns.iter().zip(&self.matrices).take(USED) {
+                for (plane, matrices) in planes(column, group).into_iter().zip(matrices) {
                     for (crc, matrix) in crc.iter_mut().zip(matrices) {
                         let part = _mm512_gf2p8affine_epi64_epi8::<0>(plane, _mm512_set1_epi64(matrix.cast_signed()));
                         *crc = _mm512_xor_si512(*crc, part);
@@ -144,10 +162,10 @@ impl Avx512 {
 /// The first bytes of a group's words, the second, the third and the fourth. Keys are in the same order in all four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn planes(word: &[u32; CAPACITY], group: usize) -> [__m512i; 4] {
+fn planes(column: &Column, group: usize) -> [__m512i; 4] {
     let by_place = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     let mut words = [_mm512_setzero_si512(); 4];
-    let chunks: &[[u32; 16]] = word[group * GROUP..][..GROUP].as_chunks().0;
+    let chunks: &[[u32; 16]] = column[group * GROUP..][..GROUP].as_chunks().0;
     for (vector, chunk) in words.iter_mut().zip(chunks) {
         *vector = _mm512_shuffle_epi8(load(chunk), by_place);
     }
@@ -165,10 +183,10 @@ fn load<T: Copy, const N: usize>(values: &[T; N]) -> __m512i {
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
-/// The matrices of the CRC of a key.
-fn matrices(key_bytes: usize) -> [Matrices; WORDS] {
-    let mut matrices = [[[0; 4]; 4]; WORDS];
-    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(super::changes(key_bytes)) {
+/// The matrices of the CRC of a key, by word.
+fn matrices(key_bytes: usize) -> Vec<Matrices> {
+    let mut matrices = vec![[[0; 4]; 4]; key_bytes.div_ceil(4)];
+    for (matrices, bits) in matrices.as_flattened_mut().iter_mut().zip(changes::bits(key_bytes)) {
         for (bit, changes) in bits.into_iter().enumerate() {
             for (matrix, changed) in matrices.iter_mut().zip(changes) {
                 // The row of the result's highest bit is the lowest byte.
