@@ -6,10 +6,10 @@ use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use crate::turns::{Best, Contestant, take_turns};
 use flowgauge_core::cardinality::{self, Mode, Precision};
-use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed};
+use flowgauge_core::{Context, HashMode, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, Zeroed};
 use flowgauge_dataplane::capture::{Writer, link_type};
-use flowgauge_dataplane::poll::port::{Port, Ports, memory, pcap};
-use flowgauge_dataplane::poll::{self, Advance, Pace};
+use flowgauge_dataplane::poll::port::{Frame, Port, Ports, memory, pcap};
+use flowgauge_dataplane::poll::{self, Advance, Batch, Instructions, Pace};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use std::fs::{self, File};
@@ -66,18 +66,26 @@ fn contestant(case: Case, work: Work) -> Contestant<'static> {
     }
 }
 
-fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut State, &[u8]) {
+/// Counts as a worker does.
+fn count(precision: Precision, hash: impl Fn() -> HashMode) -> impl FnMut(&mut State, &[Vec<u8>]) {
     let tabulation = Tabulation::from_seed(1);
     let shared = Shared::boxed();
-    move |state, frame| {
-        let cardinality = cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash: hash(), precision };
-        let context = Context::new(Settings::only(cardinality), &tabulation, Sharing::Alone);
-        state.active(&shared, 0).record(&context, Link::Ethernet, frame, Arrival::new(frame.len() as u32, 0));
+    let settings = move |hash| Settings::only(cardinality::Settings { mode: Mode::Windowed, key: KeyKind::Src, hash, precision });
+    let mut batch = Batch::new(&settings(hash()), &tabulation, Instructions::in_use());
+    move |state, frames| {
+        let Some(batch) = &mut batch else { return };
+        let context = Context::new(settings(hash()), &tabulation, Sharing::Alone);
+        let mut filling = batch.fill(state.active(&shared, 0), &context);
+        for bytes in frames {
+            let wire_length = bytes.len() as u32;
+            filling.record(KeyKind::Src, hash(), &Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet });
+        }
+        filling.finish();
     }
 }
 
 /// Writes sources into frames, every flow in turn, and hands them to `work`.
-fn turn(case: Case, mut work: impl FnMut(&mut State, &[u8]) + 'static) -> Contestant<'static> {
+fn turn(case: Case, mut work: impl FnMut(&mut State, &[Vec<u8>]) + 'static) -> Contestant<'static> {
     let Case { flows, packets, window, precision, frame } = case;
     let generator = Generator::new(Profile { size: frame, ..Profile::new(Sources::Unique) });
     let mut frames: Vec<Vec<u8>> = vec![generator.template().to_vec(); FRAMES];
@@ -94,9 +102,8 @@ fn turn(case: Case, mut work: impl FnMut(&mut State, &[u8]) + 'static) -> Contes
                 if let Some(field) = frame.get_mut(SOURCE..SOURCE + 4) {
                     field.copy_from_slice(&source.to_ne_bytes());
                 }
-                work(&mut state, frame);
             }
-            black_box(&mut frames);
+            work(&mut state, black_box(&frames));
             left = left.saturating_sub(FRAMES as u64);
             if left == 0 {
                 left = window;

@@ -19,6 +19,9 @@ pub(super) const CAPACITY: usize = 256;
 /// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the protocol.
 pub(super) const WORDS: usize = 4;
 
+/// One key of so many that raises its register is many: a wrong guess takes about as long as some tens of stores.
+const MANY: usize = 64;
+
 /// Keys of IPv4 packets, word by word as they are in memory; with a keyed hash the first words are their signatures, and the others unused.
 #[repr(C, align(64))]
 pub(super) struct Keys {
@@ -32,6 +35,8 @@ pub struct Batch {
     vectors: Option<Box<dyn Vectors>>,
     places: Places,
     cardinality: cardinality::Settings,
+    /// Whether many of the last keys raised their registers, as at the start of a window.
+    many: bool,
 }
 
 /// Packets on their way into a bank, which holds all of them once this is [finished](Self::finish).
@@ -59,7 +64,7 @@ impl Batch {
         }
         let keys = Keys { words: [[0; CAPACITY]; WORDS] };
         let vectors = vector::vectors(instructions, cardinality, tabulation);
-        Some(Box::new(Batch { keys, vectors, places: Places::EMPTY, cardinality }))
+        Some(Box::new(Batch { keys, vectors, places: Places::EMPTY, cardinality, many: false }))
     }
 
     /// Begins to count in a bank, with the settings and tables that the batch was made for.
@@ -78,7 +83,7 @@ impl Batch {
                 let group = vectors.group();
                 let (groups, few) = whole(&mut self.keys, group, length);
                 vectors.split(&self.keys, groups, tabulation, &mut self.places);
-                raise_to(&self.places, groups * group, bank);
+                raise_to(&self.places, groups * group, bank, &mut self.many);
                 few
             }
         };
@@ -112,20 +117,29 @@ impl Batch {
     }
 }
 
-/// Raises registers to the first `length` levels, a multiple of eight.
+/// Raises registers to the first `length` levels, a multiple of eight. `many` says whether many of the keys before raised theirs, and
+/// afterwards whether many of these did.
 #[inline(always)]
-fn raise_to(places: &Places, length: usize, bank: &mut Bank) {
+fn raise_to(places: &Places, length: usize, bank: &mut Bank, many: &mut bool) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(bank.cardinality.levels_mut(Precision::MAX)) else { return };
     let (indices, _) = places.indices.as_chunks::<8>();
     let (levels, _) = places.levels.as_chunks::<8>();
+    let mut raised = 0;
     for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
         for (&index, &level) in indices.iter().zip(levels) {
             let register = &mut registers[usize::from(index)];
-            if level > *register {
+            // No CPU can foretell which of many raise something, and a store for every key is cheaper than wrong guesses. Where few do,
+            // all keys may be of one flow, and every store would have to wait for the one before.
+            if *many {
+                raised += usize::from(level > *register);
+                *register = level.max(*register);
+            } else if level > *register {
+                raised += 1;
                 *register = level;
             }
         }
     }
+    *many = raised > length / MANY;
 }
 
 /// Makes groups of the first `length` keys whole: how many there are, and the keys behind them, which are too few to be worth another.
@@ -230,9 +244,40 @@ impl Filling<'_> {
         } else {
             key.lay_out(&packet, transport, Entry { keys: &mut self.batch.keys, at });
         }
-        self.length = (at + 1) & (CAPACITY - 1);
-        if self.length == 0 {
+        self.advance(1);
+    }
+
+    /// Counts keys of IPv4 packets without their frames, and no bytes. Each has the words of [`KeyKind::lay_out`], of which the first byte
+    /// is the lowest. `hash` is that of the settings, as for a [frame](Self::record).
+    ///
+    /// # Panics
+    /// If a key of the settings has not `N` words.
+    pub fn extend<const N: usize>(&mut self, hash: HashMode, mut keys: &[[u32; N]]) {
+        let [bytes, _] = self.batch.cardinality.key.lengths();
+        assert!(bytes.div_ceil(4) == N, "keys of {bytes} bytes, and not of {N} words");
+        let multilinear = self.context.tabulation.multilinear();
+        while !keys.is_empty() {
+            let (now, later) = keys.split_at(keys.len().min(CAPACITY - self.length));
+            let columns = self.batch.keys.words.iter_mut().map(|column| column.iter_mut().skip(self.length));
+            if hash == HashMode::Keyed {
+                let signature =
+                    |key: &[u32; N]| multilinear.make(LaidOut { words: key.map(u32::to_le_bytes), bytes, over_ipv6: false });
+                columns.take(1).for_each(|first| first.zip(now).for_each(|(to, key)| *to = signature(key)));
+            } else {
+                columns.take(N).enumerate().for_each(|(word, column)| column.zip(now).for_each(|(to, key)| *to = key[word]));
+            }
+            self.advance(now.len());
+            keys = later;
+        }
+    }
+
+    /// So many keys more are in their places, and no more than there were places for.
+    #[inline(always)]
+    fn advance(&mut self, keys: usize) {
+        self.length += keys;
+        if self.length == CAPACITY {
             self.batch.flush(CAPACITY, self.active.bank, self.context.tabulation);
+            self.length = 0;
         }
     }
 
@@ -355,6 +400,50 @@ pub(super) mod tests {
             }
             assert!(one_by_one == batched, "{instructions}, {settings:?}");
         });
+    }
+
+    #[test]
+    fn keys_without_frames_give_the_same_bits() {
+        tell_what_is_missing();
+        each_setting(|settings, instructions| match settings.cardinality.key {
+            KeyKind::Src | KeyKind::Dst => keys_give_the_same_bits::<1>(settings, instructions),
+            KeyKind::SrcDst => keys_give_the_same_bits::<2>(settings, instructions),
+            KeyKind::FiveTuple => keys_give_the_same_bits::<4>(settings, instructions),
+        });
+    }
+
+    fn keys_give_the_same_bits<const N: usize>(settings: Settings, instructions: Instructions) {
+        let (tabulation, shared) = (Tabulation::from_seed(7), Shared::boxed());
+        let cardinality = settings.cardinality;
+        let context = Context::new(settings, &tabulation, Sharing::Alone);
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let frames: Vec<Vec<u8>> = (0..700).map(|_| packet(&mut random).0).collect();
+        let mut batch = Batch::new(&settings, &tabulation, instructions).unwrap();
+        let (mut by_frame, mut by_key) = (State::boxed(), State::boxed());
+        let mut filling = batch.fill(by_frame.active(&shared, 0), &context);
+        let mut keys: Vec<[u32; N]> = Vec::new();
+        for bytes in &frames {
+            let Ok(packet @ Packet::V4(_)) = network(bytes.as_slice(), Link::Ethernet) else { continue };
+            filling.record(cardinality.key, cardinality.hash, &Frame { bytes, wire_length: 0, timestamp: 0, link: Link::Ethernet });
+            let key = cardinality.key.extract(&packet, cardinality.key.transport(bytes.as_slice(), &packet));
+            let mut words = [[0; 4]; N];
+            words.as_flattened_mut()[..key.as_bytes().len()].copy_from_slice(key.as_bytes());
+            keys.push(words.map(u32::from_le_bytes));
+        }
+        filling.finish();
+        let mut filling = batch.fill(by_key.active(&shared, 0), &context);
+        let mut rest = keys.as_slice();
+        // Pieces that end within a batch, at its end and in a later one.
+        for length in (1..).map(|piece: usize| piece * 37 % 300) {
+            let (now, later) = rest.split_at(length.min(rest.len()));
+            filling.extend(cardinality.hash, now);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        filling.finish();
+        assert!(by_frame == by_key, "{instructions}, {settings:?}");
     }
 
     #[test]
