@@ -21,6 +21,7 @@ pub(super) struct Places {
     /// And what these are raised to.
     pub(super) levels: [u8; CAPACITY],
     /// Their hashes, where all of them are made before they are cut into register and level.
+    #[allow(dead_code, reason = "of AVX2 and NEON, which other architectures lack")]
     hashes: [u32; CAPACITY],
 }
 
