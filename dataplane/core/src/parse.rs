@@ -314,6 +314,14 @@ pub fn plain_ipv6<F: Frame + ?Sized>(frame: &F) -> Option<Ipv6<'_>> {
     is_plain.then_some(Ipv6 { header, offset: 14 })
 }
 
+/// The EtherType of an Ethernet frame behind which [`network`] looks for nothing. `None` says nothing about any other frame.
+#[inline(always)]
+pub fn unopened<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
+    let ethertype = frame.number(12)?;
+    let is_opened = matches!(ethertype, IPV4 | IPV6) || encapsulation::opens(ethertype);
+    (!is_opened).then_some(ethertype)
+}
+
 #[inline(always)]
 fn address_family<F: Frame + ?Sized>(frame: &F, family: u8) -> Result<Packet<'_>, Reject> {
     match family {

@@ -1,6 +1,6 @@
 //! Packets by hand: link layers, tags, options, extension headers, fragments, and what is rejected.
 
-use flowgauge_core::parse::{Packet, Reject, Transport, network, transport};
+use flowgauge_core::parse::{Packet, Reject, Transport, network, plain_ipv4, plain_ipv6, tagged_ipv4, transport, unopened};
 use flowgauge_core::{Arrival, Context, Frame, KeyKind, Link, Settings, Shared, Sharing, State, Tabulation, hash};
 use proptest::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -184,6 +184,46 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("TRILL", 0x22f3, then(&[0, 0x3f, 0, 1, 0, 2], inner(0x0800)), false),
         ("TRILL with options", 0x22f3, [vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(0x86dd)].concat(), true),
     ]
+}
+
+#[test]
+fn short_ways_lead_where_the_long_one_does() {
+    let agrees = |frame: &[u8]| {
+        let found = network(frame, Link::Ethernet);
+        let short = plain_ipv4(frame).or_else(|| tagged_ipv4(frame)).map(Packet::V4).or_else(|| plain_ipv6(frame).map(Packet::V6));
+        assert!(short.is_none_or(|packet| found == Ok(packet)), "{frame:02x?}");
+        assert!(unopened(frame).is_none_or(|ethertype| found == Err(Reject::NonIp(ethertype))), "{frame:02x?}");
+        short.is_some()
+    };
+    for ethertype in 0..=u16::MAX {
+        for payload in [ipv4(0, 0, 6), ipv6(6, &PORTS)] {
+            agrees(&ethernet(&[], ethertype, &payload));
+            agrees(&ethernet(&[0x8100], ethertype, &payload));
+            agrees(&ethernet(&[ethertype], 0x0800, &payload));
+        }
+    }
+    for (tags, ethertype, payload) in [
+        (&[][..], 0x0800, ipv4(0, 0, 6)),
+        (&[0x8100], 0x0800, ipv4(0, 0, 6)),
+        (&[0x88a8], 0x0800, ipv4(0, 0, 6)),
+        (&[], 0x86dd, ipv6(6, &PORTS)),
+    ] {
+        let frame = ethernet(tags, ethertype, &payload);
+        assert!(agrees(&frame), "no short way: {frame:02x?}");
+        (0..frame.len()).for_each(|length| _ = agrees(&frame[..length]));
+    }
+    // Other options, lengths and versions.
+    let mut random = 1_u32;
+    let frames = [ethernet(&[], 0x0800, &ipv4(0, 0, 6)), ethernet(&[0x8100], 0x0800, &ipv4(4, 0, 6))];
+    for frame in frames.iter().cycle().take(20_000) {
+        let mut frame = frame.clone();
+        for _ in 0..2 {
+            random = random.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
+            let at = 12 + (random >> 16) as usize % 10;
+            frame[at] = (random >> 8) as u8;
+        }
+        agrees(&frame);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::lot::{CAPACITY, Lot};
 use super::port::Frame;
 use super::vector::Places;
 use flowgauge_core::cardinality::{self, Mode};
-use flowgauge_core::parse::{Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4};
+use flowgauge_core::parse::{Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
 
 /// Words of four bytes of the longest key of an IPv4 packet, a five-tuple, whose last one is the protocol.
@@ -94,8 +94,26 @@ fn record_other<'a>(
     bytes: &'a [u8],
     wire_length: u32,
 ) -> Option<Ipv4<'a>> {
-    // Needs few registers, and a call at the end is none.
-    tagged_ipv4(bytes).or_else(|| record_rest(batch, bank, tabulation, bytes, wire_length))
+    // All that follows needs few registers, and a call at the end is none.
+    if plain_ipv6(bytes).is_none() {
+        if let Some(ip) = tagged_ipv4(bytes) {
+            return Some(ip);
+        }
+        if let Some(ethertype) = unopened(bytes) {
+            reject(bank, Reject::NonIp(ethertype), wire_length);
+            return None;
+        }
+    }
+    record_rest(batch, bank, tabulation, bytes, wire_length)
+}
+
+#[inline(always)]
+fn reject(bank: &mut Bank, cause: Reject, wire_length: u32) {
+    bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
+    bank.counters.reject(cause, 1);
+    if let Reject::NonIp(ethertype) = cause {
+        bank.unopened.vote(ethertype, 1);
+    }
 }
 
 #[inline(never)]
@@ -138,6 +156,7 @@ fn record_found<'a>(
     match packet {
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
+            bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
             let cardinality::Settings { key, hash, .. } = batch.cardinality;
             batch.ipv6.put(batch.waiting_ipv6, key, hash, tabulation, &packet, key.transport(bytes, &packet));
             batch.waiting_ipv6 += 1;
@@ -145,14 +164,8 @@ fn record_found<'a>(
                 batch.flush_ipv6(bank, tabulation);
             }
         }
-        Err(cause) => {
-            bank.counters.reject(cause, 1);
-            if let Reject::NonIp(ethertype) = cause {
-                bank.unopened.vote(ethertype, 1);
-            }
-        }
+        Err(cause) => reject(bank, cause, wire_length),
     }
-    bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
     None
 }
 
