@@ -116,6 +116,7 @@ fn reject(bank: &mut Bank, cause: Reject, wire_length: u32) {
     }
 }
 
+/// What [`record_other`] leaves. Apart from [`record_unlikely`]: with a link layer there would be too many arguments for registers.
 #[inline(never)]
 fn record_rest<'a>(
     batch: &mut Batch,
