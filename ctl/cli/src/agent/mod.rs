@@ -110,7 +110,14 @@ struct Wanted {
     /// Its table in the file.
     table: Option<SourceTable>,
     /// The one interface of those that a pattern stands for.
-    interface: Option<String>,
+    interface: Option<Interface>,
+}
+
+/// An interface, as it was when this machine's interfaces were listed.
+#[derive(Clone)]
+struct Interface {
+    number: u32,
+    name: String,
 }
 
 /// A source that is being counted.
@@ -179,14 +186,15 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
 
 /// Whether an interface's name is a pattern of names.
 pub(crate) fn is_pattern(interface: &str) -> bool {
-    interface.contains(['*', '?', '[']) && !interfaces().iter().any(|(_, name)| name == interface)
+    interface.contains(['*', '?', '[']) && !interfaces().iter().any(|other| other.name == interface)
 }
 
-/// Interfaces of this machine, with their numbers.
-fn interfaces() -> Vec<(u32, String)> {
+/// Interfaces of this machine.
+fn interfaces() -> Vec<Interface> {
+    let listed =
+        |one: &nix::net::if_::Interface| Interface { number: one.index(), name: one.name().to_string_lossy().into_owned() };
     let all = if_nameindex().map_err(|error| tracing::warn!("cannot list the interfaces of this machine: {error}"));
-    let all = all.map(|all| all.iter().map(|one| (one.index(), one.name().to_string_lossy().into_owned())).collect());
-    all.unwrap_or_default()
+    all.map(|all| all.iter().map(listed).collect()).unwrap_or_default()
 }
 
 /// Whether any source is told by a pattern.
@@ -233,8 +241,8 @@ pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sources as they are wanted now; those of a pattern as there are interfaces.
-fn wanted(configuration: &Configuration) -> Result<Vec<Wanted>, Failure> {
+/// Sources as they are wanted where there are these interfaces.
+fn wanted(configuration: &Configuration, there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
     let mut all: Vec<Wanted> = Vec::new();
     for table in tables(configuration) {
         let Prepared { run, .. } = prepared(configuration, table)?;
@@ -244,10 +252,10 @@ fn wanted(configuration: &Configuration) -> Result<Vec<Wanted>, Failure> {
             continue;
         }
         let is_own_name = named.as_ref().is_none_or(|name| *name == run.interfaces().join(","));
-        for interface in matching(run.interfaces())? {
+        for interface in matching(run.interfaces(), there)? {
             let name = match &named {
-                Some(name) if !is_own_name => format!("{name}/{interface}"),
-                _ => interface.clone(),
+                Some(name) if !is_own_name => format!("{name}/{}", interface.name),
+                _ => interface.name.clone(),
             };
             if !all.iter().any(|other| other.name == name) {
                 all.push(Wanted { name, table: table.cloned(), interface: Some(interface) });
@@ -257,14 +265,14 @@ fn wanted(configuration: &Configuration) -> Result<Vec<Wanted>, Failure> {
     Ok(all)
 }
 
-/// Interfaces that any of these names or patterns stands for.
-fn matching(patterns: &[String]) -> Result<Vec<String>, Failure> {
+/// Those of the interfaces that any of these names or patterns stands for.
+fn matching(patterns: &[String], there: &[Interface]) -> Result<Vec<Interface>, Failure> {
     let parse = |pattern: &String| {
         Pattern::new(pattern).map_err(|error| Failure::Usage(format!("'{pattern}' is no pattern of interfaces: {}", error.msg)))
     };
     let parsed: Vec<Pattern> = patterns.iter().map(parse).collect::<Result<_, _>>()?;
     let matches = |name: &String| parsed.iter().any(|pattern| pattern.matches(name)) || patterns.contains(name);
-    Ok(interfaces().into_iter().map(|(_, name)| name).filter(matches).collect())
+    Ok(there.iter().filter(|interface| matches(&interface.name)).cloned().collect())
 }
 
 /// Tells of changes of interfaces from now on.
@@ -352,32 +360,31 @@ impl Agent<'_> {
     }
 
     fn start_wanted(&mut self) -> Result<(), Failure> {
+        // Listed once: an interface that came between two lists would have no number in the first.
         let there = if self.patterns { interfaces() } else { Vec::new() };
-        let number = |interface: &str| there.iter().find(|(_, name)| name == interface).map(|(number, _)| *number);
         // What failed may be tried again where the interface is another one.
         let publication = &self.shared.publication;
         self.failed.retain(|(name, failed)| {
-            let stays = failed.is_none_or(|failed| there.iter().any(|(number, _)| *number == failed));
+            let stays = failed.is_none_or(|failed| there.iter().any(|interface| interface.number == failed));
             if !stays {
                 publication.ended(name);
             }
             stays
         });
-        for wanted in wanted(&self.configuration)? {
-            let tried = (wanted.name.clone(), wanted.interface.as_deref().and_then(number));
+        for wanted in wanted(&self.configuration, &there)? {
+            let tried = (wanted.name.clone(), wanted.interface.as_ref().map(|interface| interface.number));
             if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
-                self.start(wanted, tried.1)?;
+                self.start(wanted)?;
             }
         }
         Ok(())
     }
 
-    /// `number`: of the interface, of one that a pattern stands for.
-    fn start(&mut self, wanted: Wanted, number: Option<u32>) -> Result<(), Failure> {
+    fn start(&mut self, wanted: Wanted) -> Result<(), Failure> {
         let Wanted { name, table, interface } = wanted;
         let Prepared { mut run, given } = prepared(&self.configuration, table.as_ref())?;
         if let Some(interface) = &interface {
-            run.count_at(interface.clone());
+            run.count_at(interface.name.clone());
         }
         let source = Arc::new(Source {
             name: self.several.then(|| name.as_str().into()),
@@ -405,7 +412,7 @@ impl Agent<'_> {
             .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
         self.started += 1;
         self.shared.outlets.configured.set(&name, &given);
-        self.running.insert(name, Running { source, given, interface: number, ends: false });
+        self.running.insert(name, Running { source, given, interface: interface.map(|interface| interface.number), ends: false });
         Ok(())
     }
 
@@ -413,7 +420,7 @@ impl Agent<'_> {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
         self.shared.outlets.configured.remove(name);
         // One of the same name that has come meanwhile is another one.
-        let is_gone = interface.is_some_and(|interface| !interfaces().iter().any(|(number, _)| *number == interface));
+        let is_gone = interface.is_some_and(|number| !interfaces().iter().any(|interface| interface.number == number));
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !signals::is_ending() {

@@ -1,6 +1,6 @@
 //! Reading the configuration again (SIGHUP): what can change without losing a packet changes between two windows, and the rest stays and is told.
 
-use super::{Agent, Prepared, Running, check, prepared, wanted};
+use super::{Agent, Prepared, Running, check, interfaces, prepared, wanted};
 use crate::config::{Configuration, Given, fill};
 use crate::error::Failure;
 use crate::measure::{aligned, is_watched};
@@ -34,7 +34,7 @@ impl Agent<'_> {
             let problem = "a run of one source does not become one of several, nor the other way round: start it anew";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        let all = wanted(&configuration)?;
+        let all = wanted(&configuration, &interfaces())?;
         for (name, running) in &mut self.running {
             match all.iter().find(|wanted| wanted.name == *name) {
                 Some(wanted) => running.change(name, prepared(&configuration, wanted.table.as_ref())?)?,
