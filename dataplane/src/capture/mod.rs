@@ -22,7 +22,7 @@ pub use compression::{Compression, MOST_WINDOW, decompress};
 pub use damage::{Damage, Guess, Piece, Place};
 pub use encapsulation::open;
 pub use interface::{Interface, Resolution};
-pub use walker::{Format, MAX_CAPTURED, MAX_NEED, Passed, Plain, Record, Step, Stop, Taken, Walker};
+pub use walker::{Format, MAX_CAPTURED, MAX_NEED, PacketsIn, Passed, Plain, Record, Run, Step, Stop, Taken, Walker};
 pub use writer::Writer;
 
 /// Nanoseconds in a second.

@@ -2,7 +2,7 @@
 
 use flowgauge_core::Link;
 
-use super::walker::Within;
+use super::walker::{Run, Within};
 use super::{Damage, Format, Interface, MAX_CAPTURED, Place, Record, Resolution, SECOND, link_type};
 
 /// Magic number of files with timestamps in microseconds (section 4).
@@ -174,18 +174,21 @@ impl RecordLayout {
         Some((record, length))
     }
 
-    /// Bytes, number and latest timestamp of the whole records at the beginning of `bytes` that come before one with another timestamp.
-    pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, u64, u64) {
+    /// What the whole records at the beginning of `bytes` hold that come before one with another timestamp, and the bytes of these records.
+    pub(super) fn pass(&self, bytes: &[u8], within: Within) -> (usize, Run) {
         let layout = *self;
-        let (mut unread, mut packets, mut latest) = (bytes, 0, 0);
+        let (mut unread, mut run) = (bytes, Run::default());
         while let Some((record, consumed)) = layout.record(unread)
             && within.holds(record.timestamp)
         {
             unread = unread.get(consumed..).unwrap_or_default();
-            packets += 1;
-            latest = record.timestamp.max(latest);
+            run.packets += 1;
+            run.earliest = run.earliest.min(record.timestamp);
+            run.latest = run.latest.max(record.timestamp);
         }
-        (bytes.len() - unread.len(), packets, latest)
+        let consumed = bytes.len() - unread.len();
+        run.captured = consumed as u64 - run.packets * u64::from(self.header_length);
+        (consumed, run)
     }
 
     /// Why [`record`](Self::record) has none: `Ok` with the bytes it needs, `Err` with the captured length if too long.

@@ -538,7 +538,7 @@ fn packets_in_huge_blocks_are_read() {
     let Passed { consumed: passed, stop, .. } = walker.pass(&file, 0, 2 << 32);
     assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2 << 32 }, 1));
     let again = walker.pass(&file[passed..], 0, 2 << 32);
-    assert_eq!(again, Passed { consumed: 0, latest: None, stop: Stop::Limit { next: 2 << 32 } });
+    assert_eq!(again, Passed { consumed: 0, run: Run::default(), stop: Stop::Limit { next: 2 << 32 } });
     let Passed { consumed: rest, .. } = walker.pass(&file[passed..], 0, u64::MAX);
     assert_eq!((passed + rest, walker.packets()), (file.len(), 3));
 }
@@ -593,8 +593,9 @@ fn old_versions_of_pcap_have_their_lengths_the_other_way_round() {
             }
             // What a worker counts is what the walk before it has passed.
             let mut walker = Walker::new();
-            let Passed { consumed: passed, latest, stop } = walker.pass(&file, 0, 2000);
-            assert_eq!((stop, latest, walker.packets()), (Stop::Limit { next: 2000 }, Some(1000), 1));
+            let Passed { consumed: passed, run, stop } = walker.pass(&file, 0, 2000);
+            assert_eq!((stop, walker.packets()), (Stop::Limit { next: 2000 }, 1));
+            assert_eq!(run, Run { packets: 1, captured: 3, earliest: 1000, latest: 1000 });
             let counted: usize = Walker::new().packets_in(&file[..passed]).map(|(_, frame)| frame.len()).sum();
             assert_eq!(counted, 3);
         }
@@ -619,14 +620,18 @@ fn plain_packets_end_where_a_walk_over_them_does() {
                 let passed = walked.pass(unread, floor, limit);
                 let mut plain = counted.plain_in(unread, floor, limit).unwrap();
                 let frames: Vec<_> = plain.by_ref().map(|(record, frame)| (record.timestamp, frame.len() as u64 * 1000)).collect();
+                let times = || frames.iter().map(|(timestamp, _)| *timestamp);
+                let run = Run {
+                    packets: frames.len() as u64,
+                    captured: times().sum::<u64>() / 1000,
+                    earliest: times().min().unwrap_or(u64::MAX),
+                    latest: times().max().unwrap_or(0),
+                };
                 let (left, taken) = plain.left();
                 counted.took(unread.len() - left, taken);
                 assert!(frames.iter().all(|(timestamp, bytes)| timestamp == bytes));
-                assert_eq!(
-                    (frames.len() as u64, frames.iter().map(|(timestamp, _)| *timestamp).max().unwrap_or(0)),
-                    (taken.packets, taken.latest)
-                );
-                assert_eq!((unread.len() - left, frames.last().map(|_| taken.latest)), (passed.consumed, passed.latest));
+                assert_eq!((unread.len() - left, taken), (passed.consumed, Taken { packets: run.packets, latest: run.latest }));
+                assert_eq!(passed.run, run);
                 assert_eq!((walked.offset(), walked.packets()), (counted.offset(), counted.packets()));
                 // Over the packet that is out of bounds.
                 let Some((_, consumed)) = walked.next_packet(&unread[passed.consumed..]) else { break };

@@ -117,13 +117,47 @@ impl Within {
     }
 }
 
+/// Packets one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How many.
+    pub packets: u64,
+    /// Bytes of their frames in the file.
+    pub captured: u64,
+    /// The earliest of their timestamps, in nanoseconds since 1970; `u64::MAX` if there are none.
+    pub earliest: u64,
+    /// The latest; 0 if there are none.
+    pub latest: u64,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Run { packets: 0, captured: 0, earliest: u64::MAX, latest: 0 }
+    }
+}
+
+impl Run {
+    fn add(&mut self, other: Run) {
+        self.packets += other.packets;
+        self.captured += other.captured;
+        self.earliest = self.earliest.min(other.earliest);
+        self.latest = self.latest.max(other.latest);
+    }
+}
+
+impl From<&Record> for Run {
+    fn from(record: &Record) -> Self {
+        Run { packets: 1, captured: record.captured.into(), earliest: record.timestamp, latest: record.timestamp }
+    }
+}
+
 /// What [`Walker::pass`] passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Bytes to drop before the next call.
     pub consumed: usize,
-    /// The latest timestamp of the packets in them, in nanoseconds since 1970; `None` if there are none.
-    pub latest: Option<u64>,
+    /// The packets in them.
+    pub run: Run,
     /// Why the walk stopped.
     pub stop: Stop,
 }
@@ -293,16 +327,14 @@ impl Walker {
     /// This looks only at what is needed to find the next record, and is how a reader learns quickly where the packets that a
     /// worker may count end.
     pub fn pass(&mut self, bytes: &[u8], floor: u64, limit: u64) -> Passed {
-        let (mut passed, mut latest) = (0, None);
+        let (mut passed, mut run) = (0, Run::default());
         let within = Within::new(floor, limit);
         loop {
             let unread = bytes.get(passed..).unwrap_or_default();
             if self.phase == Phase::Pcap {
-                let (consumed, packets, last) = self.layout.pass(unread, within);
-                self.packets += packets;
-                if packets > 0 {
-                    latest = latest.max(Some(last));
-                }
+                let (consumed, more) = self.layout.pass(unread, within);
+                self.packets += more.packets;
+                run.add(more);
                 self.offset += consumed as u64;
                 passed += consumed;
             }
@@ -316,7 +348,7 @@ impl Walker {
                     Stop::Limit { next: record.timestamp }
                 }
                 Step::Packet { record, consumed } => {
-                    latest = latest.max(Some(record.timestamp));
+                    run.add(Run::from(&record));
                     passed += consumed;
                     continue;
                 }
@@ -327,7 +359,7 @@ impl Walker {
                 Step::NeedMore { at_least } => Stop::NeedMore { at_least },
                 Step::Damaged(damage) => Stop::Damaged(damage),
             };
-            return Passed { consumed: passed, latest, stop };
+            return Passed { consumed: passed, run, stop };
         }
     }
 

@@ -124,6 +124,27 @@ fn a_packet_whose_window_is_closed_is_counted_apart() {
     });
 }
 
+/// A window is closed when so many packets have come that are later by the lateness, to the packet: 1000 in a file, 3 in a pipe.
+#[test]
+fn windows_are_closed_at_the_same_packet_everywhere() {
+    let dense = |count: u64| (0..count).map(|number| packet(number as usize, START + number * MILLISECOND / 100, 60));
+    for (name, before, late) in [("awaited", 999, 0), ("closed", 1000, 1)] {
+        for is_file in [true, false] {
+            // The first window ends with packet 10,000, and packet 20,000 is later than that by the lateness.
+            let mut packets: Vec<Packet> = dense(40_000).collect();
+            assert!(packets.len() * 76 > 2 * CHUNK);
+            let place = 20_000 + if is_file { before } else { before - 997 };
+            packets.insert(place, packet(3, START + MILLISECOND, 60));
+            everywhere(name, &packets, |file, workers, poll| {
+                if file == is_file {
+                    let Replayed { windows, late: told, .. } = replay(poll, 100 * MILLISECOND, LATENESS);
+                    assert_eq!((windows[0].1, told), (10_001 - late, late), "packet {place}, {workers} workers, file: {file}");
+                }
+            });
+        }
+    }
+}
+
 #[test]
 fn the_first_window_begins_with_the_earliest_packet_that_is_awaited() {
     let mut packets = steady(5000);
@@ -179,22 +200,25 @@ fn a_clock_that_is_set_back_leaves_what_comes_after_it_late() {
 #[test]
 fn whatever_the_order_no_packet_is_lost_or_counted_twice() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
-    for round in 0..12 {
+    for round in 0..24 {
         let mut packets = steady(4000);
+        // Also a hundred times as dense: what is read ahead are long runs then.
+        let density = [1, 100][round / 12];
+        packets.iter_mut().for_each(|packet| packet.timestamp = START + (packet.timestamp - START) / density);
         for _ in 0..rng.random_range(1..200) {
             let at = rng.random_range(0..packets.len());
             packets[at].timestamp = match rng.random_range(0..4) {
                 0 => rng.random_range(0..u64::MAX / 4),
                 1 => 0,
-                2 => START + rng.random_range(0..4 * SECOND),
+                2 => START + rng.random_range(0..4 * SECOND) / density,
                 _ => START - rng.random_range(0..100 * SECOND),
             };
         }
         if round % 3 == 0 {
             packets.reverse();
         }
-        let window = [SECOND / 10, SECOND, 3600 * SECOND][round % 3];
-        let lateness = [LATENESS, Duration::from_secs(5), Duration::ZERO][round / 4];
+        let window = [SECOND / 10 / density, SECOND / density, 3600 * SECOND][round % 3];
+        let lateness = [LATENESS / [1, 10][round / 12], Duration::from_secs(5) / density as u32, Duration::ZERO][round / 4 % 3];
         let mut seen = [None, None];
         everywhere("any", &packets, |is_file, workers, poll| {
             let replayed = replay(poll, window, lateness);

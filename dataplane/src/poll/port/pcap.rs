@@ -4,13 +4,14 @@
 //! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel. A worker for whose
 //! walk nobody waits counts as it walks.
 
-use super::held::{self, Held, Segment};
+use super::held::{self, Held, Listed, Segment};
 use super::{Frame, Port, Ports, Received, Source};
-use crate::capture::{Compression, Damage, Passed, Plain, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
+use crate::capture::{Compression, Damage, Passed, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
-use crate::poll::gate::{Bounds, Gate, Pace};
+use crate::poll::gate::{Bounds, Busy, Gate, Pace};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam::queue::SegQueue;
 use flowgauge_core::Link;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +26,12 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
 pub const CHUNK: usize = 1 << 20;
-/// Bytes that a worker counts before it looks again whether another one waits for its turn.
+/// Bytes that a worker counts before it looks again whether another one waits for its turn; the most of a run that is held back.
 const BLOCK: usize = 1 << 16;
+/// Packets that are held back as one [`Run`](crate::capture::Run), at least: fewer are not worth it.
+const RUN: u64 = 8;
+/// Packets that are listed, one by one, before a run is tried again.
+const LISTED: usize = 1024;
 /// [Witnesses](Shared::witnesses) in a file, where looking on takes no time.
 pub(super) const WITNESSES: usize = 1000;
 /// The same in a pipe, which may be silent for long.
@@ -171,6 +176,8 @@ pub(super) fn ports(
         turn: AtomicU64::new(0),
         read: AtomicU64::new(0),
         workers,
+        released: SegQueue::new(),
+        spare: SegQueue::new(),
         walk: Mutex::default(),
     });
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
@@ -305,6 +312,12 @@ struct Shared {
     workers: usize,
     /// How many packets from beyond the lateness show that a time has passed. A single one may have a wrong timestamp.
     witnesses: usize,
+    /// What was held back and is to be counted now, before anything else, by whoever is free. Only the worker whose turn it is puts
+    /// something in.
+    released: SegQueue<Segment>,
+    /// Room of what was released and is counted, each of [`BLOCK`] bytes, for what is held back next: the kernel would have to clear new
+    /// room first.
+    spare: SegQueue<Vec<u8>>,
     walk: Mutex<Walk>,
 }
 
@@ -340,6 +353,18 @@ impl Shared {
         let others = self.workers as u32 - 1;
         let is_read = chunk.index.is_some_and(|index| self.read.load(Ordering::Relaxed) > index);
         is_read && chunk.turn_began.is_some_and(|began| began.elapsed() * others > chunk.reading)
+    }
+
+    /// Takes a part of what was held back and is to be counted. It counts as begun before it is taken: where the queue is empty,
+    /// the gate knows of all that is not counted yet.
+    fn take_released(&self) -> Option<(Segment, Busy<'_>)> {
+        if self.released.is_empty() {
+            return None;
+        }
+        let mut busy = self.gate.begin();
+        let segment = self.released.pop()?;
+        busy.last = segment.last();
+        Some((segment, busy))
     }
 
     /// Whether no packet from before `limit` is waited for any longer; `next` is the earliest that is held back.
@@ -458,71 +483,96 @@ impl Deref for Buffer {
     }
 }
 
+/// What a worker may do.
+enum Claim<'a> {
+    /// Count this.
+    Released(Segment, Busy<'a>),
+    /// Walk over its chunk, of this number.
+    Turn(u64),
+    Nothing(Received),
+}
+
+fn claim<'a>(shared: &'a Shared, chunk: &mut Chunk) -> Claim<'a> {
+    if let Some((segment, busy)) = shared.take_released() {
+        return Claim::Released(segment, busy);
+    }
+    let index = match chunk.index.map_or_else(|| read_chunk(shared, chunk), Ok) {
+        Ok(index) => index,
+        Err(nothing) => return Claim::Nothing(nothing),
+    };
+    shared.read.fetch_max(index, Ordering::Relaxed);
+    let mut spins = 0;
+    while shared.turn.load(Ordering::Acquire) != index {
+        if let Some((segment, busy)) = shared.take_released() {
+            return Claim::Released(segment, busy);
+        }
+        if spins == TURN_SPINS {
+            return Claim::Nothing(if shared.walk().ended { Received::Ended } else { Received::Idle });
+        }
+        spins += 1;
+        std::hint::spin_loop();
+    }
+    chunk.turn_began.get_or_insert_with(Instant::now);
+    Claim::Turn(index)
+}
+
 impl Port for PcapPort {
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let Self { shared, chunk } = self;
-        let index = match chunk.index.map_or_else(|| read_chunk(shared, chunk), Ok) {
-            Ok(index) => index,
-            Err(nothing) => return nothing,
-        };
-        let mut spins = 0;
-        shared.read.fetch_max(index, Ordering::Relaxed);
-        while shared.turn.load(Ordering::Acquire) != index {
-            if spins == TURN_SPINS {
-                return if shared.walk().ended { Received::Ended } else { Received::Idle };
+        let mut segment = None;
+        let (mut busy, mut packets, mut listed);
+        let mut unwalked = None;
+        match claim(shared, chunk) {
+            Claim::Nothing(nothing) => return nothing,
+            Claim::Released(released, begun) => {
+                busy = begun;
+                (packets, listed) = segment.insert(released).packets();
             }
-            spins += 1;
-            std::hint::spin_loop();
-        }
-        chunk.turn_began.get_or_insert_with(Instant::now);
-        let mut walk = shared.walk();
-        if walk.ended {
-            return Received::Ended;
-        }
-        let (outcome, due) = walk_chunk(shared, &mut walk, chunk);
-        let Due { released, reader, passed, last } = due;
-        let passed = &chunk.buffer[passed];
-        let idle = passed.is_empty() && released.is_empty();
-        let mut busy = shared.gate.begin();
-        match outcome {
-            Outcome::Blocked { next, limit } => shared.gate.block(next, limit),
-            Outcome::More | Outcome::Unwalked(_) => {}
-            Outcome::Done => {
-                chunk.index = None;
-                shared.turn.store(index + 1, Ordering::Release);
+            Claim::Turn(index) => {
+                let mut walk = shared.walk();
+                if walk.ended {
+                    return Received::Ended;
+                }
+                let (outcome, Due { reader, passed, last }) = walk_chunk(shared, &mut walk, chunk);
+                let passed = &chunk.buffer[passed];
+                busy = shared.gate.begin();
+                busy.last = last;
+                match outcome {
+                    Outcome::Blocked { next, limit } => shared.gate.block(next, limit),
+                    Outcome::More | Outcome::Released | Outcome::Unwalked(_) => {}
+                    Outcome::Done => {
+                        chunk.index = None;
+                        shared.turn.store(index + 1, Ordering::Release);
+                    }
+                    Outcome::Ended => {
+                        walk.ended = true;
+                        shared.gate.end();
+                    }
+                }
+                drop(walk);
+                if shared.workers > 1 && matches!(outcome, Outcome::Released | Outcome::Done | Outcome::Ended) {
+                    shared.gate.wake();
+                }
+                if passed.is_empty() {
+                    return match outcome {
+                        Outcome::Blocked { .. } => Received::Idle,
+                        Outcome::More | Outcome::Released | Outcome::Unwalked(_) | Outcome::Done => Received::Frames,
+                        Outcome::Ended => Received::Ended,
+                    };
+                }
+                if let Outcome::Unwalked(Bounds { floor, limit }) = outcome {
+                    unwalked = reader.plain_in(passed, floor, limit);
+                }
+                (packets, listed) =
+                    (reader.packets_in(if unwalked.is_some() { Default::default() } else { passed }), Listed::default());
             }
-            Outcome::Ended => {
-                walk.ended = true;
-                shared.gate.end();
-            }
         }
-        drop(walk);
-        if shared.workers > 1 && matches!(outcome, Outcome::Done | Outcome::Ended) {
-            shared.gate.wake();
-        }
-        if idle {
-            return match outcome {
-                Outcome::Blocked { .. } => Received::Idle,
-                Outcome::More | Outcome::Unwalked(_) | Outcome::Done => Received::Frames,
-                Outcome::Ended => Received::Ended,
-            };
-        }
-        busy.last = released.iter().map(Segment::last).fold(last, Option::max);
-        let unwalked = match outcome {
-            Outcome::Unwalked(Bounds { floor, limit }) => reader.plain_in(passed, floor, limit),
-            _ => None,
-        };
         let is_unwalked = unwalked.is_some();
-        let mut packets = reader.packets_in(if is_unwalked { Default::default() } else { passed });
-        let mut plain = match unwalked {
-            Some(plain) => plain,
-            None if released.is_empty() => packets.take_plain(),
-            None => Plain::default(),
-        };
-        let mut held = released.iter().flat_map(Segment::packets).map(|(record, bytes)| (*record, bytes));
+        let mut plain = unwalked.unwrap_or_else(|| packets.take_plain());
+        let unread = plain.left().0;
         // A call for each, so that the hot loop, which nearly always has plain frames, keeps what it needs in registers.
-        let mut others: &mut dyn Iterator<Item = (Record, &[u8])> = &mut held;
-        let mut behind: Option<&mut dyn Iterator<Item = (Record, &[u8])>> = Some(&mut packets);
+        let mut others: &mut dyn Iterator<Item = (Record, &[u8])> = &mut packets;
+        let mut behind: Option<&mut dyn Iterator<Item = (Record, &[u8])>> = Some(&mut listed);
         let mut unsupported = BTreeMap::new();
         // One loop and one call, so that the sink becomes a part of it; by its parts, a frame need not be in memory.
         loop {
@@ -548,10 +598,13 @@ impl Port for PcapPort {
         }
         if is_unwalked {
             let (left, taken) = plain.left();
-            let consumed = passed.len() - left;
+            let consumed = unread - left;
             chunk.position += consumed;
             busy.last = busy.last.max(Some(taken.latest));
             shared.walk().walker.took(consumed, taken);
+        }
+        if let Some(room) = segment.and_then(Segment::into_bytes).filter(|bytes| bytes.capacity() == BLOCK) {
+            shared.spare.push(room);
         }
         Received::Frames
     }
@@ -591,6 +644,8 @@ enum Outcome {
     Blocked { next: u64, limit: u64 },
     /// What is due is to be counted before it goes on in this chunk.
     More,
+    /// So is what was [released](Shared::released).
+    Released,
     /// The same, and only counting shows where it ends: at the first packet that is not within the bounds.
     Unwalked(Bounds),
     /// The chunk was walked to its end.
@@ -601,8 +656,6 @@ enum Outcome {
 
 /// What may be counted.
 struct Due {
-    /// What was held back.
-    released: Vec<Segment>,
     /// Where the walk stood before what was passed.
     reader: Walker,
     /// A part of the chunk.
@@ -611,25 +664,23 @@ struct Due {
     last: Option<u64>,
 }
 
-impl Due {
-    fn is_empty(&self) -> bool {
-        self.released.is_empty() && self.passed.is_empty()
-    }
-}
-
 /// Walks over a chunk up to the gate's limit, and on from there to packets that belong before it.
 fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, Due) {
     let (gate, lateness) = (&shared.gate, shared.gate.lateness());
     let mut bounds = walk.first_timestamp.map(|first| gate.bounds(first));
-    let mut due = Due { released: Vec::new(), reader: Walker::new(), passed: chunk.position..chunk.position, last: None };
+    let mut due = Due { reader: Walker::new(), passed: chunk.position..chunk.position, last: None };
     loop {
         let Bounds { floor, limit } = bounds.unwrap_or_default();
-        due.released.append(&mut walk.held.release(limit));
+        let released = walk.held.release(limit);
+        if !released.is_empty() {
+            released.into_iter().for_each(|segment| shared.released.push(segment));
+            return (Outcome::Released, due);
+        }
         if let Some(next) = walk.held.next()
             && bounds.is_some()
             && (chunk.exhausted || shared.is_past(walk, lateness, limit, next))
         {
-            return (if due.is_empty() { Outcome::Blocked { next, limit } } else { Outcome::More }, due);
+            return (if due.passed.is_empty() { Outcome::Blocked { next, limit } } else { Outcome::More }, due);
         }
         if chunk.exhausted {
             return (Outcome::Ended, due);
@@ -648,12 +699,8 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             due.reader.clone_from(&walk.walker);
             due.passed = chunk.position..chunk.position;
         }
-        // What was held back comes first, and by itself.
-        if !due.released.is_empty() && due.passed.is_empty() {
-            return (Outcome::More, due);
-        }
         // While nobody waits for the end of what may be counted, counting itself finds it.
-        if let Some(within) = bounds.filter(|_| due.is_empty() && !shared.is_waited_for(chunk)) {
+        if let Some(within) = bounds.filter(|_| due.passed.is_empty() && !shared.is_waited_for(chunk)) {
             let end = if shared.workers == 1 { chunk.buffer.len() } else { chunk.buffer.len().min(chunk.position + BLOCK) };
             let plain = walk.walker.plain_in(&chunk.buffer[chunk.position..end], within.floor, within.limit);
             if plain.is_some_and(|mut plain| plain.next().is_some()) {
@@ -662,17 +709,19 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
             }
         }
         // Until the first packet is known, stop at any.
-        let Passed { consumed, latest, stop } = walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);
+        let Passed { consumed, run, stop } = walk.walker.pass(&chunk.buffer[chunk.position..], floor, limit);
         chunk.position += consumed;
         due.passed.end = chunk.position;
-        due.last = due.last.max(latest);
+        if run.packets > 0 {
+            due.last = due.last.max(Some(run.latest));
+        }
         match stop {
             Stop::Limit { next } if bounds.is_none() => bounds = Some(walk.begin(gate, next)),
             // What was passed is in one piece.
-            Stop::Limit { .. } if !due.is_empty() => return (Outcome::More, due),
+            Stop::Limit { .. } if !due.passed.is_empty() => return (Outcome::More, due),
             Stop::Limit { next } if next < floor => walk.skip_late(chunk),
             Stop::Limit { next } => match lateness {
-                Some(lateness) => look_ahead(shared, walk, chunk, Bounds { floor, limit }, lateness),
+                Some(lateness) => look_ahead(shared, walk, chunk, Bounds { floor, limit }, lateness, next),
                 None => return (Outcome::Blocked { next, limit }, due),
             },
             Stop::NeedMore { .. } => {
@@ -710,7 +759,7 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
                 walk.late += 1;
                 return Carried::Nothing;
             }
-            walk.held.push(Segment::new(bytes, vec![record]));
+            walk.held.push(Segment::listed(bytes, vec![record]));
             Carried::Packet { timestamp }
         }
         Step::Skip { consumed } => {
@@ -730,14 +779,43 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
 }
 
 /// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be taken for passed. Where that is does
-/// not depend on how the capture is cut into chunks.
-fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { floor, limit }: Bounds, lateness: u64) {
+/// not depend on how the capture is cut into chunks. `next` is the timestamp of the first of them, beyond the limit.
+fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, bounds: Bounds, lateness: u64, next: u64) {
+    if !hold_run(shared, walk, chunk, lateness, next) {
+        hold_listed(shared, walk, chunk, bounds, lateness);
+    }
+}
+
+/// Holds packets back as they are, as long as none shows that a time has passed, nor is any earlier than `next` and those that are held.
+fn hold_run(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
+    let next = walk.held.next().map_or(next, |held| held.min(next));
+    // A packet takes at most twice what its record does in the file, whose header has 16 bytes.
+    const { assert!(size_of::<Record>() <= 32) };
+    let most = BLOCK.min(held::MOST.saturating_sub(walk.held.bytes()) / 2);
+    let unread = &chunk.buffer[chunk.position..];
+    let unread = &unread[..unread.len().min(most)];
+    let mut behind = walk.walker.clone();
+    let Passed { consumed, run, .. } = behind.pass(unread, next, next.saturating_add(lateness));
+    if run.packets < RUN {
+        return false;
+    }
+    let before = std::mem::replace(&mut walk.walker, behind);
+    let mut bytes = shared.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
+    bytes.clear();
+    bytes.extend_from_slice(&unread[..consumed]);
+    walk.held.push(Segment::run(bytes, before, run));
+    chunk.position += consumed;
+    true
+}
+
+/// Holds packets back one by one.
+fn hold_listed(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { floor, limit }: Bounds, lateness: u64) {
     let unread = &chunk.buffer[chunk.position..];
     let (mut seen, mut held, mut records) = (0, walk.held.bytes(), Vec::new());
     let horizon = |next: u64| limit.max(next).saturating_add(lateness);
     let mut next = walk.held.next().unwrap_or(u64::MAX);
     let mut beyond = walk.held.beyond(horizon(next));
-    while records.is_empty() || (beyond < shared.witnesses && held < held::MOST) {
+    while records.is_empty() || (beyond < shared.witnesses && held < held::MOST && records.len() < LISTED) {
         match walk.walker.next(&unread[seen..]) {
             Step::Packet { record, consumed } => {
                 let timestamp = record.timestamp;
@@ -763,7 +841,7 @@ fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, Bounds { floo
             Step::NeedMore { .. } | Step::Damaged(_) => break,
         }
     }
-    walk.held.push(Segment::new(unread[..seen].to_vec(), records));
+    walk.held.push(Segment::listed(unread[..seen].to_vec(), records));
     chunk.position += seen;
 }
 
