@@ -20,6 +20,8 @@ pub mod findings;
 pub mod fridge;
 #[cfg(target_os = "linux")]
 pub mod line_rate;
+#[cfg(target_os = "linux")]
+mod live;
 pub mod machine;
 pub mod p4entropy;
 pub mod p4exp;

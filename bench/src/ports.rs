@@ -1,14 +1,17 @@
 //! What a user gets per packet, whole runs with the port that packets come from: a part of `flowgauge bench packet`.
 
 use crate::error::ReproduceError;
-use crate::figure::{Figure, Limit};
-use crate::findings::{Grid, Row};
+use crate::figure::Limit;
+use crate::findings::{Grid, Part, Row};
+use crate::live::{Cpus, Failure, counted, missing, on_af_xdp, received};
 use crate::scale::{Capture, count_all};
 use crate::turns::Best;
-use flowgauge_core::HashMode;
+use flowgauge_core::{HashMode, Settings};
+use flowgauge_dataplane::Error;
 use flowgauge_dataplane::poll::port::{Port, Ports, Received, memory, pcap};
 use flowgauge_dataplane::poll::{Instructions, Pace};
 use flowgauge_dataplane::traffic::{Profile, Sources};
+use flowgauge_dataplane::xdp::veth::isolated;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read};
@@ -35,7 +38,7 @@ const WORK: [(&str, Work); 4] = [
     ("src, tabulated", Work::Count(HashMode::Tabulated)),
 ];
 
-/// Where packets come from.
+/// Where packets come from that end.
 #[derive(Clone, Copy)]
 enum Origin {
     Capture,
@@ -63,8 +66,44 @@ fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
     start.elapsed()
 }
 
-/// Every kind of work in turns, by the clock on the wall, with one worker: a table, and what a replay takes next to a plain read.
-pub(crate) fn measure(quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
+/// Nanoseconds a packet of every kind of work.
+type Cells = [Option<Best>; WORK.len()];
+
+/// Every kind of work in turns, with one worker: a table, what a replay takes next to a plain read, and what the machine lacks for more.
+pub(crate) fn measure(quick: bool) -> Result<Part, ReproduceError> {
+    let ended = ended(quick)?;
+    let live = live(quick)?;
+    let most = match Instructions::in_use() {
+        // With NEON nobody has measured it yet.
+        Instructions::Scalar | Instructions::Neon => 3.5,
+        Instructions::Avx2 => 2.5,
+        Instructions::Avx512 => 2.0,
+    };
+    let [(_, [read, _, of_hashes @ ..]), _] = &ended;
+    let figures = WORK.iter().skip(2).zip(of_hashes).filter_map(|((name, _), counted)| {
+        Some(counted.as_ref()?.figure(format!("replay of {name} / plain read"), (*read)?, Some(Limit::AtMost(most))))
+    });
+    let figures = figures.collect();
+    let grid = Grid {
+        title: "What a user gets: whole runs with one worker".to_owned(),
+        unit: "ns/packet",
+        across: "work",
+        columns: WORK.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        places: None,
+        rows: ended
+            .iter()
+            .chain(&live.rows)
+            .map(|(name, cells)| Row {
+                name: (*name).to_owned(),
+                values: cells.iter().map(|best| best.map(Best::nanoseconds)).collect(),
+            })
+            .collect(),
+    };
+    Ok(Part { grid: Some(grid), figures, missing: live.missing })
+}
+
+/// Packets that end, by the clock on the wall.
+fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], ReproduceError> {
     let packets = if quick { 1_000_000 } else { 10_000_000 };
     let capture = Capture::new(packets, Sources::Unique)?;
     let generated = Profile { packets: Some(packets), rate: None, ..Profile::new(Sources::Unique) };
@@ -80,38 +119,78 @@ pub(crate) fn measure(quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError
             (Origin::Generated, Work::Count(hash)) => Some(count_all(memory(generated.clone(), 1, Pace::Open), hash)?),
         })
     };
-    let mut best = [[None; WORK.len()]; ORIGINS.len()];
+    let mut rows = ORIGINS.map(|(name, _)| (name, Cells::default()));
     for round in 0..if quick { 6 } else { 20 } {
-        for ((_, origin), best) in ORIGINS.iter().zip(&mut best) {
-            for ((_, work), best) in WORK.iter().zip(best) {
+        for ((_, origin), (_, cells)) in ORIGINS.iter().zip(&mut rows) {
+            for ((_, work), best) in WORK.iter().zip(cells) {
                 if let Some(time) = time(*origin, *work)? {
                     best.get_or_insert(Best::NONE).add(round, time.as_nanos() as f64 / packets as f64);
                 }
             }
         }
     }
-    let most = match Instructions::in_use() {
-        // With NEON nobody has measured it yet.
-        Instructions::Scalar | Instructions::Neon => 3.5,
-        Instructions::Avx2 => 2.5,
-        Instructions::Avx512 => 2.0,
+    Ok(rows)
+}
+
+#[derive(Default)]
+struct Live {
+    rows: Vec<(&'static str, Cells)>,
+    missing: Vec<String>,
+}
+
+/// Packets that keep coming, by the CPU time of the worker.
+fn live(quick: bool) -> Result<Live, ReproduceError> {
+    let mut live = Live::default();
+    let Some(cpus) = Cpus::look() else {
+        live.missing.push("two CPUs, for packets that keep coming".to_owned());
+        return Ok(live);
     };
-    let [[read, _, of_hashes @ ..], _] = &best;
-    let figures = WORK.iter().skip(2).zip(of_hashes).filter_map(|((name, _), counted)| {
-        Some(counted.as_ref()?.figure(format!("replay of {name} / plain read"), (*read)?, Some(Limit::AtMost(most))))
-    });
-    let figures = figures.collect();
-    let rows = ORIGINS.iter().zip(&best).map(|((name, _), best)| Row {
-        name: (*name).to_owned(),
-        values: best.iter().map(|best| best.map(Best::nanoseconds)).collect(),
-    });
-    let grid = Grid {
-        title: "What a user gets: whole runs with one worker, by the clock on the wall".to_owned(),
-        unit: "ns/packet",
-        across: "work",
-        columns: WORK.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        places: None,
-        rows: rows.collect(),
-    };
-    Ok((grid, figures))
+    let af_xdp = move || take_turns(quick, |work| on_af_xdp(cpus, |ports| cost(ports, work, cpus, quick)));
+    live.add("AF_XDP over veth, CPU time", isolated(af_xdp).unwrap_or_else(|need| Err(missing(format!("{need}, for AF_XDP")))))?;
+    live.add("dpdk:net_null, CPU time", on_net_null(quick, cpus))?;
+    Ok(live)
+}
+
+impl Live {
+    fn add(&mut self, name: &'static str, found: Result<Cells, Failure>) -> Result<(), ReproduceError> {
+        match found {
+            Ok(cells) => self.rows.push((name, cells)),
+            Err(Failure::Missing(need)) => self.missing.push(need),
+            Err(Failure::Failed(error)) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "dpdk")]
+fn on_net_null(quick: bool, cpus: Cpus) -> Result<Cells, Failure> {
+    let null = crate::live::Null::start(cpus)?;
+    take_turns(quick, |work| cost(null.ports(true)?, work, cpus, quick))
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn on_net_null(_: bool, _: Cpus) -> Result<Cells, Failure> {
+    Err(missing("a flowgauge-bench with the feature dpdk, for net_null"))
+}
+
+/// Every kind of work that there is for packets that keep coming.
+fn take_turns(quick: bool, mut turn: impl FnMut(Work) -> Result<f64, Error>) -> Result<Cells, Failure> {
+    let mut cells = Cells::default();
+    for round in 0..if quick { 2 } else { 6 } {
+        for ((_, work), best) in WORK.iter().zip(&mut cells).skip(1) {
+            best.get_or_insert(Best::NONE).add(round, turn(*work)?);
+        }
+    }
+    Ok(cells)
+}
+
+/// CPU nanoseconds a packet of one turn.
+fn cost<P: Port>(ports: Ports<P>, work: Work, cpus: Cpus, quick: bool) -> Result<f64, Error> {
+    let time = Duration::from_millis(if quick { 200 } else { 500 });
+    let mut settings = Settings::default();
+    match work {
+        Work::Read | Work::Port => return Ok(received(ports, cpus, time)),
+        Work::Count(hash) => settings.cardinality.hash = hash,
+    }
+    counted(ports, settings, cpus, time)
 }

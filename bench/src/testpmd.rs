@@ -7,25 +7,16 @@ use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit, Unit};
 use crate::findings::{Grid, Part, Row};
 #[cfg(feature = "dpdk")]
-use crate::machine;
+use crate::live::Null;
+use crate::live::{self, Cpus, Failure, Traffic, WITHOUT_HUGEPAGES, missing};
 use crate::statistics::median;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{AfXdp, Port, Ports, af_xdp};
-use flowgauge_dataplane::poll::{self, Options};
-use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
-use flowgauge_dataplane::xdp::Sender;
-use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, isolated};
-use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, isolated};
 use std::fs;
 use std::io::{Read, Write};
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "dpdk-testpmd";
@@ -34,43 +25,11 @@ const POLLING_NS: u64 = 20_000_000;
 /// How long it may take to get there.
 const START: Duration = Duration::from_secs(30);
 
-/// Why there is no figure.
-enum Failure {
-    /// The machine lacks something.
-    Missing(String),
-    Failed(ReproduceError),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure::Failed(error.into())
-    }
-}
-
-fn missing(what: impl Into<String>) -> Failure {
-    Failure::Missing(what.into())
-}
-
 #[derive(Clone, Copy)]
 struct Effort {
     rounds: usize,
     /// How long packets are counted in a turn.
     turn: Duration,
-}
-
-/// Who polls, and everything else.
-#[derive(Clone, Copy)]
-struct Cpus {
-    polling: usize,
-    other: usize,
-}
-
-impl Cpus {
-    fn look() -> Option<Self> {
-        let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
-        let mut cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
-        Some(Cpus { polling: cpus.next()?, other: cpus.next()? })
-    }
 }
 
 /// testpmd at work. It ends when this is dropped.
@@ -171,47 +130,6 @@ fn received(said: &str) -> Option<[u64; 2]> {
     Some([looks.next()??, looks.next()??])
 }
 
-/// CPU nanoseconds a packet of our worker.
-fn cost<P: Port>(ports: Ports<P>, settings: Settings, cpus: Cpus, time: Duration) -> Result<f64, Error> {
-    let mut poll = Poll::new(ports, Options { settings, cpus: vec![cpus.polling], ..poll::Options::default() });
-    poll.install(&Tables::new(&settings, 1))?;
-    thread::sleep(time / 4);
-    poll.rotate()?;
-    thread::sleep(time);
-    let window = poll.rotate()?;
-    Ok(window.cpu_ns.map_or(f64::NAN, |used| used as f64 / window.packets_after as f64))
-}
-
-/// Packets that keep coming to the receiver of this network, from the other CPU.
-struct Traffic {
-    stop: Arc<AtomicBool>,
-    sender: JoinHandle<Result<(), Error>>,
-}
-
-impl Traffic {
-    fn start(cpus: Cpus) -> Result<Self, Error> {
-        let generator = Generator::new(Profile::new(Sources::Unique));
-        let mut sender = Sender::new(SENDER.0, generator.template(), 1 << 20)?;
-        let stop = Arc::<AtomicBool>::default();
-        let stopped = Arc::clone(&stop);
-        let sender = thread::spawn(move || {
-            let mut other = CpuSet::new();
-            // Only steadier figures are lost where this is refused.
-            let _ = other.set(cpus.other).and_then(|()| sched_setaffinity(Pid::from_raw(0), &other));
-            while !stopped.load(Ordering::Relaxed) {
-                sender.send(1 << 14)?;
-            }
-            Ok(())
-        });
-        Ok(Traffic { stop, sender })
-    }
-
-    fn stop(self) -> Result<(), Error> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.sender.join().unwrap_or_else(|panic| resume_unwind(panic))
-    }
-}
-
 /// Who takes turns, and their CPU nanoseconds a packet in every round.
 struct Series {
     name: &'static str,
@@ -251,52 +169,22 @@ struct Compared {
     figures: Vec<Figure>,
 }
 
-/// Hugepages if both sides find some, or neither uses them.
-#[cfg(feature = "dpdk")]
-fn memory() -> Vec<&'static str> {
-    const EACH: u64 = 256 << 20;
-    let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
-    let free = number("HugePages_Free").zip(number("Hugepagesize")).map_or(0, |(pages, size)| pages * size * 1024);
-    if free >= 2 * EACH { vec!["--in-memory", "-m", "256"] } else { WITHOUT_HUGEPAGES.to_vec() }
-}
-
-const WITHOUT_HUGEPAGES: [&str; 4] = ["--no-huge", "--no-shconf", "-m", "256"];
-
 /// On a device that hands its buffers out as they are: zeros, or frames that were written there before. testpmd looks at neither.
 #[cfg(feature = "dpdk")]
 fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
     use flowgauge_core::HashMode;
-    use flowgauge_dataplane::poll::port::dpdk_device;
-    use flowgauge_dpdk::{Device, Eal, Queues};
 
-    const DEVICE: &str = "net_null0";
     const TESTPMD: &str = "testpmd rxonly on net_null";
     const ZEROS: &str = "dpdk:net_null, frames of zeros";
-    let memory = memory();
-    let refused = |error: flowgauge_dpdk::Error| Error::Port { port: format!("dpdk:{DEVICE}"), problem: error.to_string() };
+    let memory = live::memory();
     // First the other side, which says whether it can run.
-    let theirs = || Testpmd::start(DEVICE, &memory, cpus)?.cost(effort.turn);
+    let theirs = || Testpmd::start(Null::DEVICE, &memory, cpus)?.cost(effort.turn);
     theirs()?;
-    let own_core = format!("--lcores=0@{}", cpus.other);
-    let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core].into_iter().chain(memory.iter().copied()).collect();
-    let eal = Eal::start_once(&arguments).map_err(refused)?;
-    let generator = Generator::new(Profile::new(Sources::Unique));
-    let ours = |hash, written: bool| -> Result<f64, Failure> {
-        let mut device = Device::open(&eal, DEVICE, Queues { receive: 1, send: 0 }).map_err(refused)?;
-        let mut index = 0;
-        if written {
-            device.fill_buffers(|buffer| {
-                if let Some(frame) = buffer.get_mut(..generator.frame_length()) {
-                    frame.copy_from_slice(generator.template());
-                    generator.fill(index, frame);
-                    index += 1;
-                }
-            });
-        }
+    let null = Null::start(cpus)?;
+    let ours = |hash, written| -> Result<f64, Failure> {
         let mut settings = Settings::default();
         settings.cardinality.hash = hash;
-        Ok(cost(dpdk_device(device), settings, cpus, effort.turn)?)
+        Ok(live::counted(null.ports(written)?, settings, cpus, effort.turn)?)
     };
     let series = take_turns(
         effort.rounds,
@@ -332,13 +220,7 @@ fn on_af_xdp(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
             traffic.stop()?;
             Ok(cost)
         };
-        let ours = || {
-            let ports = af_xdp(&AfXdp::new(RECEIVER.0), None)?;
-            let traffic = Traffic::start(cpus)?;
-            let cost = cost(ports, Settings::default(), cpus, effort.turn)?;
-            traffic.stop()?;
-            Ok(cost)
-        };
+        let ours = || Ok(live::on_af_xdp(cpus, |ports| live::counted(ports, Settings::default(), cpus, effort.turn))?);
         take_turns(
             effort.rounds,
             &mut [

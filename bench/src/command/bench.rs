@@ -15,7 +15,11 @@ pub(crate) fn execute(asked: Bench) -> Result<(), Failure> {
     asked.check()?;
     match asked.what {
         What::LineRate(asked) => search(*asked),
-        What::Packet(Packet { common }) => conclude(&common, &packet::measure(common.quick)?),
+        What::Packet(Packet { common }) => {
+            let (findings, missing) = packet::measure(common.quick)?;
+            missing.iter().for_each(|need| tracing::warn!("skipped: needs {need}"));
+            conclude(&common, &findings)
+        }
         What::Peers(Peers { common }) => {
             let flowgauge = beside("flowgauge")?;
             let (findings, missing) = peers::measure(&flowgauge, common.quick)?;

@@ -1,0 +1,190 @@
+//! Ports on which packets keep coming: their worker polls on one CPU, and what counts is its CPU time a packet. Everything else runs on
+//! the other CPU.
+
+use crate::error::ReproduceError;
+#[cfg(feature = "dpdk")]
+use crate::machine;
+use flowgauge_core::Settings;
+use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Port, Ports, Received, af_xdp};
+use flowgauge_dataplane::poll::{self, Options};
+use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
+use flowgauge_dataplane::xdp::Sender;
+use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER};
+use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use std::hint::black_box;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Why there is no figure.
+pub(crate) enum Failure {
+    /// The machine lacks something.
+    Missing(String),
+    Failed(ReproduceError),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Failed(error.into())
+    }
+}
+
+pub(crate) fn missing(what: impl Into<String>) -> Failure {
+    Failure::Missing(what.into())
+}
+
+/// Who polls, and everything else.
+#[derive(Clone, Copy)]
+pub(crate) struct Cpus {
+    pub(crate) polling: usize,
+    pub(crate) other: usize,
+}
+
+impl Cpus {
+    pub(crate) fn look() -> Option<Self> {
+        let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
+        let mut cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
+        Some(Cpus { polling: cpus.next()?, other: cpus.next()? })
+    }
+}
+
+/// Keeps this thread on a CPU. Where that is refused, only steadier figures are lost.
+fn stay_on(cpu: usize) {
+    let mut only = CpuSet::new();
+    let _ = only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only));
+}
+
+/// CPU nanoseconds a packet of our worker.
+pub(crate) fn counted<P: Port>(ports: Ports<P>, settings: Settings, cpus: Cpus, time: Duration) -> Result<f64, Error> {
+    let mut poll = Poll::new(ports, Options { settings, cpus: vec![cpus.polling], ..poll::Options::default() });
+    poll.install(&Tables::new(&settings, 1))?;
+    thread::sleep(time / 4);
+    poll.rotate()?;
+    thread::sleep(time);
+    let window = poll.rotate()?;
+    Ok(window.cpu_ns.map_or(f64::NAN, |used| used as f64 / window.packets_after as f64))
+}
+
+/// CPU nanoseconds a packet of a port that hands packets over to nobody.
+pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> f64 {
+    /// As a worker waits for packets.
+    const IDLE: Duration = Duration::from_millis(1);
+    let Some(mut port) = ports.ports.into_iter().next() else { return f64::NAN };
+    let mut receive_for = move |time: Duration| {
+        let (mut packets, began) = (0_u64, Instant::now());
+        let before = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
+        while began.elapsed() < time {
+            let received = port.receive(&mut |frame| {
+                packets += 1;
+                black_box(frame);
+            });
+            if received == Received::Idle {
+                port.wait(IDLE);
+            }
+        }
+        let used = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?).checked_sub(before.into())?;
+        Some(used.as_nanos() as f64 / packets as f64)
+    };
+    let polls = move || {
+        stay_on(cpus.polling);
+        receive_for(time / 4);
+        receive_for(time).unwrap_or(f64::NAN)
+    };
+    thread::scope(|scope| scope.spawn(polls).join().unwrap_or_else(|panic| resume_unwind(panic)))
+}
+
+/// Packets that keep coming to the receiver of this network, from the other CPU.
+pub(crate) struct Traffic {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<Result<(), Error>>,
+}
+
+impl Traffic {
+    pub(crate) fn start(cpus: Cpus) -> Result<Self, Error> {
+        let generator = Generator::new(Profile::new(Sources::Unique));
+        let mut sender = Sender::new(SENDER.0, generator.template(), 1 << 20)?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let sender = thread::spawn(move || {
+            stay_on(cpus.other);
+            while !stopped.load(Ordering::Relaxed) {
+                sender.send(1 << 14)?;
+            }
+            Ok(())
+        });
+        Ok(Traffic { stop, sender })
+    }
+
+    pub(crate) fn stop(self) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sender.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// One turn on an AF_XDP socket at the receiver of this network, to which packets keep coming.
+pub(crate) fn on_af_xdp(cpus: Cpus, turn: impl FnOnce(Ports<AfXdpPort>) -> Result<f64, Error>) -> Result<f64, Error> {
+    let ports = af_xdp(&AfXdp::new(RECEIVER.0), None)?;
+    let traffic = Traffic::start(cpus)?;
+    let cost = turn(ports)?;
+    traffic.stop()?;
+    Ok(cost)
+}
+
+pub(crate) const WITHOUT_HUGEPAGES: [&str; 4] = ["--no-huge", "--no-shconf", "-m", "256"];
+
+/// Hugepages if two programs find some, or neither uses them.
+#[cfg(feature = "dpdk")]
+pub(crate) fn memory() -> Vec<&'static str> {
+    use std::fs;
+
+    const EACH: u64 = 256 << 20;
+    let said = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |name| machine::field(&said, name)?.trim_end_matches(" kB").parse::<u64>().ok();
+    let free = number("HugePages_Free").zip(number("Hugepagesize")).map_or(0, |(pages, size)| pages * size * 1024);
+    if free >= 2 * EACH { vec!["--in-memory", "-m", "256"] } else { WITHOUT_HUGEPAGES.to_vec() }
+}
+
+/// DPDK's device that hands its buffers out as they are.
+#[cfg(feature = "dpdk")]
+pub(crate) struct Null(flowgauge_dpdk::Eal);
+
+#[cfg(feature = "dpdk")]
+impl Null {
+    pub(crate) const DEVICE: &'static str = "net_null0";
+
+    pub(crate) fn start(cpus: Cpus) -> Result<Self, Failure> {
+        let own_core = format!("--lcores=0@{}", cpus.other);
+        let memory = memory();
+        let arguments: Vec<&str> = ["--no-pci", "--no-telemetry", &own_core].into_iter().chain(memory.iter().copied()).collect();
+        Ok(Null(flowgauge_dpdk::Eal::start_once(&arguments).map_err(Self::refused)?))
+    }
+
+    /// Its buffers hold zeros, or IPv4 frames.
+    pub(crate) fn ports(&self, written: bool) -> Result<Ports<impl Port + use<>>, Error> {
+        use flowgauge_dataplane::poll::port::dpdk_device;
+        use flowgauge_dpdk::{Device, Queues};
+
+        let generator = Generator::new(Profile::new(Sources::Unique));
+        let mut device = Device::open(&self.0, Self::DEVICE, Queues { receive: 1, send: 0 }).map_err(Self::refused)?;
+        let mut index = 0;
+        if written {
+            device.fill_buffers(|buffer| {
+                if let Some(frame) = buffer.get_mut(..generator.frame_length()) {
+                    frame.copy_from_slice(generator.template());
+                    generator.fill(index, frame);
+                    index += 1;
+                }
+            });
+        }
+        Ok(dpdk_device(device))
+    }
+
+    fn refused(error: flowgauge_dpdk::Error) -> Error {
+        Error::Port { port: format!("dpdk:{}", Self::DEVICE), problem: error.to_string() }
+    }
+}
