@@ -92,8 +92,9 @@ impl Port for MemoryPort {
             Claim::Nothing(received) => return received,
         };
         let length = self.generator.frame_length();
-        for (index, bytes) in packets.zip(self.pool.chunks_exact_mut(length)) {
-            self.generator.fill(index, bytes);
+        let frames = &mut self.pool[..(packets.end - packets.start) as usize * length];
+        self.generator.fill_all(packets.start, frames);
+        for (index, bytes) in packets.zip(frames.chunks_exact(length)) {
             let timestamp = self.shared.profile.timestamp(index);
             sink(Frame { bytes, wire_length: length as u32, timestamp, link: Link::Ethernet });
         }
