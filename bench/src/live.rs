@@ -72,19 +72,22 @@ pub(crate) fn counted<P: Port>(ports: Ports<P>, settings: Settings, cpus: Cpus, 
 
 /// CPU nanoseconds a packet of a port that hands packets over to nobody.
 pub(crate) fn received<P: Port>(ports: Ports<P>, cpus: Cpus, time: Duration) -> f64 {
-    /// As a worker waits for packets.
-    const IDLE: Duration = Duration::from_millis(1);
+    // As a worker does: it looks again at once for some time, and then waits.
+    const LOOKS: u32 = 200;
+    let idle = if P::SIGNALS { Duration::from_millis(100) } else { Duration::from_micros(50) };
     let Some(mut port) = ports.ports.into_iter().next() else { return f64::NAN };
     let mut receive_for = move |time: Duration| {
-        let (mut packets, began) = (0_u64, Instant::now());
+        let (mut packets, mut looks, began) = (0_u64, 0, Instant::now());
         let before = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
         while began.elapsed() < time {
             let received = port.receive(&mut |frame| {
                 packets += 1;
                 black_box(frame);
             });
-            if received == Received::Idle {
-                port.wait(IDLE);
+            match received {
+                Received::Frames => looks = 0,
+                Received::Idle if P::SIGNALS && looks < LOOKS => looks += 1,
+                Received::Idle | Received::Ended => port.wait(idle),
             }
         }
         let used = Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?).checked_sub(before.into())?;
