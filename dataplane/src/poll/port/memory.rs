@@ -7,7 +7,10 @@ use flowgauge_core::Link;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-const BATCH: usize = 256;
+/// Packets that a worker takes at once. Taking some holds up the other workers.
+const BATCH: u64 = 4096;
+/// Packets that are made at once: frames of 64 bytes fit the first cache.
+const POOL: usize = 256;
 
 struct Shared {
     /// Number of the next packet.
@@ -31,15 +34,14 @@ pub fn memory(profile: Profile, workers: usize, pace: Pace) -> Ports<MemoryPort>
     let interface = format!("memory:{profile}");
     let generator = Generator::new(profile.clone());
     let shared = Arc::new(Shared { next: Mutex::new(0), gate: Arc::clone(&gate), profile });
-    let port =
-        || MemoryPort { pool: generator.template().repeat(BATCH), generator: generator.clone(), shared: Arc::clone(&shared) };
+    let port = || MemoryPort { pool: generator.template().repeat(POOL), generator: generator.clone(), shared: Arc::clone(&shared) };
     Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
 }
 
 /// One worker's share of generated traffic.
 pub struct MemoryPort {
     generator: Generator,
-    /// Frames, rewritten batch by batch so that they stay in the cache.
+    /// Frames, rewritten again and again so that they stay in the cache.
     pool: Vec<u8>,
     shared: Arc<Shared>,
 }
@@ -59,7 +61,7 @@ impl Shared {
             return Claim::Nothing(Received::Ended);
         }
         let limit = self.gate.limit(0);
-        let mut batch = left.min(BATCH as u64);
+        let mut batch = left.min(BATCH);
         if self.profile.timestamp(first + batch - 1) >= limit {
             let due = |count: &u64| self.profile.timestamp(first + count - 1) < limit;
             batch = partition_point(batch, due);
@@ -92,11 +94,14 @@ impl Port for MemoryPort {
             Claim::Nothing(received) => return received,
         };
         let length = self.generator.frame_length();
-        let frames = &mut self.pool[..(packets.end - packets.start) as usize * length];
-        self.generator.fill_all(packets.start, frames);
-        for (index, bytes) in packets.zip(frames.chunks_exact(length)) {
-            let timestamp = self.shared.profile.timestamp(index);
-            sink(Frame { bytes, wire_length: length as u32, timestamp, link: Link::Ethernet });
+        for first in packets.clone().step_by(POOL) {
+            let count = (packets.end - first).min(POOL as u64) as usize;
+            let frames = &mut self.pool[..count * length];
+            self.generator.fill_all(first, frames);
+            for (index, bytes) in (first..).zip(frames.chunks_exact(length)) {
+                let timestamp = self.shared.profile.timestamp(index);
+                sink(Frame { bytes, wire_length: length as u32, timestamp, link: Link::Ethernet });
+            }
         }
         Received::Frames
     }
