@@ -2,7 +2,7 @@
 //!
 //! Workers read chunks of the file side by side. Where a record starts is only known once those before it were passed, so that
 //! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel. A worker for whose
-//! walk nobody waits counts as it walks.
+//! walk nobody waits counts as it walks. What was [held back](held) at the end of a window is counted first, by all workers.
 
 use super::held::{self, Held, Listed, Segment};
 use super::{Frame, Port, Ports, Received, Source};
@@ -786,7 +786,8 @@ fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, bounds: Bound
     }
 }
 
-/// Holds packets back as they are, as long as none shows that a time has passed, nor is any earlier than `next` and those that are held.
+/// Holds the next packets back as one run, up to the first that is later by the lateness or earlier than all that are held. Gives whether
+/// there were enough of them.
 fn hold_run(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
     let next = walk.held.next().map_or(next, |held| held.min(next));
     // A packet takes at most twice what its record does in the file, whose header has 16 bytes.
