@@ -2,8 +2,9 @@
 //!
 //! Captures hold packets out of order: of several queues or interfaces, of a clock that was set. Where the traffic has to stop,
 //! at the end of a window or at a read, the capture is read on for as long as a packet from before may still come, and what is
-//! not due yet is kept here. Nothing is copied anywhere else.
+//! not due yet is kept here. Runs of packets stay in the chunk that was read, unless they take little of it; other packets are copied.
 
+use super::pcap::Buffer;
 use crate::capture::{PacketsIn, Passed, Record, Run, Step, Walker};
 use std::ops::Range;
 use std::slice;
@@ -26,7 +27,7 @@ pub(super) struct Held {
 
 /// A piece of the capture and packets in it.
 pub(super) struct Segment {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Buffer>,
     packets: Packets,
 }
 
@@ -54,16 +55,15 @@ impl<'a> Iterator for Listed<'a> {
 }
 
 impl Segment {
-    /// All packets in `bytes`, before which `walker` stands.
-    pub(super) fn run(bytes: Vec<u8>, walker: Walker, run: Run) -> Self {
-        let place = 0..bytes.len();
-        Segment { bytes: Arc::new(bytes), packets: Packets::Run { walker, place, run } }
+    /// All packets at a place in `bytes`, before which `walker` stands.
+    pub(super) fn run(bytes: Arc<Buffer>, place: Range<usize>, walker: Walker, run: Run) -> Self {
+        Segment { bytes, packets: Packets::Run { walker, place, run } }
     }
 
     /// `records` are of packets in `bytes`, in the order of the capture.
     pub(super) fn listed(bytes: Vec<u8>, mut records: Vec<Record>) -> Self {
         records.sort_by_key(|record| record.timestamp);
-        Segment { bytes: Arc::new(bytes), packets: Packets::Listed(records) }
+        Segment { bytes: Arc::new(bytes.into()), packets: Packets::Listed(records) }
     }
 
     /// The packets, of one kind or the other.
@@ -75,9 +75,21 @@ impl Segment {
         (walker.packets_in(part), Listed { records: records.iter(), bytes: &self.bytes })
     }
 
-    /// The bytes, unless other packets in them are held back.
-    pub(super) fn into_bytes(self) -> Option<Vec<u8>> {
+    /// The bytes, unless there are other packets in them that somebody has.
+    pub(super) fn into_bytes(self) -> Option<Buffer> {
         Arc::into_inner(self.bytes)
+    }
+
+    /// How many of the bytes the packets take.
+    fn used(&self) -> usize {
+        match &self.packets {
+            Packets::Run { place, .. } => place.len(),
+            Packets::Listed(records) => records.iter().map(|record| record.captured as usize).sum(),
+        }
+    }
+
+    fn is_run(&self) -> bool {
+        matches!(self.packets, Packets::Run { .. })
     }
 
     fn is_empty(&self) -> bool {
@@ -139,21 +151,26 @@ impl Segment {
         [records, later].map(Packets::Listed).map(part)
     }
 
-    /// The same without the bytes that none of the packets is in, once these are most.
-    fn compact(self) -> Self {
-        let Packets::Listed(records) = &self.packets else { return self };
-        let used: usize = records.iter().map(|record| record.captured as usize).sum();
+    /// Copies the packets out of their bytes, of which all these packets take `used`, unless that is a good part.
+    fn compact(&mut self, used: usize) {
         if self.bytes.len() < 4 * used + 4096 {
-            return self;
+            return;
         }
-        let mut bytes = Vec::with_capacity(used);
-        let mut keep = |record: &Record| {
-            let start = bytes.len() as u32;
-            bytes.extend_from_slice(record.frame(&self.bytes));
-            Record { start, ..*record }
-        };
-        let records = records.iter().map(&mut keep).collect();
-        Segment { bytes: Arc::new(bytes), packets: Packets::Listed(records) }
+        let mut bytes = Vec::with_capacity(self.used());
+        match &mut self.packets {
+            Packets::Run { place, .. } => {
+                bytes.extend_from_slice(&self.bytes[place.clone()]);
+                *place = 0..bytes.len();
+            }
+            Packets::Listed(records) => {
+                for record in records {
+                    let start = bytes.len() as u32;
+                    bytes.extend_from_slice(record.frame(&self.bytes));
+                    record.start = start;
+                }
+            }
+        }
+        self.bytes = Arc::new(bytes.into());
     }
 }
 
@@ -218,20 +235,31 @@ impl Held {
             } else if segment.first() >= Some(limit) {
                 self.segments.push(segment);
             } else {
-                let [due, later] = segment.split(limit);
+                let [due, mut later] = segment.split(limit);
                 released.push(due);
-                self.segments.push(later.compact());
+                later.compact(later.used());
+                self.segments.push(later);
             }
         }
         self.bytes -= released.iter().map(Segment::cost).sum::<usize>();
+        self.settle();
         released
+    }
+
+    /// Lets go of bytes of which runs take little. What is listed has bytes of its own.
+    pub(super) fn settle(&mut self) {
+        let runs = |one: &Segment, other: &Segment| Arc::ptr_eq(&one.bytes, &other.bytes) && one.is_run() && other.is_run();
+        for segments in self.segments.chunk_by_mut(runs).filter(|segments| segments.iter().any(Segment::is_run)) {
+            let used = segments.iter().map(Segment::used).sum();
+            segments.iter_mut().for_each(|segment| segment.compact(used));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::build::{self, Packet, PcapNgOptions, PcapOptions};
+    use crate::capture::build::{self, Packet, PcapNgOptions, PcapOptions, PcapVariant};
     use flowgauge_core::Link;
     use rand::{RngExt as _, SeedableRng as _};
     use rand_chacha::ChaCha8Rng;
@@ -292,13 +320,14 @@ mod tests {
                     })
                     .collect();
                 let file = match round % 2 {
-                    0 => build::pcap(&PcapOptions::default(), &packets),
+                    0 => build::pcap(&nanoseconds(), &packets),
                     _ => build::pcapng(&PcapNgOptions::default(), &packets),
                 };
                 let walker = Walker::new();
                 let run = walker.clone().pass(&file, 0, u64::MAX).run;
                 listed.push(Segment::listed(file.clone(), super::listed(walker.clone(), &file, 0..file.len())));
-                runs.push(Segment::run(file, walker, run));
+                let place = 0..file.len();
+                runs.push(Segment::run(Arc::new(file.into()), place, walker, run));
             }
             for limit in (1000..).step_by(97) {
                 let beyond = limit + 150;
@@ -315,6 +344,33 @@ mod tests {
             }
             assert_eq!((runs.bytes(), listed.bytes(), listed.next()), (0, 0, None));
         }
+    }
+
+    fn nanoseconds() -> PcapOptions {
+        PcapOptions { variant: PcapVariant::Nanoseconds, ..PcapOptions::default() }
+    }
+
+    #[test]
+    fn runs_let_go_of_bytes_of_which_they_take_little() {
+        let packets: Vec<Packet> = (0..10_000).map(|time| Packet::new(time, vec![time as u8; 60])).collect();
+        let file = Arc::new(Buffer::from(build::pcap(&nanoseconds(), &packets)));
+        let (mut held, mut walker, mut at) = (Held::default(), Walker::new(), 0);
+        while at < file.len() {
+            let before = walker.clone();
+            let Passed { consumed, run, .. } = walker.pass(&file[at..file.len().min(at + 7600)], 0, u64::MAX);
+            held.push(Segment::run(Arc::clone(&file), at..at + consumed, before, run));
+            at += consumed;
+        }
+        let count = || Arc::strong_count(&file);
+        // All of it is held back, then half, and then a tenth, the last part of it at last.
+        held.settle();
+        assert!(count() > 90);
+        assert_eq!(contents(&held.release(5000)).len(), 5000);
+        assert!(count() > 40);
+        assert_eq!(contents(&held.release(9000)).len(), 4000);
+        assert_eq!(count(), 1);
+        let rest = contents(&held.release(u64::MAX));
+        assert!(rest.iter().map(|(time, ..)| *time).eq(9000..10_000));
     }
 
     /// Times, lengths and first bytes of packets, sorted.

@@ -26,8 +26,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
 pub const CHUNK: usize = 1 << 20;
-/// Bytes that a worker counts before it looks again whether another one waits for its turn; the most of a run that is held back.
-const BLOCK: usize = 1 << 16;
+/// Bytes that a worker counts before it looks again whether another one waits for its turn.
+const BLOCK: usize = 1 << 18;
+/// Bytes of a run that is held back, at most: where it has to be split, all of it is walked over.
+const RUN_BYTES: usize = 1 << 16;
 /// Packets that are held back as one [`Run`](crate::capture::Run), at least: fewer are not worth it.
 const RUN: u64 = 8;
 /// Packets that are listed, one by one, before a run is tried again.
@@ -315,9 +317,8 @@ struct Shared {
     /// What was held back and is to be counted now, before anything else, by whoever is free. Only the worker whose turn it is puts
     /// something in.
     released: SegQueue<Segment>,
-    /// Room of what was released and is counted, each of [`BLOCK`] bytes, for what is held back next: the kernel would have to clear new
-    /// room first.
-    spare: SegQueue<Vec<u8>>,
+    /// Chunks whose packets were held back and are counted, for chunks that are read next: the kernel would have to clear new room first.
+    spare: SegQueue<Buffer>,
     walk: Mutex<Walk>,
 }
 
@@ -422,7 +423,8 @@ pub struct PcapPort {
 /// A chunk of the file: read, then walked in turn, perhaps in several steps when the gate stops it.
 #[derive(Default)]
 struct Chunk {
-    buffer: Buffer,
+    /// Packets in it that are held back have it as well.
+    buffer: Arc<Buffer>,
     /// Its number, once it was read.
     index: Option<u64>,
     /// Whether the file ends with it.
@@ -466,6 +468,10 @@ impl Buffer {
     /// Room for [`CHUNK`] bytes.
     fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + CHUNK]
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes.len() == CHUNK + PAGE
     }
 
     /// The room alone, for bytes in no special place.
@@ -603,7 +609,7 @@ impl Port for PcapPort {
             busy.last = busy.last.max(Some(taken.latest));
             shared.walk().walker.took(consumed, taken);
         }
-        if let Some(room) = segment.and_then(Segment::into_bytes).filter(|bytes| bytes.capacity() == BLOCK) {
+        if let Some(room) = segment.and_then(Segment::into_bytes).filter(Buffer::has_room) {
             shared.spare.push(room);
         }
         Received::Frames
@@ -623,11 +629,21 @@ fn opened<'a>(link_type: u16, frame: &'a [u8], unsupported: &mut BTreeMap<u16, u
 
 /// Reads the next chunk.
 fn read_chunk(shared: &Shared, chunk: &mut Chunk) -> Result<u64, Received> {
-    if shared.walk().ended {
+    let mut walk = shared.walk();
+    if walk.ended {
         return Err(Received::Ended);
     }
+    if Arc::strong_count(&chunk.buffer) > 1 {
+        walk.held.settle();
+    }
+    drop(walk);
+    if Arc::strong_count(&chunk.buffer) > 1 {
+        chunk.buffer = Arc::new(shared.spare.pop().unwrap_or_default());
+    }
+    // Nobody else can get hold of it.
+    let Some(buffer) = Arc::get_mut(&mut chunk.buffer) else { return Err(Received::Idle) };
     let start = Instant::now();
-    let Piece { index, last, failure } = shared.input.read(&mut chunk.buffer).ok_or(Received::Idle)?;
+    let Piece { index, last, failure } = shared.input.read(buffer).ok_or(Received::Idle)?;
     chunk.reading = start.elapsed();
     chunk.turn_began = None;
     chunk.index = Some(index);
@@ -781,18 +797,18 @@ fn carry_on(walk: &mut Walk, chunk: &mut Chunk, floor: u64) -> Carried {
 /// Takes packets from where the chunk's walk stands, and holds them back, until the limit can be taken for passed. Where that is does
 /// not depend on how the capture is cut into chunks. `next` is the timestamp of the first of them, beyond the limit.
 fn look_ahead(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, bounds: Bounds, lateness: u64, next: u64) {
-    if !hold_run(shared, walk, chunk, lateness, next) {
+    if !hold_run(walk, chunk, lateness, next) {
         hold_listed(shared, walk, chunk, bounds, lateness);
     }
 }
 
 /// Holds the next packets back as one run, up to the first that is later by the lateness or earlier than all that are held. Gives whether
 /// there were enough of them.
-fn hold_run(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
+fn hold_run(walk: &mut Walk, chunk: &mut Chunk, lateness: u64, next: u64) -> bool {
     let next = walk.held.next().map_or(next, |held| held.min(next));
     // A packet takes at most twice what its record does in the file, whose header has 16 bytes.
     const { assert!(size_of::<Record>() <= 32) };
-    let most = BLOCK.min(held::MOST.saturating_sub(walk.held.bytes()) / 2);
+    let most = RUN_BYTES.min(held::MOST.saturating_sub(walk.held.bytes()) / 2);
     let unread = &chunk.buffer[chunk.position..];
     let unread = &unread[..unread.len().min(most)];
     let mut behind = walk.walker.clone();
@@ -801,10 +817,8 @@ fn hold_run(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk, lateness: u64, 
         return false;
     }
     let before = std::mem::replace(&mut walk.walker, behind);
-    let mut bytes = shared.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
-    bytes.clear();
-    bytes.extend_from_slice(&unread[..consumed]);
-    walk.held.push(Segment::run(bytes, before, run));
+    let place = chunk.position..chunk.position + consumed;
+    walk.held.push(Segment::run(Arc::clone(&chunk.buffer), place, before, run));
     chunk.position += consumed;
     true
 }
