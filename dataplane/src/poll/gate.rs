@@ -4,7 +4,7 @@
 //! until `t` means that every packet before `t` has been counted, so that a replay is repeatable to the bit. In real time the
 //! limit follows the clock, and an open gate has none.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -57,6 +57,8 @@ pub struct Gate {
     pace: Pace,
     /// How late a packet may come, in nanoseconds.
     lateness: AtomicU64,
+    /// Whether the order of packets within a window changes nothing.
+    any_order: AtomicBool,
     opened: OnceLock<(Instant, u64)>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -103,6 +105,7 @@ impl Gate {
         Gate {
             pace,
             lateness: AtomicU64::new(0),
+            any_order: AtomicBool::new(false),
             opened: OnceLock::new(),
             progress: Mutex::default(),
             changed: Condvar::new(),
@@ -127,6 +130,16 @@ impl Gate {
     pub fn lateness(&self) -> Option<u64> {
         let lateness = self.lateness.load(Ordering::Relaxed);
         (self.pace == Pace::Trace && lateness > 0).then_some(lateness)
+    }
+
+    /// Lets workers share what they would else count in the order of the capture, since nothing is measured that depends on it.
+    pub(super) fn allow_any_order(&self) {
+        self.any_order.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the order of packets within a window changes nothing.
+    pub(super) fn allows_any_order(&self) -> bool {
+        self.any_order.load(Ordering::Relaxed)
     }
 
     /// Takes note that every window before `time` is closed: a packet from before it that is still to come is late.

@@ -2,7 +2,8 @@
 //!
 //! Workers read chunks of the file side by side. Where a record starts is only known once those before it were passed, so that
 //! short walk over record headers goes from chunk to chunk in turn; the work on the packets is done in parallel. A worker for whose
-//! walk nobody waits counts as it walks. What was [held back](held) at the end of a window is counted first, by all workers.
+//! walk nobody waits counts as it walks. What was [held back](held) at the end of a window is counted first, by all workers if the
+//! order of packets changes nothing.
 
 use super::held::{self, Held, Listed, Segment};
 use super::{Frame, Port, Ports, Received, Source};
@@ -314,8 +315,8 @@ struct Shared {
     workers: usize,
     /// How many packets from beyond the lateness show that a time has passed. A single one may have a wrong timestamp.
     witnesses: usize,
-    /// What was held back and is to be counted now, before anything else, by whoever is free. Only the worker whose turn it is puts
-    /// something in.
+    /// What was held back and is to be counted now, before anything else: by whoever is free, or by the worker whose turn it is if the
+    /// order matters. Only that one puts something in.
     released: SegQueue<Segment>,
     /// Chunks whose packets were held back and are counted, for chunks that are read next: the kernel would have to clear new room first.
     spare: SegQueue<Buffer>,
@@ -356,10 +357,11 @@ impl Shared {
         is_read && chunk.turn_began.is_some_and(|began| began.elapsed() * others > chunk.reading)
     }
 
-    /// Takes a part of what was held back and is to be counted. It counts as begun before it is taken: where the queue is empty,
-    /// the gate knows of all that is not counted yet.
-    fn take_released(&self) -> Option<(Segment, Busy<'_>)> {
-        if self.released.is_empty() {
+    /// Takes a part of what was held back and is to be counted, unless that is for another worker than that of chunk `index`. It counts
+    /// as begun before it is taken: where the queue is empty, the gate knows of all that is not counted yet.
+    fn take_released(&self, index: Option<u64>) -> Option<(Segment, Busy<'_>)> {
+        let is_turn = || index == Some(self.turn.load(Ordering::Acquire));
+        if self.released.is_empty() || !(self.gate.allows_any_order() || is_turn()) {
             return None;
         }
         let mut busy = self.gate.begin();
@@ -499,7 +501,7 @@ enum Claim<'a> {
 }
 
 fn claim<'a>(shared: &'a Shared, chunk: &mut Chunk) -> Claim<'a> {
-    if let Some((segment, busy)) = shared.take_released() {
+    if let Some((segment, busy)) = shared.take_released(chunk.index) {
         return Claim::Released(segment, busy);
     }
     let index = match chunk.index.map_or_else(|| read_chunk(shared, chunk), Ok) {
@@ -509,7 +511,7 @@ fn claim<'a>(shared: &'a Shared, chunk: &mut Chunk) -> Claim<'a> {
     shared.read.fetch_max(index, Ordering::Relaxed);
     let mut spins = 0;
     while shared.turn.load(Ordering::Acquire) != index {
-        if let Some((segment, busy)) = shared.take_released() {
+        if let Some((segment, busy)) = shared.take_released(None) {
             return Claim::Released(segment, busy);
         }
         if spins == TURN_SPINS {
