@@ -29,10 +29,10 @@ pub(crate) struct BusDevice {
 #[repr(C)]
 pub(crate) struct Packet {
     pub(crate) data: *mut u8,
-    /// Bytes at `data`.
-    pub(crate) length: u32,
     /// Bytes of the whole packet, which may go on in other segments.
     pub(crate) wire: u32,
+    /// Bytes at `data`.
+    pub(crate) length: u16,
 }
 
 #[repr(C)]

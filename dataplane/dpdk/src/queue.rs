@@ -76,7 +76,7 @@ impl ReceiveQueue {
         for (&mbuf, packet) in received.mbufs.iter().zip(&packets[..count]) {
             // SAFETY: as many bytes as the segment holds, in a buffer that is ours until `received` is dropped.
             let mut bytes = unsafe { slice::from_raw_parts(packet.data.cast_const(), packet.length as usize) };
-            if packet.length < packet.wire {
+            if u32::from(packet.length) < packet.wire {
                 bytes = gather(mbuf, gathered);
             }
             each(bytes, packet.wire);
@@ -127,8 +127,8 @@ impl SendQueue {
         let packet = &mut self.packets[self.ready];
         // SAFETY: a buffer of ours with room for as many bytes. Its memory is the kernel's zeros or what was written since.
         let length = fill(unsafe { slice::from_raw_parts_mut(packet.data, packet.length as usize) });
-        packet.length = packet.length.min(u32::try_from(length).unwrap_or(u32::MAX));
-        packet.wire = packet.length;
+        packet.length = packet.length.min(u16::try_from(length).unwrap_or(u16::MAX));
+        packet.wire = packet.length.into();
         self.ready += 1;
         true
     }

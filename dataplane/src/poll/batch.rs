@@ -9,6 +9,7 @@ use super::instructions::Instructions;
 use super::lot::{CAPACITY, Lot};
 use super::port::Frame;
 use super::vector::Places;
+use flowgauge_core::Frame as _;
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::parse::{Ipv4, Packet, Reject, network, plain_ipv4, plain_ipv6, tagged_ipv4, unopened};
 use flowgauge_core::{Active, Bank, Context, HashMode, KeyKind, Link, Settings, Tabulation};
@@ -24,6 +25,8 @@ pub struct Batch {
     ipv6: Lot<WORDS_OVER_IPV6>,
     /// Keys of IPv6 packets that wait, less than [`CAPACITY`].
     waiting_ipv6: usize,
+    /// Frames that the bank lacks.
+    run: Run,
     places: Places,
     cardinality: cardinality::Settings,
 }
@@ -56,6 +59,7 @@ impl Batch {
             ipv4: Lot::new(bytes, cardinality, tabulation, instructions),
             ipv6: Lot::new(bytes_over_ipv6, cardinality, tabulation, instructions),
             waiting_ipv6: 0,
+            run: Run::default(),
             places: Places::EMPTY,
             cardinality,
         }))
@@ -65,6 +69,7 @@ impl Batch {
     #[inline(always)]
     pub fn fill<'a>(&'a mut self, active: Active<'a>, context: &'a Context<'a>) -> Filling<'a> {
         self.waiting_ipv6 = 0;
+        self.run.frames = 0;
         Filling { batch: self, active, context, waiting: 0, bytes: 0 }
     }
 
@@ -73,6 +78,16 @@ impl Batch {
     fn flush(&mut self, keys: usize, bank: &mut Bank, tabulation: &Tabulation) {
         bank.counters.ipv4 = bank.counters.ipv4.wrapping_add(keys as u64);
         self.ipv4.raise(keys, &mut self.places, self.cardinality, &mut bank.cardinality, tabulation);
+    }
+
+    /// Brings frames of an EtherType into a bank. There the order of EtherTypes matters, and not that of other frames.
+    #[inline(always)]
+    fn end_run(&mut self, bank: &mut Bank) {
+        let Run { ethertype, frames } = &mut self.run;
+        if *frames > 0 {
+            reject(bank, Reject::NonIp(*ethertype), *frames);
+            *frames = 0;
+        }
     }
 
     /// Brings all keys of IPv6 packets into a bank.
@@ -84,52 +99,51 @@ impl Batch {
     }
 }
 
-/// Counts a frame of Ethernet unless it is IPv4, which it finds. What it takes fits into registers: nobody else sees where a filling or a
-/// frame is, or every one of them would have to be in memory.
+/// Frames in a row of an EtherType behind which nothing is looked for.
+#[derive(Default)]
+struct Run {
+    ethertype: u16,
+    frames: u32,
+}
+
+impl Run {
+    /// Counts a frame that belongs to it.
+    #[inline(always)]
+    fn goes_on(&mut self, bytes: &[u8]) -> bool {
+        if self.frames == 0 || bytes.number(12) != Some(self.ethertype) {
+            return false;
+        }
+        self.frames += 1;
+        true
+    }
+}
+
+/// Counts a frame of Ethernet, but for its bytes, unless it is IPv4, which it finds. What it takes fits into registers: nobody else sees
+/// where a filling or a frame is, or every one of them would have to be in memory.
 #[inline(never)]
-fn record_other<'a>(
-    batch: &mut Batch,
-    bank: &mut Bank,
-    tabulation: &Tabulation,
-    bytes: &'a [u8],
-    wire_length: u32,
-) -> Option<Ipv4<'a>> {
+fn record_other<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation, bytes: &'a [u8]) -> Option<Ipv4<'a>> {
     // All that follows needs few registers, and a call at the end is none.
     if plain_ipv6(bytes).is_none() {
         if let Some(ip) = tagged_ipv4(bytes) {
             return Some(ip);
         }
         if let Some(ethertype) = unopened(bytes) {
-            reject(bank, Reject::NonIp(ethertype), wire_length);
+            batch.end_run(bank);
+            batch.run = Run { ethertype, frames: 1 };
             return None;
         }
     }
-    record_rest(batch, bank, tabulation, bytes, wire_length)
-}
-
-#[inline(always)]
-fn reject(bank: &mut Bank, cause: Reject, wire_length: u32) {
-    bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
-    bank.counters.reject(cause, 1);
-    if let Reject::NonIp(ethertype) = cause {
-        bank.unopened.vote(ethertype, 1);
-    }
+    record_rest(batch, bank, tabulation, bytes)
 }
 
 /// What [`record_other`] leaves. Apart from [`record_unlikely`]: with a link layer there would be too many arguments for registers.
 #[inline(never)]
-fn record_rest<'a>(
-    batch: &mut Batch,
-    bank: &mut Bank,
-    tabulation: &Tabulation,
-    bytes: &'a [u8],
-    wire_length: u32,
-) -> Option<Ipv4<'a>> {
+fn record_rest<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation, bytes: &'a [u8]) -> Option<Ipv4<'a>> {
     let packet = match plain_ipv6(bytes) {
         Some(ip) => Ok(Packet::V6(ip)),
         None => network(bytes, Link::Ethernet),
     };
-    record_found(batch, bank, tabulation, bytes, wire_length, packet)
+    record_found(batch, bank, tabulation, bytes, packet)
 }
 
 /// As [`record_other`], for other link layers.
@@ -139,10 +153,9 @@ fn record_unlikely<'a>(
     bank: &mut Bank,
     tabulation: &Tabulation,
     bytes: &'a [u8],
-    wire_length: u32,
     link: Link,
 ) -> Option<Ipv4<'a>> {
-    record_found(batch, bank, tabulation, bytes, wire_length, network(bytes, link))
+    record_found(batch, bank, tabulation, bytes, network(bytes, link))
 }
 
 #[inline(always)]
@@ -151,13 +164,11 @@ fn record_found<'a>(
     bank: &mut Bank,
     tabulation: &Tabulation,
     bytes: &[u8],
-    wire_length: u32,
     packet: Result<Packet<'a>, Reject>,
 ) -> Option<Ipv4<'a>> {
     match packet {
         Ok(Packet::V4(ip)) => return Some(ip),
         Ok(packet @ Packet::V6(_)) => {
-            bank.counters.bytes = bank.counters.bytes.wrapping_add(u64::from(wire_length));
             let cardinality::Settings { key, hash, .. } = batch.cardinality;
             batch.ipv6.put(batch.waiting_ipv6, key, hash, tabulation, &packet, key.transport(bytes, &packet));
             batch.waiting_ipv6 += 1;
@@ -165,9 +176,20 @@ fn record_found<'a>(
                 batch.flush_ipv6(bank, tabulation);
             }
         }
-        Err(cause) => reject(bank, cause, wire_length),
+        Err(cause) => {
+            batch.end_run(bank);
+            reject(bank, cause, 1);
+        }
     }
     None
+}
+
+#[inline(always)]
+fn reject(bank: &mut Bank, cause: Reject, frames: u32) {
+    bank.counters.reject(cause, frames.into());
+    if let Reject::NonIp(ethertype) = cause {
+        bank.unopened.vote(ethertype, frames);
+    }
 }
 
 impl Filling<'_> {
@@ -178,12 +200,16 @@ impl Filling<'_> {
         let Frame { bytes, wire_length, link, .. } = *frame;
         let tabulation = self.context.tabulation;
         let (batch, bank) = (&mut *self.batch, &mut *self.active.bank);
+        self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let found = match link {
-            Link::Ethernet => plain_ipv4(bytes).or_else(|| record_other(batch, bank, tabulation, bytes, wire_length)),
-            _ => record_unlikely(batch, bank, tabulation, bytes, wire_length, link),
+            Link::Ethernet => match plain_ipv4(bytes) {
+                None if batch.run.goes_on(bytes) => return,
+                None => record_other(batch, bank, tabulation, bytes),
+                found => found,
+            },
+            _ => record_unlikely(batch, bank, tabulation, bytes, link),
         };
         let Some(ip) = found else { return };
-        self.bytes = self.bytes.wrapping_add(u64::from(wire_length));
         let packet = Packet::V4(ip);
         self.batch.ipv4.put(self.waiting, key, hash, tabulation, &packet, key.transport(bytes, &packet));
         self.advance(1);
@@ -227,6 +253,7 @@ impl Filling<'_> {
         if self.batch.waiting_ipv6 > 0 {
             self.batch.flush_ipv6(self.active.bank, self.context.tabulation);
         }
+        self.batch.end_run(self.active.bank);
     }
 }
 
@@ -250,7 +277,8 @@ pub(super) mod tests {
         }
         let (family, version) = match random.random_range(0..16) {
             0..5 => ([0x86, 0xdd], 0x60),
-            5 => ([0x08, 0x06], 0x00),
+            // Behind none of these EtherTypes anything is looked for.
+            5 => ([[0x08, 0x06], [0x88, 0xcc], [0x00, 0x00]][random.random_range(0..3)], 0x00),
             6 => ([0x08, 0x00], 0x46),
             _ => ([0x08, 0x00], 0x45),
         };

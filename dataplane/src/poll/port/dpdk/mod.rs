@@ -10,13 +10,16 @@ use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
 use crate::tally::{Odometer, Tally};
 use flowgauge_core::Link;
-use flowgauge_dpdk::{Control, Device, Eal, Queues, ReceiveQueue, Stats, arguments};
+use flowgauge_dpdk::{BURST, Control, Device, Eal, Queues, ReceiveQueue, Stats, arguments};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// What DPDK is started with unless the caller says otherwise: no files, so that several processes do not meet.
 pub const EAL: &str = "--in-memory";
+
+/// Bursts that are received at once if that many packets are there: as many as are counted together.
+const BURSTS: usize = 4;
 
 /// Looks at an empty queue before the other threads of the processor get a chance.
 const SPINS: u32 = 256;
@@ -98,12 +101,19 @@ pub struct DpdkPort {
 impl Port for DpdkPort {
     #[inline]
     fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
-        let count = self.queue.burst(|bytes, wire_length| sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }));
-        if count == 0 {
-            return Received::Idle;
+        let mut received = Received::Idle;
+        for _ in 0..BURSTS {
+            let count =
+                self.queue.burst(|bytes, wire_length| sink(Frame { bytes, wire_length, timestamp: 0, link: Link::Ethernet }));
+            if count > 0 {
+                self.empty = 0;
+                received = Received::Frames;
+            }
+            if count < BURST {
+                break;
+            }
         }
-        self.empty = 0;
-        Received::Frames
+        received
     }
 
     /// Does not sleep, whatever the mode: that takes longer than a queue at line rate takes to fill.
