@@ -8,6 +8,7 @@ use crate::nearest::nearest;
 use clap::error::ContextKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::env;
 use std::error::Error as _;
@@ -79,13 +80,13 @@ type Problem = (usize, String);
 impl Configuration {
     /// What the command line gives, the environment, and the file that one of them names, with the long options of `Known`.
     pub(crate) fn read<Known: Args>(given: &ArgMatches) -> Result<Self, Failure> {
-        let command = command::<Known>();
-        let environment = environment(&command, |name| env::var(name).ok())?;
-        let command_line = command_line(&command, given);
+        let keys = Keys::new::<Known>();
+        let environment = environment(&keys, |name| env::var(name).ok())?;
+        let command_line = command_line(&keys, given);
         let is_config = |given: &&Given| given.key == "config";
         let file =
             command_line.iter().chain(&environment).find(is_config).and_then(|config| config.texts.first()).map(PathBuf::from);
-        let (common, sources) = file.as_deref().map_or_else(|| Ok(Default::default()), |file| read(&command, file))?;
+        let (common, sources) = file.as_deref().map_or_else(|| Ok(Default::default()), |file| read(&keys, file))?;
         let configuration = Configuration { file, common, sources, environment, command_line };
         configuration.check()?;
         Ok(configuration)
@@ -93,7 +94,7 @@ impl Configuration {
 
     /// The same of a file alone.
     pub(crate) fn of_file<Known: Args>(file: &Path) -> Result<Self, Failure> {
-        let (common, sources) = read(&command::<Known>(), file)?;
+        let (common, sources) = read(&Keys::new::<Known>(), file)?;
         let configuration = Configuration { file: Some(file.to_owned()), common, sources, ..Configuration::default() };
         configuration.check()?;
         Ok(configuration)
@@ -152,14 +153,27 @@ pub(crate) fn fill<'a>(
     Ok(names)
 }
 
-fn command<Known: Args>() -> Command {
-    Known::augment_args(Command::new("configuration").no_binary_name(true))
+/// The options that may be given anywhere, and what parses them one by one, as the parser of the command line does. One parser for all
+/// of them: making one takes longer than what it parses.
+struct Keys {
+    known: Command,
+    parser: RefCell<Command>,
 }
 
-/// One option, through the parser of the command line.
-fn parsed(command: &Command, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
-    let arguments = texts.iter().map(|text| format!("--{key}={text}"));
-    command.clone().try_get_matches_from(arguments).map_err(|error| told(&error))
+impl Keys {
+    fn new<Known: Args>() -> Self {
+        let known = Known::augment_args(Command::new("configuration").no_binary_name(true));
+        Keys { parser: RefCell::new(known.clone()), known }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arg> {
+        self.known.get_arguments()
+    }
+
+    fn parsed(&self, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
+        let arguments = texts.iter().map(|text| format!("--{key}={text}"));
+        self.parser.borrow_mut().try_get_matches_from_mut(arguments).map_err(|error| told(&error))
+    }
 }
 
 /// The variable of an option.
@@ -168,39 +182,39 @@ pub(crate) fn variable(key: &str) -> String {
 }
 
 /// What the environment gives. Empty variables are as good as none.
-fn environment(command: &Command, value: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, Failure> {
+fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, Failure> {
     let mut given = Vec::new();
-    for option in command.get_arguments() {
+    for option in keys.iter() {
         let Some(key) = option.get_long() else { continue };
         let name = variable(key);
         let Some(text) = value(&name).filter(|text| !text.is_empty()) else { continue };
         let texts = if is_list(option) { text.split(',').map(str::to_owned).collect() } else { vec![text] };
-        let matches = parsed(command, key, &texts).map_err(|problem| Failure::Usage(format!("{name}: {problem}")))?;
+        let matches = keys.parsed(key, &texts).map_err(|problem| Failure::Usage(format!("{name}: {problem}")))?;
         given.push(Given { key: key.to_owned(), texts, origin: Origin::Variable(name), matches });
     }
     Ok(given)
 }
 
 /// What the command line gives, which its parser has checked.
-fn command_line(command: &Command, given: &ArgMatches) -> Vec<Given> {
+fn command_line(keys: &Keys, given: &ArgMatches) -> Vec<Given> {
     let option = |option: &Arg| {
         let (id, key) = (option.get_id().as_str(), option.get_long()?);
         if !matches!(given.try_contains_id(id), Ok(true)) || given.value_source(id) != Some(ValueSource::CommandLine) {
             return None;
         }
         let texts: Vec<String> = given.get_raw(id)?.map(|text| text.to_string_lossy().into_owned()).collect();
-        let matches = parsed(command, key, &texts).ok()?;
+        let matches = keys.parsed(key, &texts).ok()?;
         Some(Given { key: key.to_owned(), texts, origin: Origin::Flag(key.to_owned()), matches })
     };
-    command.get_arguments().filter_map(option).collect()
+    keys.iter().filter_map(option).collect()
 }
 
 /// What a configuration file gives, key by key, and its sources.
-fn read(command: &Command, path: &Path) -> Result<(Vec<Given>, Vec<SourceTable>), Failure> {
+fn read(keys: &Keys, path: &Path) -> Result<(Vec<Given>, Vec<SourceTable>), Failure> {
     let name = path.display();
     let text =
         std::fs::read_to_string(path).map_err(|error| Failure::Usage(format!("cannot read configuration {name}: {error}")))?;
-    parse(command, path, &text)
+    parse(keys, path, &text)
         .map_err(|(position, problem)| Failure::Usage(format!("configuration {name}, line {}: {problem}", line(&text, position))))
 }
 
@@ -209,11 +223,11 @@ fn line(text: &str, position: usize) -> usize {
 }
 
 /// What each key of a text gives, or where the first problem is, and which.
-fn parse(command: &Command, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
+fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
     let syntax = |error: toml::de::Error| (error.span().map_or(0, |span| span.start), error.message().replace('\n', " "));
     let table = DeTable::parse(text).map_err(syntax)?.into_inner();
-    let options: Vec<&Arg> = command.get_arguments().filter(|option| option.get_id() != "config").collect();
-    let reader = Reader { command, path, text };
+    let reader = Reader { keys, path, text };
+    let options: Vec<&Arg> = keys.iter().filter(|option| option.get_id() != "config").collect();
     let sources = table.get(SOURCE);
     let common = reader.table(&table, &options, &[SOURCE])?;
     let mut named: Vec<SourceTable> = Vec::new();
@@ -258,7 +272,7 @@ fn is_name(name: &str) -> bool {
 
 /// Reads tables of a text.
 struct Reader<'a> {
-    command: &'a Command,
+    keys: &'a Keys,
     path: &'a Path,
     text: &'a str,
 }
@@ -275,7 +289,7 @@ impl Reader<'_> {
             let option = option.ok_or_else(|| (key.span().start, unknown(name, known)))?;
             let at_value = |problem| (value.span().start, problem);
             let texts = texts(option, value.get_ref()).ok_or_else(|| at_value(wanted(option).to_owned()))?;
-            let matches = parsed(self.command, name, &texts).map_err(at_value)?;
+            let matches = self.keys.parsed(name, &texts).map_err(at_value)?;
             let origin = Origin::Line { file: self.path.to_owned(), line: line(self.text, key.span().start) };
             Ok(Given { key: name.to_owned(), texts, origin, matches })
         });
@@ -342,7 +356,7 @@ mod tests {
     use crate::run::Run;
 
     fn parse(text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
-        super::parse(&command::<Run>(), Path::new("run.toml"), text)
+        super::parse(&Keys::new::<Run>(), Path::new("run.toml"), text)
     }
 
     #[test]
@@ -399,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_variable_goes_before_the_file_and_the_command_line_before_both() {
-        let command = command::<Run>();
+        let keys = Keys::new::<Run>();
         let (common, sources) = parse("window = '1m'\nkey = 'src'\nalarm = true\n").unwrap();
         let variables = [
             ("FLOWGAUGE_WINDOW", "2m"),
@@ -408,9 +422,9 @@ mod tests {
             ("FLOWGAUGE_SEED", ""),
         ];
         let value = |name: &str| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned());
-        let environment = environment(&command, value).unwrap();
-        let given = command.clone().try_get_matches_from(["--read-every=3s", "--alarm=false"]).unwrap();
-        let command_line = command_line(&command, &given);
+        let environment = environment(&keys, value).unwrap();
+        let given = keys.known.clone().try_get_matches_from(["--read-every=3s", "--alarm=false"]).unwrap();
+        let command_line = command_line(&keys, &given);
         let configuration = Configuration { file: None, common, sources, environment, command_line };
         let mut told: Vec<String> = configuration
             .effective(None)
@@ -427,7 +441,7 @@ mod tests {
                 "window = 2m (FLOWGAUGE_WINDOW in the environment)",
             ]
         );
-        let refused = super::environment(&command, |name| (name == "FLOWGAUGE_WINDOW").then(|| "soon".to_owned())).unwrap_err();
+        let refused = super::environment(&keys, |name| (name == "FLOWGAUGE_WINDOW").then(|| "soon".to_owned())).unwrap_err();
         assert!(refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"), "{refused}");
     }
 }

@@ -81,7 +81,9 @@ pub fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
             let line = text.lines().map(str::trim).filter(told).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
             let advice = match error.kind() {
                 ErrorKind::InvalidSubcommand => {
-                    let names: Vec<&str> = asked(command).get_subcommands().map(clap::Command::get_name).collect();
+                    // `help` is there once the command line was parsed; `--help` is told of elsewhere.
+                    let names = asked(command).get_subcommands().map(clap::Command::get_name);
+                    let names: Vec<&str> = names.filter(|name| *name != "help").collect();
                     format!("use one of {}", names.join(", "))
                 }
                 _ => "'--help' explains the options".to_owned(),

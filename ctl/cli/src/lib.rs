@@ -44,6 +44,7 @@ pub use value::{Cpus, PortSpec};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use flowgauge_dataplane::poll::Instructions;
+use std::env;
 use std::process::ExitCode;
 
 /// Line-rate network telemetry in fixed memory: how many distinct flows cross a link, per time window, with an error bound on
@@ -96,8 +97,9 @@ pub fn main() -> ExitCode {
     if let Err(failure) = same_build() {
         return failure.report();
     }
-    let command = help::shortened(Cli::command());
-    let parsed = command.clone().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let mut command = help::shortened(Cli::command());
+    let parsed =
+        command.try_get_matches_from_mut(env::args_os()).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return error::usage(&error, &command),

@@ -116,11 +116,14 @@ pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Po
     Ok(ports(|gate| pieces_of("capture-merger", |hand| merge.run(hand), gate), name.into(), about, workers, pace))
 }
 
-/// The same with room for a whole chunk, if it is a pipe: whoever writes into it and we wait for each other less often. Nothing is lost
-/// where that is refused.
+/// As much as a pipe may hold unless root asks for more.
+const PIPE: i32 = 1 << 20;
+
+/// The same with more room, if it is a pipe: whoever writes into it and we wait for each other less often. Nothing is lost where that is
+/// refused.
 fn widened(file: File) -> File {
     #[cfg(target_os = "linux")]
-    let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(CHUNK as i32));
+    let _ = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PIPE));
     file
 }
 

@@ -7,6 +7,7 @@ mod ahead;
 mod dpdk;
 mod frames;
 mod held;
+mod huge;
 mod memory;
 mod merge;
 mod pcap;

@@ -6,6 +6,7 @@
 //! order of packets changes nothing.
 
 use super::held::{self, Held, Listed, Segment};
+use super::huge::{HUGE_PAGE, advise};
 use super::{Frame, Port, Ports, Received, Source};
 use crate::capture::{Compression, Damage, Passed, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
 use crate::error::Error;
@@ -26,7 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes of a capture file that a worker reads at once: enough for the kernel's copy to reach its full speed.
-pub const CHUNK: usize = 1 << 20;
+pub const CHUNK: usize = 2 << 20;
 /// Bytes that a worker counts before it looks again whether another one waits for its turn.
 const BLOCK: usize = 1 << 18;
 /// Bytes of a run that is held back, at most: where it has to be split, all of it is walked over.
@@ -443,19 +444,18 @@ struct Chunk {
     exhausted: bool,
 }
 
-/// A chunk, at a page boundary: the kernel copies to one almost twice as fast.
+/// A chunk, where a huge page can begin.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-const PAGE: usize = 4096;
-
 impl Default for Buffer {
     fn default() -> Self {
-        let bytes = vec![0; CHUNK + PAGE];
-        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
+        let mut bytes = vec![0; CHUNK + HUGE_PAGE];
+        let start = bytes.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+        advise(&mut bytes[start..start + CHUNK]);
         Buffer { bytes, start, length: 0 }
     }
 }
@@ -473,7 +473,7 @@ impl Buffer {
     }
 
     fn has_room(&self) -> bool {
-        self.bytes.len() == CHUNK + PAGE
+        self.bytes.len() == CHUNK + HUGE_PAGE
     }
 
     /// The room alone, for bytes in no special place.
