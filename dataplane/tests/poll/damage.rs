@@ -14,7 +14,7 @@ use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 fn packets() -> Vec<Packet> {
-    (0..1500).map(|number: u32| Packet::new(u64::from(number) * 1000, frame(number, 38 + (number as usize * 31) % 6000))).collect()
+    (0..3000).map(|number: u32| Packet::new(u64::from(number) * 1000, frame(number, 38 + (number as usize * 31) % 6000))).collect()
 }
 
 /// Counts a whole capture; gives the snapshot's counters and registers, and the events.

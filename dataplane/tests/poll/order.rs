@@ -93,7 +93,7 @@ fn everywhere(name: &str, packets: &[Packet], mut check: impl FnMut(bool, usize,
 
 #[test]
 fn packets_that_come_no_later_than_the_lateness_are_in_the_windows_of_their_times() {
-    let mut packets = steady(12_000);
+    let mut packets = steady(24_000);
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     packets.sort_by_cached_key(|packet| packet.timestamp + rng.random_range(0..99) * MILLISECOND);
     assert!(packets.iter().map(|packet| packet.frame.len()).sum::<usize>() > 5 * CHUNK);
@@ -131,7 +131,7 @@ fn windows_are_closed_at_the_same_packet_everywhere() {
     for (name, before, late) in [("awaited", 999, 0), ("closed", 1000, 1)] {
         for is_file in [true, false] {
             // The first window ends with packet 10,000, and packet 20,000 is later than that by the lateness.
-            let mut packets: Vec<Packet> = dense(40_000).collect();
+            let mut packets: Vec<Packet> = dense(60_000).collect();
             assert!(packets.len() * 76 > 2 * CHUNK);
             let place = 20_000 + if is_file { before } else { before - 997 };
             packets.insert(place, packet(3, START + MILLISECOND, 60));
