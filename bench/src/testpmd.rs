@@ -196,9 +196,9 @@ fn on_net_null(effort: Effort, cpus: Cpus) -> Result<Compared, Failure> {
         ],
     )?;
     let Some((theirs, ours)) = series.split_first() else { return Ok(Compared { rows: Vec::new(), figures: Vec::new() }) };
-    // A ratio of rates is one of times, turned round.
     // Small pages cost both sides most of the time, and who looks at frames some more.
     let least = if memory == WITHOUT_HUGEPAGES { 0.8 } else { 0.9 };
+    // A ratio of rates is one of times, turned round.
     let figure = |own: &Series| {
         let limit = (own.name == ZEROS).then_some(Limit::AtLeast(least));
         theirs.over(own, format!("rate of {} / testpmd rxonly", own.name), median(&own.costs), limit)

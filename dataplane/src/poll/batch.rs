@@ -136,7 +136,7 @@ fn record_other<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation,
     record_rest(batch, bank, tabulation, bytes)
 }
 
-/// What [`record_other`] leaves. Apart from [`record_unlikely`]: with a link layer there would be too many arguments for registers.
+/// What [`record_other`] leaves. Apart from [`record_unlikely`], so that IPv6 is found without a look at the link layer.
 #[inline(never)]
 fn record_rest<'a>(batch: &mut Batch, bank: &mut Bank, tabulation: &Tabulation, bytes: &'a [u8]) -> Option<Ipv4<'a>> {
     let packet = match plain_ipv6(bytes) {

@@ -198,10 +198,10 @@ pub fn limits(packets: &[Packet]) -> Vec<u64> {
 
 #[test]
 fn windows_are_the_same_for_every_format_source_and_number_of_workers() {
-    let packets = packets(1, 12_000);
+    let packets = packets(1, 18_000);
     let limits = limits(&packets);
     for (format, bytes) in formats(&packets) {
-        assert!(bytes.len() > 5 * CHUNK, "{} bytes of {format}", bytes.len());
+        assert!(bytes.len() > 7 * CHUNK, "{} bytes of {format}", bytes.len());
         let file = TemporaryFile::new(&format!("windows-{}", format.replace([' ', ','], "-")), &bytes);
         for workers in 1..=3 {
             let truth = workers != 2;
