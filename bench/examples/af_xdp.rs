@@ -4,7 +4,7 @@
 //! `cargo run --release -p flowgauge-bench --example af_xdp`
 
 use flowgauge_core::{HashMode, Settings, cardinality};
-use flowgauge_dataplane::poll::port::{AfXdpPort, Frame, Port, Ports, Received, Waker, af_xdp};
+use flowgauge_dataplane::poll::port::{AfXdpPort, Duty, Frame, Port, Ports, Received, Waker, af_xdp};
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::traffic::Generator;
 use flowgauge_dataplane::xdp::Sender;
@@ -49,6 +49,10 @@ impl Port for Timed {
 
     fn waker(&self) -> Option<Waker> {
         self.port.waker()
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::figure::{Figure, Unit};
 use crate::findings::{Findings, Grid, Row};
 use crate::machine::Machine;
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{Frame, Outlet, Port, Ports, Received, Waker};
+use flowgauge_dataplane::poll::port::{Duty, Frame, Outlet, Port, Ports, Received, Waker};
 use flowgauge_dataplane::poll::{self, PollMode};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::{Dataplane, Error, Poll, Tables};
@@ -115,6 +115,10 @@ impl<P: Port> Port for Timed<P> {
 
     fn waker(&self) -> Option<Waker> {
         self.port.waker()
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

@@ -158,9 +158,9 @@ pub struct Summary {
 }
 
 /// Drives one dataplane.
-pub struct Controller<D, C> {
-    dataplane: D,
-    clock: C,
+pub struct Controller {
+    dataplane: Box<dyn Dataplane>,
+    clock: Box<dyn Clock>,
     plan: Plan,
     rows: Rows,
     watch: Option<Watch>,
@@ -230,13 +230,25 @@ enum Attempt<T> {
     GivenUp,
 }
 
-impl<D: Dataplane, C: Clock> Controller<D, C> {
+impl Controller {
     /// Installs the tables, which starts the dataplane, or takes over what an earlier process left counting; `clock` makes the
     /// clock once packets flow.
     ///
     /// # Errors
     /// Whatever [`Dataplane::install`] fails with.
-    pub fn start(mut dataplane: D, plan: Plan, clock: impl FnOnce() -> C) -> Result<Self, ControlError> {
+    pub fn start<C: Clock + 'static>(
+        dataplane: impl Dataplane + 'static,
+        plan: Plan,
+        clock: impl FnOnce() -> C,
+    ) -> Result<Self, ControlError> {
+        Self::install(Box::new(dataplane), plan, Box::new(|| Box::new(clock())))
+    }
+
+    fn install(
+        mut dataplane: Box<dyn Dataplane>,
+        plan: Plan,
+        clock: Box<dyn FnOnce() -> Box<dyn Clock> + '_>,
+    ) -> Result<Self, ControlError> {
         let settings = dataplane.settings();
         let tables = match &plan.hash_key {
             Some(key) => Tables::keyed(settings, plan.seed, key),
@@ -373,7 +385,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             self.look_after_events()?;
             self.tell_crossing(sink)?;
             self.look_after_delays(sink)?;
-            sink.heartbeat(&self.dataplane, &self.summary);
+            sink.heartbeat(&*self.dataplane, &self.summary);
             if woken != Woken::Reached || next == deadline {
                 return Ok(Some(woken));
             }
@@ -401,7 +413,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     }
 
     fn look_after_events(&mut self) -> Result<(), ControlError> {
-        if let Attempt::Done(events, _) = self.attempt("events", D::events)? {
+        if let Attempt::Done(events, _) = self.attempt("events", Dataplane::events)? {
             for event in events {
                 match event {
                     Event::TrafficEnded => self.ended = true,
@@ -427,7 +439,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn tell_crossing(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         let Some(key) = self.crossed.take() else { return Ok(()) };
         let at = self.clock.now();
-        let mut records = match self.attempt("sample", D::sample)? {
+        let mut records = match self.attempt("sample", Dataplane::sample)? {
             Attempt::Done(snapshot, taken) => self.sample(&snapshot, at, 0, taken)?,
             Attempt::GivenUp => Vec::new(),
         };
@@ -471,7 +483,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     /// Hands on the delays that have come one by one, if somebody asks for them.
     fn look_after_delays(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         if self.dataplane.settings().delay.samples
-            && let Attempt::Done(delays, _) = self.attempt("delays", D::delays)?
+            && let Attempt::Done(delays, _) = self.attempt("delays", Dataplane::delays)?
         {
             self.tell_delays(self.first_window + self.schedule.window(), &delays, sink)?;
         }
@@ -522,7 +534,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
             self.summary.missed_reads += 1;
             return Ok(());
         }
-        let Attempt::Done(snapshot, taken) = self.attempt("sample", D::sample)? else {
+        let Attempt::Done(snapshot, taken) = self.attempt("sample", Dataplane::sample)? else {
             self.summary.missed_reads += 1;
             tracing::warn!("the read at {at} ns is missing: {} did not answer", self.interface());
             return Ok(());
@@ -571,7 +583,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     /// Closes a window and publishes it. It ends now unless it ended at another time.
     fn rotate(&mut self, window: u64, complete: bool, end: Option<u64>, sink: &mut dyn Sink) -> Result<(), ControlError> {
-        let Attempt::Done(snapshot, called) = self.attempt("rotate", D::rotate)? else {
+        let Attempt::Done(snapshot, called) = self.attempt("rotate", Dataplane::rotate)? else {
             self.summary.late_rotations += 1;
             tracing::warn!("window {window} could not be closed at its time; it goes on until the next rotation succeeds");
             return Ok(());
@@ -581,7 +593,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
         let (late_ns, over) = if complete { self.lateness(called) } else { (0, 0) };
         let last_window = (over > 0).then_some(window + over);
         let losses = self.read_losses()?;
-        let received = match self.attempt("received", D::received)? {
+        let received = match self.attempt("received", Dataplane::received)? {
             Attempt::Done(received, _) => received,
             Attempt::GivenUp => None,
         };
@@ -772,7 +784,7 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
     fn finish_staggered(&mut self, sink: &mut dyn Sink) -> Result<(), ControlError> {
         self.look_after_delays(sink)?;
         let now = self.clock.now();
-        let Attempt::Done(snapshot, _) = self.attempt("sample", D::sample)? else { return Ok(()) };
+        let Attempt::Done(snapshot, _) = self.attempt("sample", Dataplane::sample)? else { return Ok(()) };
         let records = self.sample(&snapshot, now, 0, now)?;
         records.iter().try_for_each(|record| sink.record(record))?;
         self.summary.samples += 1;
@@ -916,14 +928,18 @@ impl<D: Dataplane, C: Clock> Controller<D, C> {
 
     /// Losses since the start; the last known ones if they cannot be read now.
     fn read_losses(&mut self) -> Result<Losses, ControlError> {
-        Ok(match self.attempt("losses", D::losses)? {
+        Ok(match self.attempt("losses", Dataplane::losses)? {
             Attempt::Done(losses, _) => losses,
             Attempt::GivenUp => self.total.losses.clone(),
         })
     }
 
     /// Makes a call, repeating it with growing pauses while it fails transiently.
-    fn attempt<T>(&mut self, operation: &str, call: impl Fn(&mut D) -> Result<T, Error>) -> Result<Attempt<T>, ControlError> {
+    fn attempt<T>(
+        &mut self,
+        operation: &str,
+        call: impl Fn(&mut Box<dyn Dataplane>) -> Result<T, Error>,
+    ) -> Result<Attempt<T>, ControlError> {
         let mut delay = BACK_OFF;
         for retry in 0..=RETRIES {
             let called = self.clock.now();

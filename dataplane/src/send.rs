@@ -4,6 +4,10 @@
 //! [`LiveSender`](crate::xdp::LiveSender) (in the kernel) and `DpdkSender` in [`poll::port`](crate::poll::port).
 
 use crate::error::Error;
+use crate::poll::port::{Frame, MemoryPort, PcapPort, Port, Ports, Received};
+use flowgauge_core::Link;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What packets leave through, as they are.
 pub trait Outlet {
@@ -34,4 +38,131 @@ pub trait Outlet {
 
     /// Packets that the interface was to send since this was made, by anyone, and dropped.
     fn dropped(&self) -> u64;
+}
+
+/// How long to wait before looking again whether a packet is due.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Bytes of an Ethernet header.
+const SHORTEST: usize = 14;
+
+/// What has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets sent.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets of which the capture holds a part only; that part was sent.
+    pub cut: u64,
+    /// Packets that no Ethernet interface of this MTU can send.
+    pub left_out: u64,
+}
+
+/// Packets on their way from ports out of an interface.
+pub struct Transmission<'a> {
+    sender: Box<dyn Outlet>,
+    /// Packets per second, if not as they come.
+    rate: Option<f64>,
+    is_interrupted: &'a dyn Fn() -> bool,
+    started: Instant,
+    sent: Sent,
+    failure: Option<Error>,
+}
+
+impl<'a> Transmission<'a> {
+    /// Sends so many packets per second, or as they come, until `is_interrupted`.
+    #[must_use]
+    pub fn new(sender: Box<dyn Outlet>, rate: Option<f64>, is_interrupted: &'a dyn Fn() -> bool) -> Self {
+        Transmission { sender, rate, is_interrupted, started: Instant::now(), sent: Sent::default(), failure: None }
+    }
+
+    /// Sends what a capture holds; `progress` is called again and again. Gives what was sent, in which time, and through what.
+    ///
+    /// # Errors
+    /// Those of the sender.
+    pub fn send_capture(
+        self,
+        ports: Ports<PcapPort>,
+        progress: &mut dyn FnMut(),
+    ) -> Result<(Sent, Duration, Box<dyn Outlet>), Error> {
+        self.run(ports, progress)
+    }
+
+    /// Sends what is generated; otherwise as [`send_capture`](Self::send_capture).
+    ///
+    /// # Errors
+    /// Those of the sender.
+    pub fn send_generated(
+        self,
+        ports: Ports<MemoryPort>,
+        progress: &mut dyn FnMut(),
+    ) -> Result<(Sent, Duration, Box<dyn Outlet>), Error> {
+        self.run(ports, progress)
+    }
+
+    fn run<P: Port>(mut self, ports: Ports<P>, progress: &mut dyn FnMut()) -> Result<(Sent, Duration, Box<dyn Outlet>), Error> {
+        self.started = Instant::now();
+        for mut port in ports.ports {
+            while self.failure.is_none() && !(self.is_interrupted)() {
+                match port.receive(&mut |frame| self.take(&frame)) {
+                    Received::Frames => {}
+                    Received::Idle => {
+                        self.flush();
+                        thread::sleep(PAUSE);
+                    }
+                    Received::Ended => break,
+                }
+                progress();
+            }
+        }
+        self.flush();
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        self.sender.finish()?;
+        Ok((self.sent, self.started.elapsed(), self.sender))
+    }
+
+    fn flush(&mut self) {
+        if self.failure.is_none() {
+            self.failure = self.sender.flush().err();
+        }
+    }
+
+    fn take(&mut self, frame: &Frame<'_>) {
+        if let Some(rate) = self.rate {
+            self.wait_for((self.sent.packets + self.sent.left_out) as f64 / rate);
+        }
+        if self.failure.is_some() || (self.is_interrupted)() {
+            return;
+        }
+        let bytes = frame.bytes;
+        if frame.link != Link::Ethernet || !(SHORTEST..=self.sender.largest()).contains(&bytes.len()) {
+            self.sent.left_out += 1;
+            return;
+        }
+        match self.sender.send(bytes) {
+            Ok(()) => {
+                self.sent.packets += 1;
+                self.sent.bytes += bytes.len() as u64;
+                self.sent.cut += u64::from(frame.wire_length as usize > bytes.len());
+            }
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    /// Waits until so many seconds after the start.
+    fn wait_for(&mut self, due: f64) {
+        let left = |started: Instant| due - started.elapsed().as_secs_f64();
+        if left(self.started) <= 0.0 {
+            return;
+        }
+        self.flush();
+        while left(self.started) > 0.0 && self.failure.is_none() && !(self.is_interrupted)() {
+            match left(self.started) {
+                long if long > 2.0 * PAUSE.as_secs_f64() => thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1))),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
 }

@@ -493,7 +493,6 @@ impl Generator {
     }
 
     /// Turns a template, or any earlier frame of this generator, into packet `index`.
-    #[inline]
     pub fn fill(&self, index: u64, frame: &mut [u8]) {
         self.write(index, self.source(index), frame);
     }

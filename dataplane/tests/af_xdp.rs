@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp};
+use flowgauge_dataplane::poll::port::{AfXdp, AfXdpPort, Duty, Frame, FrameSender, Outlet, Port, Ports, Received, Waker, af_xdp};
 use flowgauge_dataplane::poll::{Options, PollMode};
 use flowgauge_dataplane::traffic::Generator;
 use flowgauge_dataplane::xdp::veth::{RECEIVER, SENDER, ip};
@@ -238,6 +238,10 @@ impl Port for Stalling {
 
     fn waker(&self) -> Option<Waker> {
         self.port.waker()
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

@@ -7,7 +7,7 @@ mod support;
 
 use flowgauge_core::{Counters, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::capture::{Step, Walker, Writer, link_type};
-use flowgauge_dataplane::poll::port::{DpdkSender, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap};
+use flowgauge_dataplane::poll::port::{DpdkSender, Duty, Frame, Outlet, Port, Ports, Received, dpdk, dpdk_device, pcap};
 use flowgauge_dataplane::poll::{Options, Pace, Poll};
 use flowgauge_dataplane::traffic::{Generator, Profile};
 use flowgauge_dataplane::xdp::DeviceCounters;
@@ -129,6 +129,10 @@ impl<P: Port> Port for FirstBatches<P> {
         }
         self.batches -= 1;
         self.port.receive(sink)
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

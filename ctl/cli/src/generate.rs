@@ -5,15 +5,14 @@ use crate::progress;
 use crate::signals::end_on_signal;
 use crate::value::{self, Rate};
 use clap::Args;
-use flowgauge_core::Link;
-use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::output::{counted, escaped, grouped};
 use flowgauge_dataplane::Error;
 use flowgauge_dataplane::capture::{Writer, link_type};
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::DpdkSender;
-use flowgauge_dataplane::poll::port::{Frame, FrameSender, Outlet, Port, Ports, Received, memory, pcap, pcap_reader};
+use flowgauge_dataplane::poll::port::{FrameSender, Ports, memory, pcap, pcap_reader};
+use flowgauge_dataplane::send::{Outlet, Sent, Transmission};
 use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic, RoundTrip};
 use flowgauge_dataplane::traffic::reorder::{PrefixTruth, ReorderProfile, ReorderTraffic};
 use flowgauge_dataplane::traffic::{Generator, Profile, ProfileError};
@@ -23,16 +22,14 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Packets of a profile that does not say how many.
 const DEFAULT_PACKETS: u64 = 132_000;
+/// Packets that are made at once.
+const GROUP: usize = 64;
 const PROGRESS_EVERY: u64 = 1 << 16;
-/// How long to wait before looking again whether a packet is due.
-const PAUSE: Duration = Duration::from_micros(50);
-/// Bytes of an Ethernet header.
-const SHORTEST: usize = 14;
 
 /// Write synthetic traffic to a capture file (pcap, nanoseconds), or send it, or a capture, from an interface.
 ///
@@ -244,19 +241,38 @@ impl Generate {
         let interrupt = end_on_signal(None);
         // A capture's own times, unless another rate was asked for.
         let (pace, rate) = self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
-        let mut transmission =
-            Transmission { sender, interrupt, rate, started: Instant::now(), sent: Sent::default(), failure: None };
+        let is_interrupted = || interrupt.is_triggered();
         match (profile, capture) {
             (Some(profile), _) => {
                 let packets = Some(packets(&profile));
-                transmission.rate = None;
-                transmission.run(memory(Profile { packets, ..profile }, 1, Pace::RealTime))
+                let transmission = Transmission::new(sender, None, &is_interrupted);
+                let ports = memory(Profile { packets, ..profile }, 1, Pace::RealTime);
+                transmit(ports, |ports, progress| transmission.send_generated(ports, progress))
             }
-            (None, Some(path)) if path.as_os_str() == "-" => transmission.run(pcap_reader(io::stdin(), "standard input", 1, pace)?),
-            (None, Some(path)) => transmission.run(pcap(&path, 1, pace)?),
+            (None, Some(path)) => {
+                let is_piped = path.as_os_str() == "-";
+                let ports = if is_piped { pcap_reader(io::stdin(), "standard input", 1, pace)? } else { pcap(&path, 1, pace)? };
+                let transmission = Transmission::new(sender, rate, &is_interrupted);
+                transmit(ports, |ports, progress| transmission.send_capture(ports, progress))
+            }
             (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
         }
     }
+}
+
+/// What has left, in which time, and through what.
+type Transmitted = (Sent, Duration, Box<dyn Outlet>);
+
+/// Sends what comes out of ports, with a bar, and says what was sent.
+fn transmit<P>(
+    ports: Ports<P>,
+    send: impl FnOnce(Ports<P>, &mut dyn FnMut()) -> Result<Transmitted, Error>,
+) -> Result<(), Failure> {
+    let source = Arc::clone(&ports.source);
+    let bar = progress::bar(source.progress().map(|(_, total)| total), ports.interface.clone());
+    let transmitted = send(ports, &mut || bar.set_position(source.progress().map_or(0, |(done, _)| done)));
+    bar.finish_and_clear();
+    report(&transmitted?, &source.warnings())
 }
 
 /// How many packets to make: as many as the profile says. Of an attack there must be a flood.
@@ -268,10 +284,12 @@ fn packets(profile: &Profile) -> u64 {
 fn write_profile(mut capture: Capture, profile: &Profile) -> Result<(), Failure> {
     let packets = packets(profile);
     let generator = Generator::new(profile.clone());
-    let mut frame = generator.template().to_vec();
-    for index in 0..packets {
-        generator.fill(index, &mut frame);
-        capture.write(profile.timestamp(index), &frame)?;
+    let (length, mut frames) = (generator.template().len(), generator.template().repeat(GROUP));
+    for first in (0..packets).step_by(GROUP) {
+        generator.fill_all(first, &mut frames);
+        for (index, frame) in (first..packets).zip(frames.chunks_exact(length)) {
+            capture.write(profile.timestamp(index), frame)?;
+        }
     }
     capture.finish()
 }
@@ -373,120 +391,25 @@ impl Capture {
     }
 }
 
-/// Packets on their way out of an interface.
-struct Transmission {
-    sender: Box<dyn Outlet>,
-    interrupt: Interrupt,
-    /// Packets per second, if not as they come.
-    rate: Option<f64>,
-    started: Instant,
-    sent: Sent,
-    failure: Option<Failure>,
-}
-
-#[derive(Default)]
-struct Sent {
-    packets: u64,
-    bytes: u64,
-    /// Packets of which the capture holds a part only; that part was sent.
-    cut: u64,
-    /// Packets that no Ethernet interface of this MTU can send.
-    left_out: u64,
-}
-
-impl Transmission {
-    fn run<P: Port>(mut self, ports: Ports<P>) -> Result<(), Failure> {
-        let Ports { ports, source, interface: from, .. } = ports;
-        let bar = progress::bar(source.progress().map(|(_, total)| total), from);
-        self.started = Instant::now();
-        for mut port in ports {
-            while self.failure.is_none() && !self.interrupt.is_triggered() {
-                match port.receive(&mut |frame| self.take(&frame)) {
-                    Received::Frames => {}
-                    Received::Idle => {
-                        self.flush();
-                        thread::sleep(PAUSE);
-                    }
-                    Received::Ended => break,
-                }
-                bar.set_position(source.progress().map_or(0, |(done, _)| done));
-            }
-        }
-        self.flush();
-        bar.finish_and_clear();
-        if let Some(failure) = self.failure {
-            return Err(failure);
-        }
-        self.sender.finish()?;
-        self.report(&source.warnings())
-    }
-
-    fn flush(&mut self) {
-        if self.failure.is_none() {
-            self.failure = self.sender.flush().err().map(Failure::from);
+/// Says what was sent, to the packet.
+fn report(&(Sent { packets, bytes, cut, left_out }, lasted, ref sender): &Transmitted, warnings: &[String]) -> Result<(), Failure> {
+    let seconds = lasted.as_secs_f64();
+    let rate = grouped((packets as f64 / seconds.max(1e-9)).round() as u64);
+    let mut line = format!(
+        "{}: {} sent in {seconds:.2} s, {}, {rate} packets/s; the interface dropped {}",
+        sender.interface(),
+        counted(packets, "packet"),
+        counted(bytes, "byte"),
+        grouped(sender.dropped()),
+    );
+    for (packets, what) in [(cut, "are cut off in the capture"), (left_out, "were left out, which this interface cannot send")] {
+        if packets > 0 {
+            line += &format!("; {} {what}", grouped(packets));
         }
     }
-
-    fn take(&mut self, frame: &Frame<'_>) {
-        if let Some(rate) = self.rate {
-            self.wait_for((self.sent.packets + self.sent.left_out) as f64 / rate);
-        }
-        if self.failure.is_some() || self.interrupt.is_triggered() {
-            return;
-        }
-        let bytes = frame.bytes;
-        if frame.link != Link::Ethernet || !(SHORTEST..=self.sender.largest()).contains(&bytes.len()) {
-            self.sent.left_out += 1;
-            return;
-        }
-        match self.sender.send(bytes) {
-            Ok(()) => {
-                self.sent.packets += 1;
-                self.sent.bytes += bytes.len() as u64;
-                self.sent.cut += u64::from(frame.wire_length as usize > bytes.len());
-            }
-            Err(error) => self.failure = Some(error.into()),
-        }
-    }
-
-    /// Waits until so many seconds after the start.
-    fn wait_for(&mut self, due: f64) {
-        let left = |started: Instant| due - started.elapsed().as_secs_f64();
-        if left(self.started) <= 0.0 {
-            return;
-        }
-        self.flush();
-        while left(self.started) > 0.0 && self.failure.is_none() && !self.interrupt.is_triggered() {
-            match left(self.started) {
-                long if long > 2.0 * PAUSE.as_secs_f64() => thread::sleep(Duration::from_secs_f64((long / 2.0).min(0.1))),
-                _ => std::hint::spin_loop(),
-            }
-        }
-    }
-
-    /// Says what was sent, to the packet.
-    fn report(&self, warnings: &[String]) -> Result<(), Failure> {
-        let Sent { packets, bytes, cut, left_out } = self.sent;
-        let seconds = self.started.elapsed().as_secs_f64();
-        let dropped = self.sender.dropped();
-        let rate = grouped((packets as f64 / seconds.max(1e-9)).round() as u64);
-        let mut line = format!(
-            "{}: {} sent in {seconds:.2} s, {}, {rate} packets/s; the interface dropped {}",
-            self.sender.interface(),
-            counted(packets, "packet"),
-            counted(bytes, "byte"),
-            grouped(dropped),
-        );
-        for (packets, what) in [(cut, "are cut off in the capture"), (left_out, "were left out, which this interface cannot send")]
-        {
-            if packets > 0 {
-                line += &format!("; {} {what}", grouped(packets));
-            }
-        }
-        writeln!(io::stdout(), "{}", escaped(&line)).map_err(Failure::output)?;
-        match warnings.first() {
-            Some(warning) => Err(Failure::Failed(warning.clone())),
-            None => Ok(()),
-        }
+    writeln!(io::stdout(), "{}", escaped(&line)).map_err(Failure::output)?;
+    match warnings.first() {
+        Some(warning) => Err(Failure::Failed(warning.clone())),
+        None => Ok(()),
     }
 }

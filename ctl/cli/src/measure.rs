@@ -50,9 +50,9 @@ pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
     if gate.pace() == Pace::Trace {
         let watch = Watch::start(source, interface);
         let clock = || Trace::new(gate);
-        return conduct(poll, plan, options, clock, Some(&watch));
+        return conduct(Box::new(poll), plan, options, clock, Some(&watch));
     }
-    conduct(poll, aligned(plan, options), options, || Wall::new(interrupt), None)
+    conduct(Box::new(poll), aligned(plan, options), options, || Wall::new(interrupt), None)
 }
 
 /// Workers that count what comes out of the ports.
@@ -74,7 +74,7 @@ pub(crate) fn workers<P: Port>(ports: Ports<P>, options: &Options, truth: bool) 
 pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
     let interrupt = ended_by(options, None);
     let plan = aligned(options.plan(is_watched()), options);
-    conduct(dataplane, plan, options, || Wall::new(interrupt), None)
+    conduct(Box::new(dataplane), plan, options, || Wall::new(interrupt), None)
 }
 
 /// What ends a run: a signal, and of a source also the agent.
@@ -95,8 +95,8 @@ pub(crate) fn aligned(plan: Plan, options: &Options) -> Plan {
     Plan { intervals: Intervals { align: options.align.unwrap_or(true), ..plan.intervals }, ..plan }
 }
 
-fn conduct<C: Clock>(
-    dataplane: impl Dataplane + 'static,
+fn conduct<C: Clock + 'static>(
+    dataplane: Box<dyn Dataplane>,
     plan: Plan,
     options: &Options,
     clock: impl FnOnce() -> C,
@@ -104,7 +104,7 @@ fn conduct<C: Clock>(
 ) -> Result<(), Failure> {
     let dataplane: Box<dyn Dataplane> = match &options.record {
         Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?))),
-        None => Box::new(dataplane),
+        None => dataplane,
     };
     let source = options.source.as_deref();
     let name = source.and_then(|source| source.name.clone());

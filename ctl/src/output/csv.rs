@@ -11,20 +11,20 @@ use std::io::{self, Write};
 /// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless
 /// flows were counted exactly. Of heavy hitters there is the first; the JSON lines have all, and the flows that were asked for. Totals are left
 /// out: a column of them would be added to the rest by mistake.
-pub struct Csv<W> {
-    writer: W,
+pub struct Csv<'a> {
+    writer: Box<dyn Write + 'a>,
     begin: Option<u64>,
     origin: Origin,
 }
 
-impl<W: Write> Csv<W> {
+impl<'a> Csv<'a> {
     /// Writes to `writer`; the header comes with the first record.
-    pub fn new(writer: W, origin: Origin) -> Self {
-        Csv { writer, begin: None, origin }
+    pub fn new(writer: impl Write + 'a, origin: Origin) -> Self {
+        Csv { writer: Box::new(writer), begin: None, origin }
     }
 }
 
-impl<W: Write> Sink for Csv<W> {
+impl Sink for Csv<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         if record.kind == Kind::Total {
             return self.writer.flush();

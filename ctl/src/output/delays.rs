@@ -25,11 +25,6 @@ impl<W: Write> DelayLog<W> {
     pub fn new(writer: W) -> Self {
         DelayLog(writer)
     }
-
-    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, line)?;
-        self.0.write_all(b"\n")
-    }
 }
 
 impl DelayLog<Vec<u8>> {
@@ -41,19 +36,35 @@ impl DelayLog<Vec<u8>> {
 
 impl<W: Write> Sink for DelayLog<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        let Some(delays) = record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part) else {
-            return Ok(());
-        };
-        let missing = delays.together().map(|delay| delay.counts.unsampled).sum();
-        let counted: u64 = delays.together().map(|delay| delay.answers()).sum();
-        let Record { window, start_ns, end_ns, .. } = *record;
-        let samples = counted.saturating_sub(missing);
-        self.line(&Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing })?;
-        self.0.flush()
+        write_window(&mut self.0, record)
     }
 
     fn delays(&mut self, delays: &[Sample<'_>]) -> io::Result<()> {
-        delays.iter().try_for_each(|delay| self.line(delay))?;
-        self.0.flush()
+        write_delays(&mut self.0, delays)
     }
+}
+
+fn write_window(writer: &mut dyn Write, record: &Record) -> io::Result<()> {
+    let Some(delays) = record.reports.delay.as_ref().filter(|_| record.kind == Kind::Window && !record.part) else {
+        return Ok(());
+    };
+    let missing = delays.together().map(|delay| delay.counts.unsampled).sum();
+    let counted: u64 = delays.together().map(|delay| delay.answers()).sum();
+    let Record { window, start_ns, end_ns, .. } = *record;
+    let samples = counted.saturating_sub(missing);
+    write_lines(writer, &[Window { record: record.kind.name(), window, start_ns, end_ns, samples, missing }])
+}
+
+fn write_delays(writer: &mut dyn Write, delays: &[Sample<'_>]) -> io::Result<()> {
+    write_lines(writer, delays)
+}
+
+fn write_lines(writer: &mut dyn Write, lines: &[impl Serialize]) -> io::Result<()> {
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+    }
+    writer.write_all(&text)?;
+    writer.flush()
 }

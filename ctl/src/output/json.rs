@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// One JSON object a line, flushed line by line so that a reader sees it at once.
-pub struct Json<W> {
-    writer: W,
+pub struct Json<'a> {
+    writer: Box<dyn Write + 'a>,
     origin: Origin,
 }
 
-impl<W: Write> Json<W> {
+impl<'a> Json<'a> {
     /// Writes to `writer` what comes from there.
-    pub fn new(writer: W, origin: Origin) -> Self {
-        Json { writer, origin }
+    pub fn new(writer: impl Write + 'a, origin: Origin) -> Self {
+        Json { writer: Box::new(writer), origin }
     }
 }
 
-impl<W: Write> Sink for Json<W> {
+impl Sink for Json<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        serde_json::to_writer(&mut self.writer, &Line { record, origin: &self.origin })?;
-        self.writer.write_all(b"\n")?;
+        let line = line(record, &self.origin)? + "\n";
+        self.writer.write_all(line.as_bytes())?;
         self.writer.flush()
     }
 }

@@ -59,8 +59,8 @@ pub enum Times {
 }
 
 /// Aligned columns; one of them names the place if there are several.
-pub struct Table<W> {
-    writer: W,
+pub struct Table<'w> {
+    writer: Box<dyn Write + 'w>,
     look: Look,
     zone: TimeZone,
     origin: Option<u64>,
@@ -76,12 +76,12 @@ pub struct Table<W> {
     cut: bool,
 }
 
-impl<W: Write> Table<W> {
+impl<'w> Table<'w> {
     /// Writes to `writer`.
-    pub fn new(writer: W, look: Look) -> Self {
+    pub fn new(writer: impl Write + 'w, look: Look) -> Self {
         let zone = if look.times == Times::Local { TimeZone::system() } else { TimeZone::UTC };
         Table {
-            writer,
+            writer: Box::new(writer),
             look,
             zone,
             origin: None,
@@ -282,7 +282,7 @@ impl<W: Write> Table<W> {
     }
 }
 
-impl<W: Write> Sink for Table<W> {
+impl Sink for Table<'_> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let mut text = String::new();
         self.origin.get_or_insert(record.start_ns);

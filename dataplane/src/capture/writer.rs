@@ -35,18 +35,7 @@ impl<W: Write> Writer<W> {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) with nothing written for a frame longer than [`MAX_CAPTURED`] and for a time
     /// after 2106-02-07, whose seconds do not fit into 32 bits; those of the inner writer.
     pub fn write(&mut self, timestamp_ns: u64, frame: &[u8], wire_len: u32) -> io::Result<()> {
-        let captured = u32::try_from(frame.len()).ok().filter(|captured| *captured <= MAX_CAPTURED).ok_or_else(|| {
-            invalid(format!("a frame of {} bytes does not fit into a pcap file: {MAX_CAPTURED} at most", frame.len()))
-        })?;
-        let seconds = u32::try_from(timestamp_ns / SECOND)
-            .map_err(|_| invalid(format!("{timestamp_ns} ns does not fit into a pcap file: {} s at most", u32::MAX)))?;
-        // Below 10^9, so it fits into 32 bits.
-        let fraction = (timestamp_ns % SECOND) as u32;
-        let [s0, s1, s2, s3] = seconds.to_le_bytes();
-        let [f0, f1, f2, f3] = fraction.to_le_bytes();
-        let [c0, c1, c2, c3] = captured.to_le_bytes();
-        let [w0, w1, w2, w3] = wire_len.max(captured).to_le_bytes();
-        self.inner.write_all(&[s0, s1, s2, s3, f0, f1, f2, f3, c0, c1, c2, c3, w0, w1, w2, w3])?;
+        self.inner.write_all(&header(timestamp_ns, frame.len(), wire_len)?)?;
         self.inner.write_all(frame)
     }
 
@@ -68,6 +57,23 @@ impl<W: Write> Writer<W> {
         self.inner.flush()?;
         Ok(self.inner)
     }
+}
+
+/// The header of a packet.
+fn header(timestamp_ns: u64, length: usize, wire_len: u32) -> io::Result<[u8; 16]> {
+    let captured = u32::try_from(length)
+        .ok()
+        .filter(|captured| *captured <= MAX_CAPTURED)
+        .ok_or_else(|| invalid(format!("a frame of {length} bytes does not fit into a pcap file: {MAX_CAPTURED} at most")))?;
+    let seconds = u32::try_from(timestamp_ns / SECOND)
+        .map_err(|_| invalid(format!("{timestamp_ns} ns does not fit into a pcap file: {} s at most", u32::MAX)))?;
+    // Below 10^9, so it fits into 32 bits.
+    let fraction = (timestamp_ns % SECOND) as u32;
+    let [s0, s1, s2, s3] = seconds.to_le_bytes();
+    let [f0, f1, f2, f3] = fraction.to_le_bytes();
+    let [c0, c1, c2, c3] = captured.to_le_bytes();
+    let [w0, w1, w2, w3] = wire_len.max(captured).to_le_bytes();
+    Ok([s0, s1, s2, s3, f0, f1, f2, f3, c0, c1, c2, c3, w0, w1, w2, w3])
 }
 
 fn invalid(message: String) -> io::Error {

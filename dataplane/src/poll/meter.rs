@@ -5,7 +5,7 @@
 
 use super::cpu;
 use super::handoff::Reader;
-use super::port::{Frame, Port, Received, Waker};
+use super::port::{Frame, Port, Received};
 use crate::status::Load;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ enum Doing {
 /// One worker's times, written by it alone; on a cache line of its own, with the one beside it that CPUs fetch as well.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Meter {
+pub(super) struct Meter {
     started: OnceLock<Instant>,
     thread: AtomicU32,
     /// What it has been doing since the sum of all times, as an index into them.
@@ -78,7 +78,7 @@ pub(super) struct Metered<P> {
 
 impl<P: Port> Metered<P> {
     /// Made by the worker, whose time begins.
-    fn new(port: P, meter: Arc<Meter>) -> Self {
+    pub(super) fn new(port: P, meter: Arc<Meter>) -> Self {
         let now = Instant::now();
         meter.thread.store(cpu::thread_number(), Ordering::Relaxed);
         let accounted = *meter.started.get_or_init(|| now);
@@ -111,11 +111,9 @@ impl<P: Port> Metered<P> {
     }
 }
 
-impl<P: Port> Port for Metered<P> {
-    const SIGNALS: bool = P::SIGNALS;
-
+impl<P: Port> Metered<P> {
     #[inline(always)]
-    fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
+    pub(super) fn receive(&mut self, sink: &mut impl FnMut(Frame<'_>)) -> Received {
         let received = self.port.receive(sink);
         match received {
             Received::Frames => self.found_packets(),
@@ -124,15 +122,11 @@ impl<P: Port> Port for Metered<P> {
         received
     }
 
-    fn wait(&mut self, most: Duration) {
+    pub(super) fn wait(&mut self, most: Duration) {
         self.meter.begin(Doing::Asleep);
         self.port.wait(most);
         self.account(Doing::Asleep);
         self.meter.begin(Doing::Polling);
-    }
-
-    fn waker(&self) -> Option<Waker> {
-        self.port.waker()
     }
 }
 
@@ -163,10 +157,9 @@ impl Account {
         Account { meter: Arc::new(Meter::new()), closed: 0, from: Reading::default(), rolled: false, load: None }
     }
 
-    /// Makes the port of the worker that this is the account of, in its thread.
-    pub(super) fn metered<P: Port>(&self, port: P) -> impl FnOnce() -> Metered<P> + Send + use<P> {
-        let meter = Arc::clone(&self.meter);
-        move || Metered::new(port, meter)
+    /// What the worker that this is the account of writes.
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
     }
 
     /// The system's number of the worker's thread; 0 until it has started.
@@ -220,6 +213,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::poll::port::Duty;
 
     /// Finds what it is told to.
     struct Told(Vec<Received>);
@@ -230,6 +224,10 @@ mod tests {
         }
 
         fn wait(&mut self, _: Duration) {}
+
+        fn work(self, duty: Duty) {
+            duty.run(self);
+        }
     }
 
     fn zeros(times: [u64; 3]) -> [bool; 3] {

@@ -50,16 +50,16 @@ use crate::{Dataplane, Event};
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::{BANKS, HashIdentity, Lasting, Settings, Sharing, Tabulation, WideBank};
-use handoff::{Reader, Writer, handoff};
-use meter::{Account, Metered};
-use port::{Port, Ports, Source, Waker};
+use handoff::{Reader, handoff};
+use meter::Account;
+use port::{Duty, Port, Ports, Source, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-use tap::{Basin, Tap, tap};
+use tap::{Basin, tap};
 use truth::ExactFlows;
-use worker::{Worker, unix_time};
+use worker::unix_time;
 
 /// How a poll-mode backend counts.
 #[derive(Clone, Debug)]
@@ -150,7 +150,11 @@ impl Poll {
             let account = Account::new();
             let (tap, basin) = options.settings.delay.samples.then(|| tap(gate.pace(), options.delay_room)).unzip();
             basins.extend(basin);
-            bodies.push(body(account.metered(port), (writer, tap), sharing, &options, &truth, &gate, &stop));
+            let Options { settings, slot_ns, poll_mode, .. } = options;
+            let (meter, truth, gate, stop) = (account.meter(), truth.clone(), Arc::clone(&gate), Arc::clone(&stop));
+            bodies.push(Box::new(move |tabulation| {
+                port.work(Duty { meter, poll_mode, writer, tap, sharing, settings, tabulation, slot_ns, truth, gate, stop });
+            }));
             accounts.push(account);
         }
         Poll {
@@ -245,27 +249,6 @@ impl Poll {
         let truth = window.map(|window| Truth { window, total, entropy });
         Snapshot { lasting, truth, ..Snapshot::of(bank, hash) }
     }
-}
-
-/// The code of one worker, to be started when the tables are known.
-fn body<P: Port>(
-    port: impl FnOnce() -> Metered<P> + Send + 'static,
-    (writer, tap): (Writer, Option<Tap>),
-    sharing: Sharing,
-    options: &Options,
-    truth: &Option<Arc<ExactFlows>>,
-    gate: &Arc<Gate>,
-    stop: &Arc<AtomicBool>,
-) -> Body {
-    let Options { settings, slot_ns, poll_mode, .. } = *options;
-    let (truth, gate, stop) = (truth.clone(), Arc::clone(gate), Arc::clone(stop));
-    Box::new(move |tabulation| {
-        let port = port();
-        let (keys, seen) = (Vec::new(), Vec::new());
-        let (batch, passes) = (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
-        Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
-            .run();
-    })
 }
 
 impl Dataplane for Poll {

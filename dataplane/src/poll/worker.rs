@@ -4,8 +4,11 @@ use super::PollMode;
 use super::batch::Batch;
 use super::gate::{Gate, Pace};
 use super::handoff::Writer;
+use super::instructions::Instructions;
+use super::meter::{Meter, Metered};
 use super::passes::Passes;
 use super::port::{Frame, Port, Received};
+use super::tap::Tap;
 use super::truth::{ExactFlows, Seen};
 use flowgauge_core::parse::{counted, transport};
 use flowgauge_core::{Arrival, Context, HashMode, KeyKind, Needs, Observation, Settings, Sharing, Tabulation};
@@ -20,10 +23,12 @@ const IDLE_LIVE: Duration = Duration::from_micros(50);
 /// How often an adaptive worker looks for packets before it waits: some microseconds, as long as it takes to wake it.
 const LOOKS: u32 = 200;
 
-pub(super) struct Worker<P> {
-    pub(super) port: P,
+/// What a worker is to do, and what it shares with the backend.
+pub struct Duty {
+    pub(super) meter: Arc<Meter>,
     pub(super) poll_mode: PollMode,
     pub(super) writer: Writer,
+    pub(super) tap: Option<Tap>,
     pub(super) sharing: Sharing,
     pub(super) settings: Settings,
     pub(super) tabulation: Arc<Tabulation>,
@@ -32,10 +37,35 @@ pub(super) struct Worker<P> {
     pub(super) truth: Option<Arc<ExactFlows>>,
     pub(super) gate: Arc<Gate>,
     pub(super) stop: Arc<AtomicBool>,
-    pub(super) keys: Vec<Seen>,
-    pub(super) seen: Vec<Observation>,
-    pub(super) batch: Option<Box<Batch>>,
-    pub(super) passes: Passes,
+}
+
+impl Duty {
+    /// Counts what comes out of this port, until the backend is dropped.
+    pub fn run<P: Port>(self, port: P) {
+        let Duty { meter, poll_mode, writer, tap, sharing, settings, tabulation, slot_ns, truth, gate, stop } = self;
+        let port = Metered::new(port, meter);
+        let (keys, seen) = (Vec::new(), Vec::new());
+        let (batch, passes) = (Batch::new(&settings, &tabulation, Instructions::in_use()), Passes::with(tap));
+        Worker { port, poll_mode, writer, sharing, settings, tabulation, slot_ns, truth, gate, stop, keys, seen, batch, passes }
+            .run();
+    }
+}
+
+struct Worker<P> {
+    port: Metered<P>,
+    poll_mode: PollMode,
+    writer: Writer,
+    sharing: Sharing,
+    settings: Settings,
+    tabulation: Arc<Tabulation>,
+    slot_ns: u64,
+    truth: Option<Arc<ExactFlows>>,
+    gate: Arc<Gate>,
+    stop: Arc<AtomicBool>,
+    keys: Vec<Seen>,
+    seen: Vec<Observation>,
+    batch: Option<Box<Batch>>,
+    passes: Passes,
 }
 
 /// What the compiler makes code of its own for: a windowed count with this key and hash.
@@ -55,7 +85,7 @@ const SPECIAL: [(KeyKind, HashMode); 12] = [
 ];
 
 impl<P: Port> Worker<P> {
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let _alarm = Alarm(Arc::clone(&self.gate));
         // Registers hold maxima. An entropy, or who the heavy hitters are, depends on which packets come first.
         if self.batch.is_some() {

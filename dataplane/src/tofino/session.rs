@@ -9,16 +9,13 @@ use crate::error::{Failure, code_name};
 use flowgauge_bfruntime::proto::bf_runtime_client::BfRuntimeClient;
 use flowgauge_bfruntime::proto::{self, stream_message_request, stream_message_response};
 use flowgauge_bfruntime::schema::{SYNC, Schema, Table};
-use flowgauge_bfruntime::{Pipes, fixed};
-use hyper_util::rt::TokioIo;
-use std::future::{Future, Ready, ready};
+use flowgauge_bfruntime::{Pipes, client, fixed};
+use std::future::Future;
 use std::io;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codegen::Service;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 use tonic::{Code, Streaming};
 
@@ -60,23 +57,6 @@ pub(super) struct Session {
     was_cut: Option<String>,
     /// Whether the switch at the other end is known to hold what it was told.
     pub(super) verified: bool,
-}
-
-/// Hands out one connection and never another: tonic would reconnect without telling.
-struct Once(Option<TcpStream>);
-
-impl Service<Uri> for Once {
-    type Response = TokioIo<TcpStream>;
-    type Error = io::Error;
-    type Future = Ready<Result<Self::Response, io::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        ready(self.0.take().map(TokioIo::new).ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")))
-    }
 }
 
 /// An error with all its causes: tonic's say only `transport error` by themselves.
@@ -131,7 +111,7 @@ async fn connect(options: &Options) -> Result<BfRuntimeClient<Channel>, Failure>
     stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
     #[cfg(target_os = "linux")]
     keep_alive(&stream).map_err(|error| unreachable(error.to_string()))?;
-    let channel = in_time(options.deadline, endpoint.connect_with_connector(Once(Some(stream)))).await?;
+    let channel = in_time(options.deadline, client::over(endpoint, stream)).await?;
     let channel = channel.map_err(|error| unreachable(causes(&error)))?;
     Ok(BfRuntimeClient::new(channel).max_decoding_message_size(MAX_ANSWER).max_encoding_message_size(MAX_ANSWER))
 }

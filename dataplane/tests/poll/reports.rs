@@ -1,7 +1,7 @@
 //! What the backend tells of its own accord.
 
 use flowgauge_core::Settings;
-use flowgauge_dataplane::poll::port::{Frame, OwnedFrame, Port, Ports, Received, Source, frames};
+use flowgauge_dataplane::poll::port::{Duty, Frame, OwnedFrame, Port, Ports, Received, Source, frames};
 use flowgauge_dataplane::poll::{Gate, Options, Pace};
 use flowgauge_dataplane::{Dataplane, Event, Poll, Tables};
 use std::sync::Arc;
@@ -12,6 +12,10 @@ struct Silent;
 impl Port for Silent {
     fn receive(&mut self, _: &mut impl FnMut(Frame<'_>)) -> Received {
         Received::Idle
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

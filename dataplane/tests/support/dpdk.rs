@@ -1,7 +1,7 @@
 //! Devices that DPDK makes in software, in this process.
 #![allow(dead_code, reason = "every test binary needs another part of this")]
 
-use flowgauge_dataplane::poll::port::{Frame, Port, Ports, Received};
+use flowgauge_dataplane::poll::port::{Duty, Frame, Port, Ports, Received};
 use flowgauge_dpdk::{Device, Eal, Error, Queues, SendQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +42,10 @@ impl<P: Port> Port for Counted<P> {
         // The worker answers after this: what is told here is in its next answer.
         self.frames.fetch_add(frames, Ordering::Release);
         received
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

@@ -4,8 +4,10 @@
 //! - [`schema`]: the description of a program's tables that the P4 compiler writes (`bfrt.json`);
 //! - [`entry`]: table entries by name, as people and P4 programs speak of them;
 //! - [`codec`]: entries by name to messages by number and back, every width checked;
+//! - [`client`]: a client's connection to a switch;
 //! - `server` (feature `server`): the switch's end of the protocol, before anything that implements `Target`.
 
+pub mod client;
 pub mod codec;
 pub mod entry;
 pub mod fixed;

@@ -137,6 +137,7 @@ fn shown(look: Look, records: &[Record]) -> String {
     let mut text = Vec::new();
     let mut table = Table::new(&mut text, look);
     records.iter().for_each(|record| table.record(record).unwrap());
+    drop(table);
     String::from_utf8(text).unwrap()
 }
 

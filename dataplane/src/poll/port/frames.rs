@@ -1,6 +1,6 @@
 //! Frames handed over by the program itself: for embedding flowgauge, and for tests that know every packet.
 
-use super::{Frame, Port, Ports, Received, Source};
+use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::poll::gate::{Gate, Pace};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, unbounded};
 use crossbeam::sync::WaitGroup;
@@ -94,5 +94,11 @@ impl Port for FramesPort {
             sink(Frame { bytes, wire_length: *wire_length, timestamp: *timestamp, link: *link });
         }
         Received::Frames
+    }
+
+    // Compiled where somebody uses it: programs of others, and tests.
+    #[inline]
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }

@@ -1,6 +1,6 @@
 //! Generated traffic, made in place.
 
-use super::{Frame, Port, Ports, Received, Source};
+use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::poll::gate::{Busy, Gate, Pace};
 use crate::traffic::{Generator, Profile};
 use flowgauge_core::Link;
@@ -104,5 +104,9 @@ impl Port for MemoryPort {
             }
         }
         Received::Frames
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }

@@ -18,11 +18,13 @@ pub use ahead::{AHEAD, prefetch};
 #[cfg(feature = "dpdk")]
 pub use dpdk::{DpdkPort, DpdkSender, EAL, dpdk, dpdk_device};
 pub use frames::{Injector, OwnedFrame, frames};
-pub use memory::memory;
+pub use memory::{MemoryPort, memory};
 pub use merge::{Capture, captures};
 pub use pcap::{CHUNK, PcapPort, pcap, pcap_reader};
 
 pub use crate::send::Outlet;
+
+pub use super::worker::Duty;
 
 use crate::losses::Losses;
 use crate::tally::Tally;
@@ -73,6 +75,10 @@ pub trait Port: Send + 'static {
     fn waker(&self) -> Option<Waker> {
         None
     }
+
+    /// Counts what comes, in this thread, until there is nothing left to count. Every port has it in one line, `duty.run(self)`: the compiler
+    /// makes the code of a worker where that line is, once, and not again in each crate that starts workers.
+    fn work(self, duty: Duty);
 }
 
 /// Ends the wait of a worker, or the next one if it is at work.

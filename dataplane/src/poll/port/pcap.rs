@@ -7,7 +7,7 @@
 
 use super::held::{self, Held, Listed, Segment};
 use super::huge::{HUGE_PAGE, advise};
-use super::{Frame, Port, Ports, Received, Source};
+use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::capture::{Compression, Damage, Passed, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
@@ -615,6 +615,10 @@ impl Port for PcapPort {
             shared.spare.push(room);
         }
         Received::Frames
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

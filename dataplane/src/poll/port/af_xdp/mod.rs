@@ -10,7 +10,7 @@ mod socket;
 pub use description::{AfXdp, Copies};
 pub use sender::FrameSender;
 
-use super::{Frame, Port, Ports, Received, Source, Waker};
+use super::{Duty, Frame, Port, Ports, Received, Source, Waker};
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::interface::device::{self, Counted, DeviceCounters};
@@ -551,5 +551,9 @@ impl Port for AfXdpPort {
         let event = Arc::clone(&self.event);
         // Fails only if there are 2^64 calls that nobody has heard yet.
         Some(Arc::new(move || _ = rustix::io::write(&*event, &1_u64.to_ne_bytes())))
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }

@@ -4,7 +4,7 @@ mod sender;
 
 pub use sender::DpdkSender;
 
-use super::{Frame, Port, Ports, Received, Source};
+use super::{Duty, Frame, Port, Ports, Received, Source};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Gate, Pace};
@@ -120,6 +120,10 @@ impl Port for DpdkPort {
     fn wait(&mut self, _: Duration) {
         self.empty = self.empty.saturating_add(1);
         if self.empty < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
+    }
+
+    fn work(self, duty: Duty) {
+        duty.run(self);
     }
 }
 

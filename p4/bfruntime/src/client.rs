@@ -1,0 +1,36 @@
+//! A client's connection.
+
+use hyper_util::rt::TokioIo;
+use std::future::{Ready, ready};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+use tonic::codegen::Service;
+use tonic::transport::{Channel, Endpoint, Error, Uri};
+
+/// What becomes a channel. Boxed, so that HTTP/2 is compiled here and not again where it is used.
+pub type Connecting = Pin<Box<dyn Future<Output = Result<Channel, Error>> + Send>>;
+
+/// A channel over a TCP connection, and over no other: if it breaks, every call fails from then on.
+#[must_use]
+pub fn over(endpoint: Endpoint, stream: TcpStream) -> Connecting {
+    Box::pin(async move { endpoint.connect_with_connector(Once(Some(stream))).await })
+}
+
+/// Hands out one connection and never another: tonic would reconnect without telling.
+struct Once(Option<TcpStream>);
+
+impl Service<Uri> for Once {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Ready<Result<Self::Response, io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        ready(self.0.take().map(TokioIo::new).ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection was lost")))
+    }
+}
