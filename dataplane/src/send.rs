@@ -56,6 +56,10 @@ pub struct Sent {
     pub cut: u64,
     /// Packets that no Ethernet interface of this MTU can send.
     pub left_out: u64,
+    /// Packets that the interface dropped meanwhile, whoever sent them.
+    pub dropped: u64,
+    /// How long it took.
+    pub lasted: Duration,
 }
 
 /// Packets on their way from ports out of an interface.
@@ -76,15 +80,11 @@ impl<'a> Transmission<'a> {
         Transmission { sender, rate, is_interrupted, started: Instant::now(), sent: Sent::default(), failure: None }
     }
 
-    /// Sends what a capture holds; `progress` is called again and again. Gives what was sent, in which time, and through what.
+    /// Sends what a capture holds; `progress` is called again and again.
     ///
     /// # Errors
     /// Those of the sender.
-    pub fn send_capture(
-        self,
-        ports: Ports<PcapPort>,
-        progress: &mut dyn FnMut(),
-    ) -> Result<(Sent, Duration, Box<dyn Outlet>), Error> {
+    pub fn send_capture(self, ports: Ports<PcapPort>, progress: &mut dyn FnMut()) -> Result<Sent, Error> {
         self.run(ports, progress)
     }
 
@@ -92,15 +92,11 @@ impl<'a> Transmission<'a> {
     ///
     /// # Errors
     /// Those of the sender.
-    pub fn send_generated(
-        self,
-        ports: Ports<MemoryPort>,
-        progress: &mut dyn FnMut(),
-    ) -> Result<(Sent, Duration, Box<dyn Outlet>), Error> {
+    pub fn send_generated(self, ports: Ports<MemoryPort>, progress: &mut dyn FnMut()) -> Result<Sent, Error> {
         self.run(ports, progress)
     }
 
-    fn run<P: Port>(mut self, ports: Ports<P>, progress: &mut dyn FnMut()) -> Result<(Sent, Duration, Box<dyn Outlet>), Error> {
+    fn run<P: Port>(mut self, ports: Ports<P>, progress: &mut dyn FnMut()) -> Result<Sent, Error> {
         self.started = Instant::now();
         for mut port in ports.ports {
             while self.failure.is_none() && !(self.is_interrupted)() {
@@ -120,7 +116,7 @@ impl<'a> Transmission<'a> {
             return Err(failure);
         }
         self.sender.finish()?;
-        Ok((self.sent, self.started.elapsed(), self.sender))
+        Ok(Sent { dropped: self.sender.dropped(), lasted: self.started.elapsed(), ..self.sent })
     }
 
     fn flush(&mut self) {

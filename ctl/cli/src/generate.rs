@@ -23,7 +23,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Packets of a profile that does not say how many.
 const DEFAULT_PACKETS: u64 = 132_000;
@@ -242,37 +241,36 @@ impl Generate {
         // A capture's own times, unless another rate was asked for.
         let (pace, rate) = self.rate.map_or((Pace::RealTime, None), |Rate(rate)| (Pace::Open, rate));
         let is_interrupted = || interrupt.is_triggered();
+        let interface = sender.interface().to_owned();
         match (profile, capture) {
             (Some(profile), _) => {
                 let packets = Some(packets(&profile));
                 let transmission = Transmission::new(sender, None, &is_interrupted);
                 let ports = memory(Profile { packets, ..profile }, 1, Pace::RealTime);
-                transmit(ports, |ports, progress| transmission.send_generated(ports, progress))
+                transmit(ports, &interface, |ports, progress| transmission.send_generated(ports, progress))
             }
             (None, Some(path)) => {
                 let is_piped = path.as_os_str() == "-";
                 let ports = if is_piped { pcap_reader(io::stdin(), "standard input", 1, pace)? } else { pcap(&path, 1, pace)? };
                 let transmission = Transmission::new(sender, rate, &is_interrupted);
-                transmit(ports, |ports, progress| transmission.send_capture(ports, progress))
+                transmit(ports, &interface, |ports, progress| transmission.send_capture(ports, progress))
             }
             (None, None) => Err(Failure::Usage("give a PROFILE, or --pcap FILE".to_owned())),
         }
     }
 }
 
-/// What has left, in which time, and through what.
-type Transmitted = (Sent, Duration, Box<dyn Outlet>);
-
 /// Sends what comes out of ports, with a bar, and says what was sent.
 fn transmit<P>(
     ports: Ports<P>,
-    send: impl FnOnce(Ports<P>, &mut dyn FnMut()) -> Result<Transmitted, Error>,
+    interface: &str,
+    send: impl FnOnce(Ports<P>, &mut dyn FnMut()) -> Result<Sent, Error>,
 ) -> Result<(), Failure> {
     let source = Arc::clone(&ports.source);
     let bar = progress::bar(source.progress().map(|(_, total)| total), ports.interface.clone());
-    let transmitted = send(ports, &mut || bar.set_position(source.progress().map_or(0, |(done, _)| done)));
+    let sent = send(ports, &mut || bar.set_position(source.progress().map_or(0, |(done, _)| done)));
     bar.finish_and_clear();
-    report(&transmitted?, &source.warnings())
+    report(sent?, interface, &source.warnings())
 }
 
 /// How many packets to make: as many as the profile says. Of an attack there must be a flood.
@@ -392,15 +390,16 @@ impl Capture {
 }
 
 /// Says what was sent, to the packet.
-fn report(&(Sent { packets, bytes, cut, left_out }, lasted, ref sender): &Transmitted, warnings: &[String]) -> Result<(), Failure> {
+fn report(sent: Sent, interface: &str, warnings: &[String]) -> Result<(), Failure> {
+    let Sent { packets, bytes, cut, left_out, dropped, lasted } = sent;
     let seconds = lasted.as_secs_f64();
     let rate = grouped((packets as f64 / seconds.max(1e-9)).round() as u64);
     let mut line = format!(
         "{}: {} sent in {seconds:.2} s, {}, {rate} packets/s; the interface dropped {}",
-        sender.interface(),
+        interface,
         counted(packets, "packet"),
         counted(bytes, "byte"),
-        grouped(sender.dropped()),
+        grouped(dropped),
     );
     for (packets, what) in [(cut, "are cut off in the capture"), (left_out, "were left out, which this interface cannot send")] {
         if packets > 0 {
