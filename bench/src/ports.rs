@@ -12,14 +12,8 @@ use flowgauge_dataplane::poll::port::{Port, Ports, Received, memory, pcap};
 use flowgauge_dataplane::poll::{Instructions, Pace};
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use flowgauge_dataplane::xdp::veth::isolated;
-use std::fs::File;
 use std::hint::black_box;
-use std::io::{self, Read};
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Bytes that a plain read takes at once, as `dd bs=256k`.
-const BLOCK: usize = 256 << 10;
 
 /// What is done with packets.
 #[derive(Clone, Copy)]
@@ -46,16 +40,6 @@ enum Origin {
 }
 
 const ORIGINS: [(&str, Origin); 2] = [("capture in the page cache", Origin::Capture), ("generated, rate=max", Origin::Generated)];
-
-fn plain_read(path: &Path) -> io::Result<Duration> {
-    let mut block = vec![0; BLOCK];
-    let start = Instant::now();
-    let mut file = File::open(path)?;
-    while file.read(&mut block)? > 0 {
-        black_box(&mut block);
-    }
-    Ok(start.elapsed())
-}
 
 /// Receives all packets of a port that nothing holds back.
 fn receive_all<P: Port>(ports: Ports<P>) -> Duration {
@@ -109,9 +93,8 @@ fn ended(quick: bool) -> Result<[(&'static str, Cells); ORIGINS.len()], Reproduc
     let generated = Profile { packets: Some(packets), rate: None, ..Profile::new(Sources::Unique) };
     let time = |origin, work| -> Result<Option<Duration>, ReproduceError> {
         let path = capture.0.as_path();
-        let read = |source| ReproduceError::File { operation: "read", path: path.to_owned(), source };
         Ok(match (origin, work) {
-            (Origin::Capture, Work::Read) => Some(plain_read(path).map_err(read)?),
+            (Origin::Capture, Work::Read) => Some(capture.read(1)?),
             (Origin::Capture, Work::Port) => Some(receive_all(pcap(path, 1, Pace::Open)?)),
             (Origin::Capture, Work::Count(hash)) => Some(count_all(pcap(path, 1, Pace::Trace)?, hash)?),
             (Origin::Generated, Work::Read) => None,

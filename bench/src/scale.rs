@@ -15,9 +15,12 @@ use flowgauge_dataplane::{Dataplane, Poll, Tables};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, BufWriter};
+use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, process};
+use std::{env, process, thread};
 
 /// Bytes of the usual frame.
 const FRAME: usize = 64;
@@ -25,6 +28,8 @@ const FRAME: usize = 64;
 const FRAMES: usize = 64;
 /// Where an IPv4 frame has its source address.
 const SOURCE: usize = 26;
+/// Bytes that a plain read takes at once, as `dd bs=256k`.
+const BLOCK: usize = 256 << 10;
 /// Flows, or packets of a window, where they do not change from column to column.
 const USUAL: u64 = 1_000_000;
 
@@ -173,6 +178,27 @@ impl Capture {
         let capture = Capture(path.clone());
         written.map(|()| capture).map_err(|source| ReproduceError::File { operation: "write", path, source })
     }
+
+    /// Reads it and does nothing else, with threads that take the next block in turn.
+    pub(crate) fn read(&self, threads: usize) -> Result<Duration, ReproduceError> {
+        let start = Instant::now();
+        let next = AtomicU64::new(0);
+        let part = || -> io::Result<()> {
+            let file = File::open(&self.0)?;
+            let mut block = vec![0; BLOCK];
+            while file.read_at(&mut block, next.fetch_add(BLOCK as u64, Ordering::Relaxed))? > 0 {
+                black_box(&mut block);
+            }
+            Ok(())
+        };
+        let read = thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(part)).collect();
+            let own = part();
+            others.into_iter().fold(own, |read, other| read.and(other.join().unwrap_or_else(|panic| resume_unwind(panic))))
+        });
+        let failed = |source| ReproduceError::File { operation: "read", path: self.0.clone(), source };
+        read.map(|()| start.elapsed()).map_err(failed)
+    }
 }
 
 impl Drop for Capture {
@@ -197,17 +223,24 @@ pub(crate) fn count_all<P: Port>(ports: Ports<P>, hash: HashMode) -> Result<Dura
     Ok(start.elapsed())
 }
 
-/// Where the packets of several workers come from.
+/// What several workers do.
 #[derive(Clone, Copy)]
-enum Origin {
-    /// Every worker writes its own.
-    Memory,
-    /// A capture in the page cache, of which workers take parts in turn.
-    Capture,
+enum Together {
+    /// Every one counts packets that it writes itself.
+    Generate(HashMode),
+    /// They count a capture in the page cache, of which they take parts in turn.
+    Replay(HashMode),
+    /// They read that capture, and nothing more: as fast as this machine's memory lets them.
+    Read,
 }
 
-const ORIGINS: [(&str, Origin, Option<Limit>); 2] =
-    [("generated", Origin::Memory, Some(Limit::AtLeast(1.8))), ("replayed from the page cache", Origin::Capture, None)];
+const TOGETHER: [(&str, Together, Option<Limit>); 5] = [
+    ("src, crc32, generated", Together::Generate(HashMode::Crc32), Some(Limit::AtLeast(1.8))),
+    ("src, tabulated, generated", Together::Generate(HashMode::Tabulated), Some(Limit::AtLeast(1.8))),
+    ("src, crc32, replayed from the page cache", Together::Replay(HashMode::Crc32), None),
+    ("src, tabulated, replayed from the page cache", Together::Replay(HashMode::Tabulated), None),
+    ("plain read of the capture", Together::Read, None),
+];
 
 /// Packets counted with one worker and more, in turns, by the clock on the wall.
 fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), ReproduceError> {
@@ -218,27 +251,25 @@ fn workers(machine: &Machine, quick: bool) -> Result<(Grid, Vec<Figure>), Reprod
     if counts.last() != Some(&machine.cpus) {
         counts.push(machine.cpus);
     }
-    let hashes = [("src, crc32", HashMode::Crc32), ("src, tabulated", HashMode::Tabulated)];
-    let cases = || ORIGINS.iter().flat_map(|origin| hashes.iter().map(move |hash| (origin, hash)));
-    let mut best = vec![vec![Best::NONE; counts.len()]; cases().count()];
+    let mut best = vec![vec![Best::NONE; counts.len()]; TOGETHER.len()];
     for round in 0..if quick { 4 } else { 10 } {
-        for (((_, origin, _), (_, hash)), best) in cases().zip(&mut best) {
+        for ((_, together, _), best) in TOGETHER.iter().zip(&mut best) {
             for (workers, best) in counts.iter().zip(best) {
-                let time = match origin {
-                    Origin::Memory => count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?,
-                    Origin::Capture => count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?,
+                let time = match together {
+                    Together::Generate(hash) => count_all(memory(generated.clone(), *workers, Pace::Trace), *hash)?,
+                    Together::Replay(hash) => count_all(pcap(&capture.0, *workers, Pace::Trace)?, *hash)?,
+                    Together::Read => capture.read(*workers)?,
                 };
                 best.add(round, time.as_nanos() as f64 / packets as f64);
             }
         }
     }
     let (mut rows, mut figures) = (Vec::new(), Vec::new());
-    for (((origin, _, limit), (hash, _)), best) in cases().zip(&best) {
-        let name = format!("{hash}, {origin}");
+    for ((name, _, limit), best) in TOGETHER.iter().zip(&best) {
         if let [one, two, ..] = best.as_slice() {
             figures.push(one.figure(format!("rate of two workers / one, {name}"), *two, *limit));
         }
-        rows.push(Row { name, values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect() });
+        rows.push(Row { name: (*name).to_owned(), values: best.iter().map(|best| Some(1e3 / best.nanoseconds())).collect() });
     }
     let grid = Grid {
         title: "Rate by workers".to_owned(),

@@ -23,10 +23,14 @@ pub(super) struct Places {
     /// Their hashes, where all of them are made before they are cut into register and level.
     #[allow(dead_code, reason = "of AVX2 and NEON, which other architectures lack")]
     hashes: [u32; CAPACITY],
+    /// Lower and upper halves of signatures, apart, where signatures are hashed by tables.
+    #[allow(dead_code, reason = "of AVX2, which other architectures lack")]
+    halves: [[u16; CAPACITY]; 2],
 }
 
 impl Places {
-    pub(super) const EMPTY: Places = Places { indices: [0; CAPACITY], levels: [0; CAPACITY], hashes: [0; CAPACITY] };
+    pub(super) const EMPTY: Places =
+        Places { indices: [0; CAPACITY], levels: [0; CAPACITY], hashes: [0; CAPACITY], halves: [[0; CAPACITY]; 2] };
 }
 
 /// The hash of keys of one length, for groups of them.

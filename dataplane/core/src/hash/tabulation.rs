@@ -89,10 +89,16 @@ impl Tabulation {
     /// Hashes a signature.
     #[inline(always)]
     #[must_use]
-    #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
     pub fn hash(&self, signature: u32) -> u32 {
+        self.hash_bytes(signature.to_le_bytes())
+    }
+
+    /// Hashes a signature of these bytes, the lowest first.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+    pub fn hash_bytes(&self, [h0, h1, h2, h3]: [u8; 4]) -> u32 {
         let [t0, t1, t2, t3] = &self.tables;
-        let [h0, h1, h2, h3] = signature.to_le_bytes();
         t0[h3 as usize] ^ t1[h2 as usize] ^ t2[h1 as usize] ^ t3[h0 as usize]
     }
 

@@ -8,7 +8,7 @@
     reason = "instructions that not every CPU has; this module calls them only where they were found, and reads and writes whole arrays"
 )]
 
-use super::super::lot::{CAPACITY, Column};
+use super::super::lot::Column;
 use super::changes::{self, OfHalf};
 use super::{Places, Vectors};
 use flowgauge_core::{HashMode, Precision, Tabulation, cardinality};
@@ -24,6 +24,9 @@ use std::arch::x86_64::{
 
 /// Keys that are hashed at once.
 const GROUP: usize = 32;
+
+/// Keys whose tables are looked up without anything between them. Two took a tenth less time than one, four still less.
+const AT_ONCE: usize = 4;
 
 /// What is added to exponents of floats.
 const EXPONENT_BIAS: u32 = 127;
@@ -50,19 +53,25 @@ impl Vectors for Avx2 {
     }
 
     fn split(&self, columns: &[Column], groups: usize, tabulation: &Tabulation, places: &mut Places) {
-        let hashes = &mut places.hashes;
         // Whole batches at a time: a vector of hashes that were stored one by one just before would have to wait for the last of them.
-        // Tables are looked up for two keys at a time, which took a tenth less time than for one.
+        // Halves of signatures take fewer instructions to cut into bytes than whole ones, and fewer to make.
         match self.hash {
-            HashMode::Crc32 => self.signatures(columns, groups, hashes),
+            HashMode::Crc32 => self.signatures(columns, groups, places),
             HashMode::Tabulated => {
-                self.signatures(columns, groups, hashes);
-                let pairs = hashes.as_chunks_mut::<2>().0.iter_mut().take(groups * (GROUP / 2));
-                pairs.for_each(|pair| *pair = pair.map(|signature| tabulation.hash(signature)));
+                self.signatures(columns, groups, places);
+                let [lower, upper] = places.halves.each_ref().map(|halves| halves.as_chunks::<AT_ONCE>().0);
+                let hashes = places.hashes.as_chunks_mut::<AT_ONCE>().0.iter_mut();
+                for ((hashes, lower), upper) in hashes.zip(lower).zip(upper).take(groups * (GROUP / AT_ONCE)) {
+                    for ((hash, lower), upper) in hashes.iter_mut().zip(lower).zip(upper) {
+                        let ([h0, h1], [h2, h3]) = (lower.to_le_bytes(), upper.to_le_bytes());
+                        *hash = tabulation.hash_bytes([h0, h1, h2, h3]);
+                    }
+                }
             }
+            // Whole words, as they are: cut into halves first, nothing would be gained.
             HashMode::Keyed => {
                 let signatures = columns.first().map_or(&[][..], |column| column.as_chunks::<2>().0);
-                let pairs = hashes.as_chunks_mut::<2>().0.iter_mut().zip(signatures).take(groups * (GROUP / 2));
+                let pairs = places.hashes.as_chunks_mut::<2>().0.iter_mut().zip(signatures).take(groups * (GROUP / 2));
                 pairs.for_each(|(pair, signatures)| *pair = signatures.map(|signature| tabulation.hash(signature)));
             }
         }
@@ -83,16 +92,17 @@ impl Avx2 {
         })
     }
 
-    fn signatures(&self, columns: &[Column], groups: usize, signatures: &mut [u32; CAPACITY]) {
+    /// Makes signatures, whole ones where these are the hashes, and otherwise in halves.
+    fn signatures(&self, columns: &[Column], groups: usize, places: &mut Places) {
         // SAFETY: `new` has found every instruction that these functions are made of.
         unsafe {
             match self.key_bytes {
-                4 => self.signatures_of::<4>(columns, groups, signatures),
-                8 => self.signatures_of::<8>(columns, groups, signatures),
-                13 => self.signatures_of::<13>(columns, groups, signatures),
-                16 => self.signatures_of::<16>(columns, groups, signatures),
-                32 => self.signatures_of::<32>(columns, groups, signatures),
-                _ => self.signatures_of::<37>(columns, groups, signatures),
+                4 => self.signatures_of::<4>(columns, groups, places),
+                8 => self.signatures_of::<8>(columns, groups, places),
+                13 => self.signatures_of::<13>(columns, groups, places),
+                16 => self.signatures_of::<16>(columns, groups, places),
+                32 => self.signatures_of::<32>(columns, groups, places),
+                _ => self.signatures_of::<37>(columns, groups, places),
             }
         }
     }
@@ -132,9 +142,11 @@ impl Avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    fn signatures_of<const BYTES: usize>(&self, columns: &[Column], groups: usize, signatures: &mut [u32; CAPACITY]) {
+    fn signatures_of<const BYTES: usize>(&self, columns: &[Column], groups: usize, places: &mut Places) {
         let half = _mm256_set1_epi8(0x0f);
-        for (group, signatures) in signatures.as_chunks_mut::<GROUP>().0.iter_mut().enumerate().take(groups) {
+        let words = places.hashes.as_chunks_mut::<GROUP>().0.iter_mut();
+        let [lower, upper] = places.halves.each_mut().map(|halves| halves.as_chunks_mut::<GROUP>().0.iter_mut());
+        for (group, ((words, lower), upper)) in words.zip(lower).zip(upper).enumerate().take(groups) {
             let mut crc = self.constant.map(|byte| _mm256_set1_epi8(byte.cast_signed()));
             for ((column, tables), first) in columns.iter().zip(self.tables.as_chunks::<4>().0).zip((0..BYTES).step_by(4)) {
                 for (plane, [lower, upper]) in planes(column, group).into_iter().zip(tables).take(BYTES - first) {
@@ -148,16 +160,16 @@ impl Avx2 {
                 }
             }
             let [b0, b1, b2, b3] = crc;
-            let (low, high) = (_mm256_unpacklo_epi8(b0, b1), _mm256_unpackhi_epi8(b0, b1));
-            let (low_upper, high_upper) = (_mm256_unpacklo_epi8(b2, b3), _mm256_unpackhi_epi8(b2, b3));
-            let words = [
-                _mm256_unpacklo_epi16(low, low_upper),
-                _mm256_unpackhi_epi16(low, low_upper),
-                _mm256_unpacklo_epi16(high, high_upper),
-                _mm256_unpackhi_epi16(high, high_upper),
-            ];
-            for (to, words) in signatures.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                store(to, words);
+            let lowers = [_mm256_unpacklo_epi8(b0, b1), _mm256_unpackhi_epi8(b0, b1)];
+            let uppers = [_mm256_unpacklo_epi8(b2, b3), _mm256_unpackhi_epi8(b2, b3)];
+            if self.hash == HashMode::Crc32 {
+                for ((to, lower), upper) in words.as_chunks_mut::<16>().0.iter_mut().zip(lowers).zip(uppers) {
+                    let halves = [_mm256_unpacklo_epi16(lower, upper), _mm256_unpackhi_epi16(lower, upper)];
+                    to.as_chunks_mut::<8>().0.iter_mut().zip(halves).for_each(|(to, words)| store(to, words));
+                }
+            } else {
+                lower.as_chunks_mut::<16>().0.iter_mut().zip(lowers).for_each(|(to, halves)| store(to, halves));
+                upper.as_chunks_mut::<16>().0.iter_mut().zip(uppers).for_each(|(to, halves)| store(to, halves));
             }
         }
     }
