@@ -18,9 +18,6 @@ pub(super) type Column = [u32; CAPACITY];
 /// One key of so many that raises its register is many: a wrong guess takes about as long as some tens of stores.
 const MANY: usize = 64;
 
-/// One key of so many is looked at, while many raise their registers, to tell whether they still do.
-const SAMPLED: usize = 4;
-
 /// Keys of one length, word by word, and what brings them into registers; with a keyed hash the first words are their signatures, and the
 /// others unused.
 #[repr(C, align(64))]
@@ -178,29 +175,20 @@ impl Raise<'_> {
 #[inline(always)]
 fn raise_to(places: &Places, length: usize, registers: &mut Cardinality, many: &mut bool) {
     let Ok(registers) = <&mut [u8; MAX_REGISTERS]>::try_from(registers.levels_mut(Precision::MAX)) else { return };
-    let indices = places.indices.as_chunks::<8>().0.iter();
-    let keys = indices.zip(places.levels.as_chunks::<8>().0).take(length / 8);
+    let (indices, _) = places.indices.as_chunks::<8>();
+    let (levels, _) = places.levels.as_chunks::<8>();
     let mut raised = 0;
-    // No CPU can foretell which of many raise something, and a store for every key is cheaper than wrong guesses. Where few do, all keys
-    // may be of one flow, and every store would have to wait for the one before.
-    if *many {
-        for (indices, levels) in keys {
-            for (at, (&index, &level)) in indices.iter().zip(levels).enumerate() {
-                let register = &mut registers[usize::from(index)];
-                if at % SAMPLED == 0 {
-                    raised += usize::from(level > *register) * SAMPLED;
-                }
+    for (indices, levels) in indices.iter().zip(levels).take(length / 8) {
+        for (&index, &level) in indices.iter().zip(levels) {
+            let register = &mut registers[usize::from(index)];
+            // No CPU can foretell which of many raise something, and a store for every key is cheaper than wrong guesses. Where few do,
+            // all keys may be of one flow, and every store would have to wait for the one before.
+            if *many {
+                raised += usize::from(level > *register);
                 *register = level.max(*register);
-            }
-        }
-    } else {
-        for (indices, levels) in keys {
-            for (&index, &level) in indices.iter().zip(levels) {
-                let register = &mut registers[usize::from(index)];
-                if level > *register {
-                    raised += 1;
-                    *register = level;
-                }
+            } else if level > *register {
+                raised += 1;
+                *register = level;
             }
         }
     }
