@@ -179,7 +179,7 @@ impl Capture {
         written.map(|()| capture).map_err(|source| ReproduceError::File { operation: "write", path, source })
     }
 
-    /// Reads it and does nothing else, with threads that take the next block in turn.
+    /// Reads it and does nothing else, with so many threads, of which this is one. Each takes the next block.
     pub(crate) fn read(&self, threads: usize) -> Result<Duration, ReproduceError> {
         let start = Instant::now();
         let next = AtomicU64::new(0);
