@@ -68,7 +68,7 @@ impl Vectors for Avx2 {
                     }
                 }
             }
-            // Whole words, as they are: cut into halves first, nothing would be gained.
+            // These were made one by one, as whole words, and are looked up two at a time.
             HashMode::Keyed => {
                 let signatures = columns.first().map_or(&[][..], |column| column.as_chunks::<2>().0);
                 let pairs = places.hashes.as_chunks_mut::<2>().0.iter_mut().zip(signatures).take(groups * (GROUP / 2));
