@@ -106,11 +106,8 @@ pub fn flowgauge_converse(ctx: XdpContext) -> u32 {
         let exchange = if is_answer { exchange.wrapping_sub(CONNECTIONS - 1) } else { exchange };
         let client_port = 40_000 + exchange % CONNECTIONS;
         let sequence = exchange / CONNECTIONS * DATA;
-        let [ends, ports] = if is_answer {
-            [[SERVER, CLIENT], [SERVER_PORT, client_port]]
-        } else {
-            [[CLIENT, SERVER], [client_port, SERVER_PORT]]
-        };
+        let [ends, ports] =
+            if is_answer { [[SERVER, CLIENT], [SERVER_PORT, client_port]] } else { [[CLIENT, SERVER], [client_port, SERVER_PORT]] };
         let [from, to] = ends;
         let [source, destination] = ports;
         let numbers = if is_answer { [1, sequence.wrapping_add(DATA)] } else { [sequence, 1] };

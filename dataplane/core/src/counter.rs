@@ -158,10 +158,11 @@ mod bpf {
             unsafe { atomic_xadd::<i32, i32, { AtomicOrdering::AcqRel }>(self.0.get(), term) }
         }
 
-        /// As [`add`](Self::add): on this target somebody always does.
+        /// As [`add`](Self::add), when nobody else adds since it was `seen`: a plain store will do.
         #[inline(always)]
-        pub fn store_alone(&self, _seen: i32, term: i32) -> i32 {
-            self.add(term)
+        pub fn store_alone(&self, seen: i32, term: i32) -> i32 {
+            self.store(seen.wrapping_add(term));
+            seen
         }
 
         /// What it is.

@@ -67,6 +67,23 @@ impl Grid {
         self.rows().wrapping_shl(self.column_bits())
     }
 
+    /// Cells that memory has room for: rows are padded to a power of two.
+    #[must_use]
+    pub const fn padded_cells(self) -> usize {
+        self.mask().wrapping_add(1)
+    }
+
+    /// The mask that bounds an index of a cell, whatever is known of row and column: kernels refuse programs that may go beyond the end
+    /// (`BPF.md`, bounds).
+    #[inline(always)]
+    pub(crate) const fn mask(self) -> usize {
+        const { assert!(MAX_ROWS <= 16, "two steps fill the bits of a row") };
+        let last = self.rows().wrapping_sub(1);
+        let last = last | last >> 1;
+        let last = last | last >> 2;
+        last.wrapping_shl(self.column_bits()) | self.columns().wrapping_sub(1)
+    }
+
     /// The same, with as many rows as usual, if it has them: as a constant, so that the compiler knows them one by one.
     #[inline(always)]
     pub(crate) fn usual(self) -> Option<Self> {

@@ -230,6 +230,9 @@ pub trait Listed: Measurement {
     /// Which entry of the list it is.
     const INDEX: usize;
 
+    /// Its settings.
+    fn settings(settings: &Settings) -> &Self::Settings;
+
     /// Its part of a core's bank.
     fn own(bank: &mut Bank) -> &mut Self::Own;
 
@@ -543,10 +546,8 @@ macro_rules! list {
             packets: &(impl Observed<P> + ?Sized),
         ) {
             let settings: &Settings = settings.borrow();
-            $(if needs.has(Needs::measurement(<crate::$name::$Kind as Listed>::INDEX))
-                && let Some(parts) = memory.parts::<crate::$name::$Kind>(&settings.$name)
-            {
-                <crate::$name::$Kind as Measurement>::measure(&settings.$name, parts, pass, packets);
+            $(if needs.has(Needs::measurement(<crate::$name::$Kind as Listed>::INDEX)) {
+                measure_by::<crate::$name::$Kind, P>(memory, settings, pass, packets);
             })+
         }
 
@@ -560,6 +561,11 @@ macro_rules! list {
     (@listed $index:expr; $name:ident: $Kind:ident, $($rest:tt)*) => {
         impl Listed for crate::$name::$Kind {
             const INDEX: usize = $index;
+
+            #[inline(always)]
+            fn settings(settings: &Settings) -> &Self::Settings {
+                &settings.$name
+            }
 
             #[inline(always)]
             fn own(bank: &mut Bank) -> &mut Self::Own {
@@ -589,13 +595,34 @@ macro_rules! list {
     };
 }
 
-list! {
-    "Distinct flows." cardinality: Cardinality(crate::cardinality::Settings),
-    "How traffic is spread over flows, each over a key of its own." entropy: Entropy([crate::entropy::Settings; crate::entropy::ENTROPIES]),
-    "Packets of any flow." frequency: Frequency(crate::frequency::Settings),
-    "Which flows were seen." membership: Membership(crate::membership::Settings),
-    "The flows with the most packets or bytes." heavy: Heavy(crate::heavy::Settings),
-    "How long packets are." sizes: Sizes(crate::sizes::Settings),
-    "How long answers take." delay: Delay(crate::delay::Settings),
-    "Which prefixes reorder packets." reorder: Reorder(crate::reorder::Settings),
+/// Counts packets by one measurement, which is on.
+#[inline(always)]
+pub(crate) fn measure_by<M: Listed, P: Packets>(
+    memory: &mut impl Memory,
+    settings: &Settings,
+    pass: &Pass<'_>,
+    packets: &(impl Observed<P> + ?Sized),
+) {
+    let settings = M::settings(settings);
+    if let Some(parts) = memory.parts::<M>(settings) {
+        M::measure(settings, parts, pass, packets);
+    }
 }
+
+/// Hands the list of measurements to a macro: documentation, module, type and type of settings of each.
+#[macro_export]
+macro_rules! measurements {
+    ($callback:ident) => {
+        $callback! {
+            "Distinct flows." cardinality: Cardinality($crate::cardinality::Settings),
+            "How traffic is spread over flows, each over a key of its own." entropy: Entropy([$crate::entropy::Settings; $crate::entropy::ENTROPIES]),
+            "Packets of any flow." frequency: Frequency($crate::frequency::Settings),
+            "Which flows were seen." membership: Membership($crate::membership::Settings),
+            "The flows with the most packets or bytes." heavy: Heavy($crate::heavy::Settings),
+            "How long packets are." sizes: Sizes($crate::sizes::Settings),
+            "How long answers take." delay: Delay($crate::delay::Settings),
+            "Which prefixes reorder packets." reorder: Reorder($crate::reorder::Settings),
+        }
+    };
+}
+measurements!(list);

@@ -66,9 +66,10 @@ impl Membership {
 
     #[inline(always)]
     fn update_rows(&mut self, shape: Grid, crc: u32, tabulation: &Tabulation) {
+        let mask = shape.mask() >> 6;
         for_each_bit(shape, crc, tabulation, |word, bit| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-            let word = &mut self.words[word & (WORDS - 1)];
+            let word = &mut self.words[word & mask & (WORDS - 1)];
             *word |= bit;
         });
     }

@@ -170,6 +170,12 @@ impl<P: Packets> Observation<P> {
         self.owners = (ranges.owner(source), ranges.owner(destination));
     }
 
+    /// Notes a time as that of its arrival.
+    #[inline(always)]
+    pub fn note_time(&mut self, timestamp: u64) {
+        self.arrival.timestamp = timestamp;
+    }
+
     /// When it came, in nanoseconds since the Unix epoch.
     #[inline(always)]
     pub(crate) fn time(&self) -> u64 {

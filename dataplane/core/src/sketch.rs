@@ -137,7 +137,7 @@ impl Settings {
     /// Bytes of the counters.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> usize {
-        self.shape.cells().wrapping_mul(size_of::<i32>())
+        self.shape.padded_cells().wrapping_mul(size_of::<i32>())
     }
 }
 
@@ -193,9 +193,10 @@ impl Sketch {
 
     #[inline(always)]
     fn update_rows<const LOOK: bool>(&mut self, kind: SketchKind, shape: Grid, crc: u32, tabulation: &Tabulation, times: u32) {
+        let mask = shape.mask();
         for_each_row(kind, shape, crc, tabulation, |_, cell, sign| {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-            let cell = &mut self.cells[cell & (MAX_CELLS - 1)];
+            let cell = &mut self.cells[cell & mask & (MAX_CELLS - 1)];
             let term = sign.wrapping_mul(times as i32);
             *cell = cell.wrapping_add(if LOOK { room_for(kind, *cell, term) } else { term });
         });

@@ -8,7 +8,8 @@ use crate::hash::{Crc32, HashMode, Tabulation};
 use crate::key::{self, KeyKind};
 use crate::link::Link;
 use crate::measurement::{
-    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, empty, measure, used,
+    Bank, Lasting, Listed, MeasurementKind, Memory, Parts, Pass, Settings, SharedBank, SharedLasting, empty, measure, measure_by,
+    used,
 };
 use crate::needs::Needs;
 use crate::observation::{Observation, Observed};
@@ -326,13 +327,33 @@ pub trait Record: Memory {
     where
         Self: Sized,
     {
-        let Context { settings, tabulation, sharing, slot_ns, needs, .. } = *context;
+        let pass = self.pass(context);
+        // By value: a reference to what may be constants would keep the compiler from seeing them.
+        measure(self, context.settings, context.needs, &pass, packets);
+    }
+
+    /// As [`measure`](Self::measure), by one measurement, which is on.
+    #[inline(always)]
+    fn measure_by<M: Listed, P: Packets>(
+        &mut self,
+        context: &Context<'_, impl Borrow<Settings> + Copy>,
+        packets: &(impl Observed<P> + ?Sized),
+    ) where
+        Self: Sized,
+    {
+        let pass = self.pass(context);
+        measure_by::<M, P>(self, context.settings.borrow(), &pass, packets);
+    }
+
+    /// What measurements know beside their settings.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn pass<'a>(&mut self, context: &Context<'a, impl Copy>) -> Pass<'a> {
+        let Context { tabulation, sharing, slot_ns, .. } = *context;
         // No counter holds more than all packets of its bank, where one core counts.
         let counters = self.counters();
         let counted = counters.ipv4.wrapping_add(counters.ipv6);
-        let pass = Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted), slot_ns, bank: self.bank() };
-        // By value: a reference to what may be constants would keep the compiler from seeing them.
-        measure(self, settings, needs, &pass, packets);
+        Pass { tabulation, sharing: sharing.of(counted), own: Sharing::Alone.of(counted), slot_ns, bank: self.bank() }
     }
 }
 

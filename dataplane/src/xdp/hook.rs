@@ -295,10 +295,7 @@ pub(super) fn tcx<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Sche
 
 fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), ProgramError> {
     let name = options.program(place.direction, Layer::Ethernet);
-    match options.hooks(place.direction) {
-        Hooks::Xdp => xdp(programs, name)?.load(),
-        Hooks::TcxIngress | Hooks::TcxEgress => tcx(programs, name)?.load(),
-    }
+    object::load_chain(programs, name, &options.settings)
 }
 
 /// Attaches the program to the interface of this number, which has this link layer, loading the program if it is not loaded.
@@ -358,7 +355,7 @@ fn with_program<T>(
 ) -> Result<T, Refusal> {
     let mut first = None;
     for name in options.programs(place.direction, layer) {
-        let refusal = match program(options.hooks(place.direction), name, programs) {
+        let refusal = match program(options, place, name, programs) {
             Err(error) => Refusal::Loading(error),
             Ok(program) => match used(program.as_fd()) {
                 Ok(done) => return Ok(done),
@@ -374,16 +371,11 @@ fn with_program<T>(
 }
 
 /// The program in the kernel, loaded if it is not.
-fn program<'a>(hooks: Hooks, name: &str, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, ProgramError> {
-    match hooks {
-        Hooks::Xdp => xdp(programs, name).and_then(|program| {
-            loaded(program.load())?;
-            program.fd()
-        }),
-        Hooks::TcxIngress | Hooks::TcxEgress => tcx(programs, name).and_then(|program| {
-            loaded(program.load())?;
-            program.fd()
-        }),
+fn program<'a>(options: &Options, place: &Place, name: &str, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, ProgramError> {
+    object::load_chain(programs, name, &options.settings)?;
+    match options.hooks(place.direction) {
+        Hooks::Xdp => xdp(programs, name)?.fd(),
+        Hooks::TcxIngress | Hooks::TcxEgress => tcx(programs, name)?.fd(),
     }
 }
 
@@ -421,13 +413,6 @@ fn native_limits(error: &io::Error, place: &Place, mode: Option<Mode>) -> Option
 }
 
 /// A program that was loaded before is as good.
-fn loaded(outcome: Result<(), ProgramError>) -> Result<(), ProgramError> {
-    match outcome {
-        Err(ProgramError::AlreadyLoaded) => Ok(()),
-        outcome => outcome,
-    }
-}
-
 impl From<Mode> for XdpMode {
     fn from(mode: Mode) -> Self {
         match mode {

@@ -28,6 +28,7 @@ mod live;
 mod mapped;
 mod object;
 mod pins;
+mod probe;
 pub(crate) mod redirect;
 mod sender;
 pub mod veth;
@@ -59,7 +60,7 @@ use common::Common;
 use flowgauge_core::Zeroed;
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::heavy::Algorithm;
-use flowgauge_core::{Lasting, Link, Settings};
+use flowgauge_core::{HashMode, Lasting, Link, Settings};
 use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
@@ -171,26 +172,27 @@ impl Options {
     /// tried: drivers hand over packets in one piece unless they are large, while the generic path would have to copy those that are not.
     fn programs(&self, direction: Direction, link: Link) -> Vec<&'static str> {
         let plain = self.program(direction, link);
-        let pieces = match plain {
-            object::XDP => object::XDP_FRAGS,
-            object::XDP_ALL => object::XDP_ALL_FRAGS,
-            _ => return vec![plain],
-        };
+        let pieces = [(object::XDP, object::XDP_FRAGS), (object::XDP_ALL, object::XDP_ALL_FRAGS)]
+            .into_iter()
+            .flat_map(|(plain, pieces)| plain.into_iter().zip(pieces))
+            .find(|(whole, _)| *whole == plain);
+        let Some((_, pieces)) = pieces else { return vec![plain] };
         if self.mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
     }
 
     /// The program for packets in one piece, on an interface with this link layer.
     fn program(&self, direction: Direction, link: Link) -> &'static str {
         let on_tcx = self.hooks(direction) != Hooks::Xdp;
-        match (on_tcx, self.settings.beyond_cardinality()) {
-            (false, _) if self.task == Task::Drop => object::EMPTY,
+        let [public, keyed] = match (on_tcx, self.settings.beyond_cardinality()) {
+            (false, _) if self.task == Task::Drop => return object::EMPTY,
             (false, _) if link == Link::Ip => object::XDP_IP,
             (false, false) => object::XDP,
             (false, true) => object::XDP_ALL,
             (true, _) if link == Link::Ip => object::TCX_IP,
             (true, false) => object::TCX,
             (true, true) => object::TCX_ALL,
-        }
+        };
+        if self.settings.cardinality.hash == HashMode::Keyed { keyed } else { public }
     }
 }
 

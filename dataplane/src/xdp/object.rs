@@ -3,19 +3,19 @@
 
 use super::elements;
 use super::pins::Note;
+use super::probe;
 use super::redirect::QUEUES;
-use aya::maps::MapError;
+use aya::maps::{MapError, ProgramArray};
+use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
 use flowgauge_core::kernel::{Config, SharedBanks};
-use flowgauge_core::{HashMode, Tabulation};
+use flowgauge_core::measurement::{MEASUREMENTS, used};
+use flowgauge_core::{MeasurementKind, Settings, Tabulation};
 use std::path::PathBuf;
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the objects, so that its package has them.
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge.o"));
-
-/// The same programs for keyed hashes.
-static KEYED_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/flowgauge-keyed.o"));
 
 /// The same for AF_XDP sockets: kernels without them could not make its map.
 static REDIRECT_OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/redirect.o"));
@@ -41,14 +41,14 @@ pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
 pub(super) const LASTING: &str = "LASTING";
 pub(super) const DELAYS: &str = "DELAYS";
-pub(super) const XDP: &str = "flowgauge_xdp";
-pub(super) const XDP_ALL: &str = "flowgauge_xdp_all";
-pub(super) const XDP_FRAGS: &str = "flowgauge_xdp_frags";
-pub(super) const XDP_ALL_FRAGS: &str = "flowgauge_xdp_all_frags";
-pub(super) const XDP_IP: &str = "flowgauge_xdp_ip";
-pub(super) const TCX: &str = "flowgauge_tcx";
-pub(super) const TCX_ALL: &str = "flowgauge_tcx_all";
-pub(super) const TCX_IP: &str = "flowgauge_tcx_ip";
+pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
+pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
+pub(super) const XDP_FRAGS: [&str; 2] = ["flowgauge_xdp_frags", "flowgauge_xdp_frags_keyed"];
+pub(super) const XDP_ALL_FRAGS: [&str; 2] = ["flowgauge_xdp_all_frags", "flowgauge_xdp_all_frags_keyed"];
+pub(super) const XDP_IP: [&str; 2] = ["flowgauge_xdp_ip", "flowgauge_xdp_ip_keyed"];
+pub(super) const TCX: [&str; 2] = ["flowgauge_tcx", "flowgauge_tcx_keyed"];
+pub(super) const TCX_ALL: [&str; 2] = ["flowgauge_tcx_all", "flowgauge_tcx_all_keyed"];
+pub(super) const TCX_IP: [&str; 2] = ["flowgauge_tcx_ip", "flowgauge_tcx_ip_keyed"];
 pub(super) const EMPTY: &str = "flowgauge_empty";
 pub(super) const SEND: &str = "flowgauge_send";
 pub(super) const SEND_BATCH: &str = "flowgauge_send_batch";
@@ -84,10 +84,9 @@ pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: 
     if let Some(lasting) = &pinned.lasting {
         loader.map_pin_path(LASTING, lasting);
     }
-    let object = if settings.cardinality.hash == HashMode::Keyed { KEYED_OBJECT } else { OBJECT };
     let shared = if settings.shares() { size_of::<SharedBanks>() as u32 } else { LEAST };
     let lasting = config.layout.together.max(LEAST);
-    let mut object = elements::resized(object, &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)]);
+    let mut object = elements::resized(OBJECT, &[(CORES, config.layout.core), (SHARED, shared), (LASTING, lasting)]);
     if settings.delay.samples {
         loader.map_max_entries(DELAYS, ring);
     } else {
@@ -99,6 +98,75 @@ pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: 
         .override_global("TABULATION", tabulation, true)
         .map_max_entries(CORES, u32::try_from(cpus).unwrap_or(u32::MAX))
         .load(&object)
+}
+
+/// How programs of a hook begin, whose array of what follows they share.
+#[derive(Clone, Copy)]
+struct Chain {
+    prefix: &'static str,
+    array: &'static str,
+}
+
+impl Chain {
+    fn of(first: &str) -> Self {
+        if first.contains("_tcx") {
+            Chain { prefix: "tcx", array: "TCX_CHAIN" }
+        } else if first.contains("_frags") {
+            Chain { prefix: "frags", array: "FRAGS_CHAIN" }
+        } else {
+            Chain { prefix: "xdp", array: "XDP_CHAIN" }
+        }
+    }
+}
+
+/// What follows the first program: the slots of the chain, in their order, and the name of each program.
+fn followers(settings: &Settings) -> Vec<(usize, String)> {
+    let locked = !probe::has_fetching_atomics();
+    let on = MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings));
+    let name = |kind: MeasurementKind| {
+        let shares = used(settings).nth(kind as usize).is_some_and(|used| used.shared > 0 || used.shared_lasting > 0);
+        format!("{}{}", kind.name(), if shares && locked { "_locked" } else { "" })
+    };
+    let samples = settings.delay.samples.then(|| (MEASUREMENTS, "samples".to_owned()));
+    on.map(|kind| (kind as usize, name(kind))).chain(samples).collect()
+}
+
+/// Loads a program, and the programs of measurements that follow it.
+pub(super) fn load_chain(programs: &mut Ebpf, first: &str, settings: &Settings) -> Result<(), ProgramError> {
+    let is_loaded = programs.program(first).is_some_and(|program| program.fd().is_ok());
+    if is_loaded {
+        return Ok(());
+    }
+    if first.contains("_all") || first.contains("_ip") {
+        let chain = Chain::of(first);
+        let followers = followers(settings);
+        let mut from = 0;
+        for (slot, name) in &followers {
+            let name = format!("{}_{name}", chain.prefix);
+            load_one(programs, &name)?;
+            let program = programs.program(&name).ok_or(ProgramError::NotLoaded)?.fd()?.try_clone()?;
+            let array = programs.map_mut(chain.array).ok_or(ProgramError::NotLoaded)?;
+            let mut array = ProgramArray::try_from(array)?;
+            for slot in from..=*slot {
+                array.set(slot as u32, &program, 0)?;
+            }
+            from = slot + 1;
+        }
+    }
+    load_one(programs, first)
+}
+
+fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
+    let loaded = match programs.program_mut(name).ok_or(ProgramError::NotLoaded)? {
+        Program::Xdp(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
+        _ => Err(ProgramError::NotLoaded),
+    };
+    match loaded {
+        // It followed another first program of this object.
+        Err(ProgramError::AlreadyLoaded) => Ok(()),
+        loaded => loaded,
+    }
 }
 
 /// Bytes of the element of an array that nobody uses.

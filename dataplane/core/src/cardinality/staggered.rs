@@ -39,7 +39,7 @@ impl Staggered {
         let (index, level) = precision.split(hash);
         let round = Self::round(index, precision, slot);
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-        let word = &mut self.words[index & (MAX_REGISTERS - 1)];
+        let word = &mut self.words[index & precision.registers().wrapping_sub(1) & (MAX_REGISTERS - 1)];
         let candidate = round | u32::from(level);
         if is_ahead(candidate, *word) {
             *word = candidate;

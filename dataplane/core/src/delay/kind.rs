@@ -147,6 +147,19 @@ pub(crate) struct Roles {
     pub(crate) answer: u32,
 }
 
+/// [`Kinds::padded`] of each set. Looked up, because a program in the kernel takes a dozen instructions to count bits.
+static PADDED: [u8; 1 << KINDS] = {
+    let mut padded = [0; 1 << KINDS];
+    let mut set = 0_usize;
+    while set < padded.len() {
+        #[allow(clippy::indexing_slicing, reason = "within the array, at compile time")]
+        let entry = &mut padded[set];
+        *entry = set.count_ones().next_power_of_two() as u8;
+        set = set.wrapping_add(1);
+    }
+    padded
+};
+
 /// A set of kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -183,6 +196,15 @@ impl Kinds {
     #[must_use]
     pub const fn number(self) -> usize {
         self.0.count_ones() as usize
+    }
+
+    /// How many memory has room for: a power of two.
+    #[inline(always)]
+    #[must_use]
+    pub const fn padded(self) -> usize {
+        #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
+        let padded = PADDED[self.0 as usize & (PADDED.len().wrapping_sub(1))];
+        padded as usize
     }
 
     /// How many there are before a kind.

@@ -32,7 +32,7 @@ use histogram::Histogram;
 use sample::Outbox;
 #[cfg(not(target_arch = "bpf"))]
 use sample::Sample;
-use table::{MAX_FRIDGES, Request, SHARES};
+use table::{MAX_FRIDGES, Request, SHARES, Slot};
 use weights::Weight;
 
 /// Fridges of [`Algorithm::MultiFridge`].
@@ -176,6 +176,18 @@ impl Settings {
     #[must_use]
     pub const fn slots(&self) -> usize {
         self.kinds.number().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
+    }
+
+    /// Slots that memory has room for: a power of two, so that a mask bounds an index (`BPF.md`, bounds).
+    #[inline(always)]
+    pub(crate) const fn padded_slots(&self) -> usize {
+        self.kinds.padded().wrapping_mul(TABLES).wrapping_shl(self.slots_log2 as u32)
+    }
+
+    /// As [`padded_slots`](Self::padded_slots), of histograms.
+    #[inline(always)]
+    const fn padded_histograms(&self) -> usize {
+        self.kinds.padded().wrapping_mul(self.labels()).wrapping_mul(self.fridges())
     }
 
     /// Slots among which a request has one, as a power of two: of several fridges those of one.
@@ -538,6 +550,12 @@ impl<P: Packets> Exchange<'_, P> {
         }
     }
 
+    /// A slot of all tables.
+    #[inline(always)]
+    fn slot(&self, index: usize) -> &Slot {
+        self.requests.slot(index & self.settings.padded_slots().wrapping_sub(1))
+    }
+
     /// The row of delays that one of a request belongs to: of the one that the packet is, or that it answers.
     #[inline(always)]
     fn row(&self, rank: usize, asks: bool) -> usize {
@@ -584,7 +602,7 @@ impl<P: Packets> Exchange<'_, P> {
         if self.settings.algorithm == Algorithm::Expiry {
             return self.wait(place);
         }
-        let slot = self.requests.slot(place.slot(self.settings, fridge));
+        let slot = self.slot(place.slot(self.settings, fridge));
         let is_again = slot.request().signature() == place.signature;
         if self.kind.repeats() && is_again {
             return Asked::Again;
@@ -608,7 +626,7 @@ impl<P: Packets> Exchange<'_, P> {
         let age = self.settings.expiry_ns.wrapping_shr(self.kind.tick_bits());
         let mut stage = 0;
         while stage < STAGES {
-            let slot = self.requests.slot(self.stage(place, stage));
+            let slot = self.slot(self.stage(place, stage));
             let request = slot.request();
             let is_own = request.signature() == place.signature;
             if is_own && self.kind.repeats() {
@@ -648,10 +666,10 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn answer(&self, place: &Place, fridge: usize) -> Option<Found> {
         let is_expiring = self.settings.algorithm == Algorithm::Expiry;
-        let mut slot = self.requests.slot(if is_expiring { self.stage(place, 0) } else { place.slot(self.settings, fridge) });
+        let mut slot = self.slot(if is_expiring { self.stage(place, 0) } else { place.slot(self.settings, fridge) });
         let mut request = slot.request();
         if is_expiring && request.signature() != place.signature {
-            slot = self.requests.slot(self.stage(place, 1));
+            slot = self.slot(self.stage(place, 1));
             request = slot.request();
         }
         if request.signature() != place.signature {
@@ -682,7 +700,7 @@ impl<P: Packets> Exchange<'_, P> {
     /// since which it has this value.
     #[inline(always)]
     fn spin(&self, place: &Place, fridge: usize, bit: u8) -> (Asked, Option<Found>) {
-        let slot = self.requests.slot(place.slot(self.settings, fridge));
+        let slot = self.slot(place.slot(self.settings, fridge));
         let mine = place.signature & !1 | u32::from(bit);
         let request = slot.request();
         if request.signature() == mine {
@@ -858,7 +876,7 @@ impl Delay {
                 }
             }
             let index = if settings.fridges() == 1 { row } else { opaque(row).wrapping_mul(FRIDGES).wrapping_add(fridge) };
-            let index = index & (MAX_HISTOGRAMS - 1);
+            let index = index & settings.padded_histograms().wrapping_sub(1) & (MAX_HISTOGRAMS - 1);
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             self.histograms[index].add(found.delay, weight, is_beyond);
         } else {
@@ -941,11 +959,11 @@ impl Measurement for Delay {
         if !settings.kinds.any() {
             return Used::default();
         }
-        let histograms = settings.histograms().wrapping_mul(size_of::<Histogram>());
+        let histograms = settings.padded_histograms().wrapping_mul(size_of::<Histogram>());
         Used {
             own: core::mem::offset_of!(Delay, histograms).wrapping_add(histograms),
             lasting: if settings.samples { Outbox::IN_KERNEL } else { 0 },
-            shared_lasting: Requests::bytes(settings.slots()),
+            shared_lasting: Requests::bytes(settings.padded_slots()),
             ..Used::default()
         }
     }

@@ -1,5 +1,6 @@
 //! CRC32 with the thesis' polynomial, by slicing: up to 16 bytes at once.
 
+use crate::branchless::opaque;
 use crate::key::{LaidOut, Maker};
 
 /// Polynomial in normal form (W-HLL thesis §3.3.2).
@@ -183,8 +184,8 @@ impl Crc32 {
     pub fn byte(self, byte: u8) -> Self {
         let [s0, ..] = &SLICES;
         let [low, ..] = self.0.to_le_bytes();
-        #[allow(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
-        let entry = s0[(low ^ byte) as usize];
+        #[allow(clippy::indexing_slicing, reason = "masked to the table's length")]
+        let entry = s0[opaque((low ^ byte) as usize) & 0xff];
         Crc32((self.0 >> 8) ^ entry)
     }
 

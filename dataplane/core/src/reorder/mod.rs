@@ -440,11 +440,11 @@ impl Totals {
     #[inline(always)]
     fn add(&self, prefix: u64, places: u32, seen: Seen, cluster: Cluster, packets: i32, sharing: Sharing) {
         let first = self.place(places & (HALF - 1));
-        let total = if first.is_of(prefix) {
+        let total = if first.is_of(prefix, sharing) {
             first
         } else {
             let second = self.place(places.wrapping_shr(14) & (HALF - 1) | HALF);
-            if !second.is_of(prefix) {
+            if !second.is_of(prefix, sharing) {
                 sharing.add(&self.crowded, packets);
                 return;
             }
@@ -479,10 +479,10 @@ impl Totals {
 impl Total {
     /// Whether the place is a prefix's, or free and so becomes its.
     #[inline(always)]
-    fn is_of(&self, prefix: u64) -> bool {
+    fn is_of(&self, prefix: u64, sharing: Sharing) -> bool {
         let has = self.prefix.load();
         // Who loses the race may have lost it to the same prefix.
-        has == prefix || has == 0 && (self.prefix.replace(0, prefix) || self.prefix.load() == prefix)
+        has == prefix || has == 0 && (sharing.replace(&self.prefix, 0, prefix) || self.prefix.load() == prefix)
     }
 }
 

@@ -1,0 +1,65 @@
+//! What the kernel has, found out by trying.
+#![allow(unsafe_code, reason = "aya has no call for it; this module makes a system call on a structure of the kernel")]
+
+use super::link::descriptor;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
+
+/// An instruction: `struct bpf_insn`.
+#[repr(C)]
+struct Instruction {
+    opcode: u8,
+    /// The destination in the lower half, the source in the upper one.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// The beginning of what `BPF_PROG_LOAD` reads; what is beyond is zero.
+#[repr(C)]
+struct ProgramLoad {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log: [u64; 4],
+}
+
+const STORE_64: u8 = 0x7a;
+const ATOMIC_64: u8 = 0xdb;
+const MOVE_64: u8 = 0xb7;
+const EXIT: u8 = 0x95;
+const ADD_AND_FETCH: i32 = 1;
+
+/// Whether the kernel has atomic operations that return what was there: on x86 since Linux 5.12, on arm64 since 5.18.
+pub(super) fn has_fetching_atomics() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        const STACK: u8 = 10;
+        let instruction = |opcode, registers, offset, immediate| Instruction { opcode, registers, offset, immediate };
+        loads(&[
+            instruction(STORE_64, STACK, -8, 0),
+            instruction(MOVE_64, 1, 0, 1),
+            instruction(ATOMIC_64, STACK | 1 << 4, -8, ADD_AND_FETCH),
+            instruction(MOVE_64, 0, 0, 0),
+            instruction(EXIT, 0, 0, 0),
+        ])
+        .is_ok()
+    })
+}
+
+/// Loads a program and drops it.
+fn loads(program: &[Instruction]) -> std::io::Result<OwnedFd> {
+    let mut load = ProgramLoad {
+        kind: BPF_PROG_TYPE_SOCKET_FILTER,
+        count: program.len() as u32,
+        instructions: program.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        log: [0; 4],
+    };
+    // SAFETY: the structure of this command, which makes a descriptor; instructions and licence live until it returns.
+    unsafe { descriptor(BPF_PROG_LOAD, &mut load) }
+}
