@@ -64,6 +64,9 @@ pub struct ProgramStatus {
     /// Where it counts.
     #[serde(flatten)]
     pub place: Place,
+    /// In which of the interface's hooks it is: `native`, `skb`, `offload`, `tcx` or `clsact`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
     /// The kernel's number of it, as in `bpftool prog`; `None` if the kernel does not tell.
     pub program: Option<u32>,
     /// Whether it is attached to its interface.

@@ -438,7 +438,7 @@ fn refusals_say_what_to_do_and_leave_nothing_behind() {
         assert!(refusal("lo,from-host").contains("xdp=skb"), "loopback has no native mode");
         assert!(refusal("tx").contains("has the address 10.77.0.1") && refusal("tx").contains("af_xdp:tx,from-host"));
         nothing_is_left();
-        let counting = xdp::Options { mode: Mode::Native, ..xdp::Options::new(Settings::default()) };
+        let counting = xdp::Options { mode: Some(Mode::Native), ..xdp::Options::new(Settings::default()) };
         let mut other = Xdp::at(vec![Place::ingress("rx")], counting);
         other.install(&Tables::new(&Settings::default(), 1)).unwrap();
         assert!(refusal("rx").contains("another XDP program is attached"));

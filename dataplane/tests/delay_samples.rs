@@ -116,7 +116,7 @@ mod kernel {
     #[test]
     fn what_the_kernels_ring_has_no_room_for_is_counted() {
         for (direction, mode) in [(Direction::Ingress, Mode::Native), (Direction::Egress, Mode::Native)] {
-            let options = Options { mode, delay_ring: 4096, ..Options::new(settings()) };
+            let options = Options { mode: Some(mode), delay_ring: 4096, ..Options::new(settings()) };
             let mut xdp = Xdp::detached(direction, options);
             match xdp.install(&Tables::new(&settings(), 1)) {
                 Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {
@@ -167,7 +167,7 @@ mod kernel {
 
     #[test]
     fn windows_of_both_hooks_have_all_of_their_delays() {
-        for mode in [Mode::Native, Mode::Tcx] {
+        for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
             connected(
                 |_| true,
                 move |far, _| {
@@ -175,7 +175,7 @@ mod kernel {
                         Settings { delay: delay::Settings { directions: Directions::Apart, ..settings().delay }, ..settings() };
                     let near = RECEIVER.0.to_owned();
                     let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
-                    let mut xdp = Xdp::at(places, Options { mode, ..Options::new(settings) });
+                    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
                     xdp.install(&Tables::new(&settings, 1)).unwrap();
                     // Questions in both directions at the same time.
                     let (here, there) =

@@ -29,7 +29,7 @@ fn egress() -> Place {
 }
 
 fn options() -> Options {
-    Options::new(Settings::default())
+    Options { mode: Some(Mode::Native), ..Options::new(Settings::default()) }
 }
 
 fn kept() -> Options {
@@ -498,9 +498,9 @@ const HEADERS: u64 = 14 + 20 + 8;
 
 #[test]
 fn jumbo_frames_are_counted_with_all_their_bytes() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for settings in [Settings::default(), everything()] {
-            let options = Options { mode, ..Options::new(settings) };
+            let options = Options { mode: Some(mode), ..Options::new(settings) };
             on_veth(move || {
                 set_mtu(9000);
                 let mut xdp = started(vec![ingress()], options);

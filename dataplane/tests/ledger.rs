@@ -80,10 +80,10 @@ fn send_datagrams_of(bytes: usize) {
 
 #[test]
 fn frames_that_the_stack_throws_away_are_counted_and_not_lost() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         on_veth(move || {
             let settings = Settings::default();
-            let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { mode, ..Options::new(settings) });
+            let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], Options { mode: Some(mode), ..Options::new(settings) });
             xdp.install(&Tables::new(&settings, 1)).unwrap();
             let before = counters();
             send_unwanted();
@@ -179,7 +179,7 @@ fn what_passes_uncounted_is_not_accounted_for() {
     on_veth(|| {
         let settings = Settings::default();
         let keep = Keep { directory: DIRECTORY.into(), adopt: false, leave: false };
-        let options = Options { mode: Mode::Skb, pins: Some(keep), ..Options::new(settings) };
+        let options = Options { mode: Some(Mode::Skb), pins: Some(keep), ..Options::new(settings) };
         let mut xdp = Xdp::at(vec![Place::ingress(RECEIVER.0)], options);
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         send_datagrams();

@@ -7,7 +7,7 @@ use flowgauge_core::{Link, Settings};
 use flowgauge_dataplane::poll::port::af_xdp;
 use flowgauge_dataplane::xdp::veth::ip;
 use flowgauge_dataplane::xdp::{Mode, Options, Xdp, link_of};
-use flowgauge_dataplane::{Dataplane, Direction, Error, Place, Poll, Tables, poll};
+use flowgauge_dataplane::{Dataplane, Direction, Error, Event, Place, Poll, Tables, poll};
 use flowgauge_testing::{on_veth, skip};
 use std::fs::File;
 use std::io::Write;
@@ -66,7 +66,7 @@ fn collect(dataplane: &mut dyn Dataplane, expected: u64) -> (u64, u64, u64, u64)
 fn xdp(direction: Direction, mode: Mode) -> Xdp {
     let settings = Settings::default();
     let place = Place { interface: "tun0".to_owned(), direction };
-    let mut xdp = Xdp::at(vec![place], Options { mode, ..Options::new(settings) });
+    let mut xdp = Xdp::at(vec![place], Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
 }
@@ -82,7 +82,7 @@ const EXPECTED: (u64, u64, u64, u64) = (20, 1, 0, 20 * 32 + 48);
 
 #[test]
 fn packets_of_a_tun_device_are_ip() {
-    for mode in [Mode::Skb, Mode::Tcx] {
+    for mode in [Mode::Skb, Mode::Tcx, Mode::Clsact] {
         on_device(libc::IFF_TUN, move |file| {
             let mut xdp = xdp(Direction::Ingress, mode);
             write_packets(&file);
@@ -114,7 +114,7 @@ fn a_port_of_its_own_reads_a_tun_device_too() {
 
 #[test]
 fn packets_of_a_tap_device_have_an_ethernet_header() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         on_device(libc::IFF_TAP, move |mut file| {
             let mut xdp = xdp(Direction::Ingress, mode);
             for number in 0..20 {
@@ -130,11 +130,24 @@ fn packets_of_a_tap_device_have_an_ethernet_header() {
 fn native_mode_is_refused_in_words_where_there_is_no_driver_for_it() {
     on_device(libc::IFF_TUN, |_file| {
         let settings = Settings::default();
-        let mut xdp = Xdp::at(vec![Place::ingress("tun0")], Options::new(settings));
+        let mut xdp = Xdp::at(vec![Place::ingress("tun0")], Options { mode: Some(Mode::Native), ..Options::new(settings) });
         match xdp.install(&Tables::new(&settings, 1)) {
             Err(Error::Kernel { problem, .. }) => assert!(problem.contains("--xdp-mode tcx"), "{problem}"),
             other => panic!("{other:?}"),
         }
+    });
+}
+
+#[test]
+fn a_tun_device_is_counted_on_the_tcx_hook_if_no_mode_was_given() {
+    on_device(libc::IFF_TUN, |file| {
+        let settings = Settings::default();
+        let mut xdp = Xdp::at(vec![Place::ingress("tun0")], Options::new(settings));
+        xdp.install(&Tables::new(&settings, 1)).unwrap();
+        let notice = "tun0 ingress: counting on the TCX hook: the driver tun has no native XDP";
+        assert_eq!(xdp.events().unwrap(), [Event::Notice(notice.to_owned())]);
+        write_packets(&file);
+        assert_eq!(collect(&mut xdp, 21), EXPECTED);
     });
 }
 

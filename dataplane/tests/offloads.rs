@@ -151,7 +151,7 @@ fn xdp(mode: Mode) -> Xdp {
     let settings = Settings::default();
     let near = RECEIVER.0.to_owned();
     let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
-    let mut xdp = Xdp::at(places, Options { mode, ..Options::new(settings) });
+    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
 }
@@ -164,7 +164,7 @@ fn tells_of_merged(dataplane: &mut dyn Dataplane) -> bool {
 
 #[test]
 fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
                 let mut xdp = xdp(mode);
@@ -203,7 +203,7 @@ fn tcp_is_counted_as_on_the_wire_or_the_difference_is_told() {
 
 #[test]
 fn datagrams_are_counted_as_on_the_wire_or_the_difference_is_told() {
-    for mode in [Mode::Native, Mode::Skb, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Skb, Mode::Tcx, Mode::Clsact] {
         for offloads in Offloads::ALL {
             connected(offloads, move |far| {
                 let mut xdp = xdp(mode);

@@ -35,7 +35,7 @@ fn counting(device: &str, change: impl FnOnce(&mut Settings)) -> Xdp {
     let mut settings = Settings::only(off);
     change(&mut settings);
     let places = vec![Place::ingress(device), Place { interface: device.to_owned(), direction: Direction::Egress }];
-    let mut xdp = Xdp::at(places, Options { mode: Mode::Native, ..Options::new(settings) });
+    let mut xdp = Xdp::at(places, Options { mode: Some(Mode::Native), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
 }

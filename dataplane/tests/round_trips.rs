@@ -68,7 +68,7 @@ fn counting(mode: Mode) -> Xdp {
     let settings = Settings { delay, ..Settings::only(off) };
     let near = RECEIVER.0.to_owned();
     let places = vec![Place::ingress(RECEIVER.0), Place { interface: near, direction: Direction::Egress }];
-    let mut xdp = Xdp::at(places, Options { mode, ..Options::new(settings) });
+    let mut xdp = Xdp::at(places, Options { mode: Some(mode), ..Options::new(settings) });
     xdp.install(&Tables::new(&settings, 1)).unwrap();
     xdp
 }
@@ -98,7 +98,7 @@ fn between(xdp: &mut Xdp, leaves: bool, mut served: Vec<Duration>, mut waited: V
 
 #[test]
 fn delays_are_those_of_the_sockets_in_both_directions() {
-    for mode in [Mode::Native, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
         connected(
             |_| true,
             move |far, _| {

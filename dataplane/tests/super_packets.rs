@@ -26,7 +26,7 @@ fn settings(unit: Unit) -> Settings {
 
 /// A program that nothing but the test feeds. `None` where the kernel does not let us.
 fn detached(direction: Direction, settings: Settings) -> Option<Xdp> {
-    let mut xdp = Xdp::detached(direction, Options { mode: Mode::Tcx, ..Options::new(settings) });
+    let mut xdp = Xdp::detached(direction, Options { mode: Some(Mode::Tcx), ..Options::new(settings) });
     match xdp.install(&Tables::new(&settings, 1)) {
         Ok(_) => Some(xdp),
         Err(Error::Kernel { problem, .. }) if problem.contains("it takes root") => {

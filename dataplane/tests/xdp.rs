@@ -29,7 +29,7 @@ fn egress() -> Place {
 }
 
 fn options() -> Options {
-    Options::new(Settings::default())
+    Options { mode: Some(Mode::Native), ..Options::new(Settings::default()) }
 }
 
 fn kept(adopt: bool) -> Options {
@@ -164,7 +164,7 @@ fn native_ingress_loses_nothing(options: Options) {
 #[test]
 fn generic_ingress_loses_nothing() {
     on_veth(|| {
-        let mut xdp = started(vec![ingress()], Options { mode: Mode::Skb, ..options() });
+        let mut xdp = started(vec![ingress()], Options { mode: Some(Mode::Skb), ..options() });
         // A veth device takes live frames only if it merges packets, or runs a program natively.
         let merges = Command::new("ethtool").args(["-K", RECEIVER.0, "gro", "on"]).output();
         if !merges.is_ok_and(|output| output.status.success()) {
@@ -188,7 +188,7 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
     on_veth(|| {
         // It lets everything pass.
         let _other = started(vec![ingress()], options());
-        let mut xdp = started(vec![ingress()], Options { mode: Mode::Tcx, ..options() });
+        let mut xdp = started(vec![ingress()], Options { mode: Some(Mode::Tcx), ..options() });
         let before = DeviceCounters::read(RECEIVER.0).unwrap();
         let (mut counted, sent) = rotate_under(&mut xdp, Traffic::start(live_frames()));
         let dropped = || DeviceCounters::read(SENDER.0).unwrap().send_dropped;
@@ -201,9 +201,9 @@ fn tcx_ingress_loses_nothing_beside_another_xdp_program() {
 
 #[test]
 fn a_vlan_tag_that_the_kernel_took_out_is_a_part_of_the_packet() {
-    for mode in [Mode::Native, Mode::Tcx] {
+    for mode in [Mode::Native, Mode::Tcx, Mode::Clsact] {
         on_veth(move || {
-            let mut xdp = started(vec![ingress()], Options { mode, settings: five_tuples(), ..options() });
+            let mut xdp = started(vec![ingress()], Options { mode: Some(mode), settings: five_tuples(), ..options() });
             let mut sender = FrameSender::new(SENDER.0).unwrap();
             let mut lengths = 0;
             for tags in 0..3 {
@@ -469,7 +469,7 @@ fn only_the_same_measurement_is_adopted() {
         let said = refusal("rx", Options { settings: five_tuples(), ..kept(true) });
         assert!(said.contains("it counts with --key src, not five-tuple"), "{said}");
         // Another hook would count other packets.
-        let said = refusal("rx", Options { mode: Mode::Tcx, ..kept(true) });
+        let said = refusal("rx", Options { mode: Some(Mode::Tcx), ..kept(true) });
         assert!(said.contains("it counts with --xdp-mode native, not tcx"), "{said}");
         // Refusing has changed nothing.
         send(&socket(), 8);

@@ -260,7 +260,7 @@ impl Kernel {
         let pins = if samples { None } else { self.keep()? };
         let kept = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
         let options = options.with_hash(true, kept)?;
-        let (mode, slot_ns) = (self.xdp_mode.unwrap_or_default(), options.slot_ns());
+        let (mode, slot_ns) = (Some(self.xdp_mode.unwrap_or(xdp::Mode::Native)), options.slot_ns());
         let kept = xdp::Options { mode, slot_ns, pins, ..xdp::Options::new(options.settings()) };
         measure_live(Xdp::at(places, kept), &options)
     }

@@ -373,9 +373,10 @@ fn programs_are_told_and_so_is_what_a_killed_run_left() {
         let runs = place.runs(|runs| runs.iter().all(|run| run["programs"].is_array()));
         let program = &runs[0]["programs"][0];
         assert_eq!((text(program, "interface"), text(program, "direction")), (RECEIVER.0, "ingress"));
+        assert_eq!(text(program, "hook"), "native");
         assert!(number(program, "program") > 0 && program["attached"] == true, "{program}");
         let told = place.status(&[]).quiet();
-        assert!(told.contains("\n  program    rx ingress, number ") && !told.contains("no run reads it"), "{told}");
+        assert!(told.contains("\n  program    rx ingress, hook native, number ") && !told.contains("no run reads it"), "{told}");
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         let told = place.status(&[]).stdout;

@@ -1,4 +1,4 @@
-//! Questions to the kernel over netlink: rtnetlink and generic netlink. Whoever asks must ask what changes nothing.
+//! Requests to the kernel over netlink: rtnetlink and generic netlink. [`ask`] is for what changes nothing, [`change`] for what does.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 /// Asks for the interfaces, or one of them.
 pub const RTM_GETLINK: u16 = 18;
-pub(super) const RTM_GETQDISC: u16 = 38;
+pub(crate) const RTM_GETQDISC: u16 = 38;
 /// Length of `struct ifinfomsg`, which is before a link's attributes.
 pub const IFINFOMSG: usize = 16;
-pub(super) const TCMSG: usize = 20;
+/// Length of `struct tcmsg`, which is before the attributes of a queueing discipline or filter.
+pub(crate) const TCMSG: usize = 20;
 
 /// `NETLINK_ROUTE` is zero, which the library takes as no protocol.
 pub const ROUTE: Option<Protocol> = None;
@@ -29,6 +30,9 @@ pub enum Which {
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
+/// Flags of [`change`]: makes what is not there yet; and only that, if something is there.
+pub(crate) const NLM_F_CREATE: u16 = 0x400;
+pub(crate) const NLM_F_EXCL: u16 = 0x200;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Length of `struct nlmsghdr`.
@@ -42,7 +46,18 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 /// If there is no such protocol, or the kernel refuses or does not answer.
 pub fn ask(protocol: Option<Protocol>, kind: u16, which: Which, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     // Answers end with a message of their own: after a dump by itself, else by an acknowledgement.
-    let flags = if which == Which::All { NLM_F_DUMP } else { NLM_F_ACK };
+    exchange(protocol, kind, if which == Which::All { NLM_F_DUMP } else { NLM_F_ACK }, body)
+}
+
+/// Sends one request that changes something, and waits until that is done.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn change(protocol: Option<Protocol>, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+    exchange(protocol, kind, NLM_F_ACK | flags, body).map(drop)
+}
+
+fn exchange(protocol: Option<Protocol>, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
     // The kernel answers at once or never.
     set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(2)))?;

@@ -130,7 +130,7 @@ mod tests {
         };
         let pins = Some(Keep { directory: super::super::DIRECTORY.into(), adopt, leave: true });
         let places = places.iter().map(|direction| Place { interface: RECEIVER.0.to_owned(), direction: *direction });
-        let mut xdp = Xdp::at(places.collect(), Options { mode: Mode::Tcx, pins, ..Options::new(settings) });
+        let mut xdp = Xdp::at(places.collect(), Options { mode: Some(Mode::Tcx), pins, ..Options::new(settings) });
         xdp.install(&Tables::new(&settings, 1)).unwrap();
         let clocks = xdp.running.as_ref().unwrap().hooks.iter().map(|hook| hook.note.boot_ns).collect();
         (xdp, clocks)

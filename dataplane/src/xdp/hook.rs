@@ -1,7 +1,8 @@
 //! One program at one place, with the memory it counts in.
 
+use super::clsact::{self, Classifier, Owner};
 use super::common::Common;
-use super::link::{Hooks, Link};
+use super::link::{self, Link};
 use super::mapped::{Admitted, Cores, Together};
 use super::object::{self, NoteArray, Pinned, Plain};
 use super::pins::{self, Found, Identity, Note, Pins, Secret};
@@ -25,6 +26,7 @@ use flowgauge_core::delay::sample::{BYTES, Sample};
 use flowgauge_core::delay::{Admission, Kind};
 use flowgauge_core::kernel::{Config, Layout};
 use flowgauge_core::{Link as Layer, Settings, WideBank};
+use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::ops::RangeInclusive;
@@ -37,6 +39,8 @@ pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lis
 /// One program at one place.
 pub(super) struct Hook {
     pub(super) place: Place,
+    /// In which of the interface's hooks the program is.
+    pub(super) mode: Mode,
     pub(super) note: Note,
     pub(super) state: State,
     /// What precedes the network header there.
@@ -98,6 +102,7 @@ pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &T
     let note = Note::new(&identity, &place.interface, 0, now_ns());
     let hook = Hook {
         place: place.clone(),
+        mode: options.usual(place.direction),
         note,
         state: State::Counting,
         layer: Layer::Ethernet,
@@ -124,14 +129,13 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
     let Some((counters, index)) = counters else {
         return Err(refused(place, NO_INTERFACE.to_owned()));
     };
+    if options.wanted(place.direction) == Some(Mode::Tcx) && !link::has_tcx(index) {
+        return Err(refused(place, no_tcx()));
+    }
     let passed = passed(interface, place.direction);
-    let counted = match (options.hooks(place.direction), options.mode) {
-        (Hooks::Xdp, Mode::Native | Mode::Offload) => Counted::BeforeStack,
-        _ => Counted::InStack,
-    };
     let layer = device::link(interface).map_err(|problem| refused(place, problem))?;
     let identity = identity(place, options, tables, common);
-    let note = Note::new(&identity, interface, index, now_ns());
+    let mut note = Note::new(&identity, interface, index, now_ns());
     let mut said = Vec::new();
     if options.pins.as_ref().is_some_and(|keep| pins::forget(&keep.directory, place, index)) {
         said.push(Event::Notice(format!(
@@ -140,14 +144,15 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         )));
     }
     let pins = options.pins.as_ref().map(|keep| Pins::claim(&keep.directory, place, index)).transpose()?;
-    let blank = |note, pins, memory, link: Link, programs| Hook {
+    let blank = |mode: Mode, note, pins, memory, link: Link, programs| Hook {
         place: place.clone(),
+        mode,
         note,
         state: State::Counting,
         layer,
         program: link.attachment().ok().map(|attachment| attachment.program),
         counters_before: counters,
-        counted,
+        counted: if matches!(mode, Mode::Native | Mode::Offload) { Counted::BeforeStack } else { Counted::InStack },
         losses_earlier: Losses::default(),
         losses_seen: Losses::default(),
         odometer: Some(Odometer::later()),
@@ -167,7 +172,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
                                `flowgauge detach` drops them";
                 return Err(refused(place, problem.to_owned()));
             }
-            let Found { mut note, notes, link } = pins.adopt(place, &note)?;
+            let Found { mut note, notes, link, mode } = pins.adopt(place, &note, options.wanted(place.direction))?;
             if note.rein_in(now_ns()) {
                 said.push(Event::Notice(format!("{place}: the clock was set back since counting began; windows that were open are told to begin now at the latest")));
             }
@@ -178,7 +183,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
                 said.push(news);
             }
             let memory = map(place, options, &mut programs)?;
-            let mut hook = blank(note, Some((pins, notes)), memory, link, programs);
+            let mut hook = blank(mode, note, Some((pins, notes)), memory, link, programs);
             if !hook.is_attached() {
                 hook.attach_again(options)?;
                 hook.mark_gap();
@@ -187,6 +192,7 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
             }
             if let (Some((pins, _)), Some(keep)) = (&mut hook.pins, &options.pins) {
                 pins.leave = keep.leave;
+                said.extend(clsact::clean(place, index, Some(pins.directory()), hook.program));
             }
             return Ok(Hooked { hook, adopted: true, programs: None, said });
         }
@@ -195,23 +201,99 @@ pub(super) fn attached(place: &Place, number: u32, options: &Options, tables: &T
         common.prepare(place, &programs, options, tables)?;
         let memory = map(place, options, &mut programs)?;
         let notes = object::new_note(note).map_err(|error| refused(place, format!("cannot make the note: {error}")))?;
-        let notes = pins.keep(arrays(place, &programs)?, notes)?;
-        let link = attach(place, index, layer, options, &mut programs)?;
-        link.pin(&pins.link()).map_err(|error| pins.failed("pin the link", &error))?;
+        let mut notes = pins.keep(arrays(place, &programs)?, notes)?;
+        said.extend(clsact::clean(place, index, Some(pins.directory()), None));
+        let Choice { link, mode, notice } = choose(place, index, options, |mode| {
+            // Before the program is pinned, which makes the note one of a program that counts.
+            note.set_mode(mode);
+            let written = notes.set(0, Plain(note), 0).map_err(|error| io::Error::other(error.to_string()));
+            written.map_err(Refusal::Attaching)?;
+            attach(place, index, layer, mode, options, &mut programs, Some(&pins))
+        })?;
+        said.extend(notice);
+        pins.pin(&link)?;
         pins.leave = options.pins.as_ref().is_some_and(|keep| keep.leave);
-        return Ok(Hooked { hook: blank(note, Some((pins, notes)), memory, link, programs), adopted: false, programs: None, said });
+        return Ok(Hooked {
+            hook: blank(mode, note, Some((pins, notes)), memory, link, programs),
+            adopted: false,
+            programs: None,
+            said,
+        });
     }
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
     let memory = map(place, options, &mut programs)?;
-    let link = attach(place, index, layer, options, &mut programs)?;
-    Ok(Hooked { hook: blank(note, None, memory, link, programs), adopted: false, programs: None, said })
+    said.extend(clsact::clean(place, index, None, None));
+    let Choice { link, mode, notice } =
+        choose(place, index, options, |mode| attach(place, index, layer, mode, options, &mut programs, None))?;
+    said.extend(notice);
+    Ok(Hooked { hook: blank(mode, note, None, memory, link, programs), adopted: false, programs: None, said })
+}
+
+/// The program at the hook that was asked for, or at the best there is.
+struct Choice {
+    link: Link,
+    mode: Mode,
+    /// Which hook was taken instead of the best one, and why.
+    notice: Option<Event>,
+}
+
+/// Attaches the program to the hook that was asked for; if none was, to the first that takes it of native XDP (for packets that arrive),
+/// TCX or, where the kernel has none, a classifier, and generic XDP (for packets that arrive).
+fn choose(
+    place: &Place,
+    index: u32,
+    options: &Options,
+    mut attach: impl FnMut(Mode) -> Result<Link, Refusal>,
+) -> Result<Choice, Error> {
+    if let Some(mode) = options.wanted(place.direction) {
+        let link = attach(mode).map_err(|refusal| refusal.into_error(place, mode))?;
+        return Ok(Choice { link, mode, notice: None });
+    }
+    let in_stack = if link::has_tcx(index) { Mode::Tcx } else { Mode::Clsact };
+    let candidates = match place.direction {
+        Direction::Ingress => vec![Mode::Native, in_stack, Mode::Skb],
+        Direction::Egress => vec![in_stack],
+    };
+    let mut reasons = Vec::new();
+    for mode in candidates.iter().copied() {
+        if mode == Mode::Clsact {
+            reasons.push(format!("TCX needs {TCX_SINCE} (this is {})", release()));
+        }
+        match attach(mode) {
+            Ok(link) => {
+                let why = reasons.join(", and ");
+                if why.is_empty() {
+                    tracing::info!("{place}: counting {}", mode.location());
+                }
+                let notice = (!why.is_empty()).then(|| Event::Notice(format!("{place}: counting {}: {why}", mode.location())));
+                return Ok(Choice { link, mode, notice });
+            }
+            Err(refusal) if candidates.last() != Some(&mode) && refusal.is_about_hook() => {
+                reasons.push(refusal.reason(place, mode));
+            }
+            Err(refusal) => return Err(refusal.into_error(place, mode)),
+        }
+    }
+    Err(Refusal::Loading(ProgramError::NotLoaded).into_error(place, in_stack))
+}
+
+/// The first kernel with TCX.
+const TCX_SINCE: &str = "Linux 6.6";
+
+/// The kernel's release, such as `6.1.0-50-amd64`.
+fn release() -> String {
+    uname().release().to_string_lossy().into_owned()
+}
+
+fn no_tcx() -> String {
+    format!("TCX needs {TCX_SINCE}; this is {}; leave out --xdp-mode, or use --xdp-mode clsact", release())
 }
 
 fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) -> Identity {
     let Options { settings, slot_ns, .. } = *options;
     let secret = Secret::new(tables.key.as_ref());
-    let attached = if options.hooks(place.direction) == Hooks::Xdp { options.mode } else { Mode::Tcx };
+    let attached = options.usual(place.direction);
     Identity { settings, seed: tables.seed, secret, slot_ns: slot_ns.max(1), boot_ns: common.boot_ns(), attached }
 }
 
@@ -294,37 +376,46 @@ pub(super) fn tcx<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Sche
 }
 
 fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), ProgramError> {
-    let name = options.program(place.direction, Layer::Ethernet);
-    object::load_chain(programs, name, &options.settings)
+    let mode = options.usual(place.direction);
+    program(mode, options.program(mode, Layer::Ethernet), &options.settings, programs).map(drop)
 }
 
-/// Attaches the program to the interface of this number, which has this link layer, loading the program if it is not loaded.
-pub(super) fn attach(place: &Place, index: u32, layer: Layer, options: &Options, programs: &mut Ebpf) -> Result<Link, Error> {
-    let (mode, hooks) = (options.mode, options.hooks(place.direction));
-    let link = with_program(place, layer, options, programs, |program| match hooks {
-        Hooks::Xdp => Link::xdp(program, index, mode),
-        Hooks::TcxIngress | Hooks::TcxEgress => Link::tcx(program, index, hooks),
-    });
-    link.map_err(|refusal| refusal.told(place, options))
+/// Attaches the program to the interface of this number, which has this link layer, loading the program if it is not loaded. `pins`: those
+/// that are to look after it.
+pub(super) fn attach(
+    place: &Place,
+    index: u32,
+    layer: Layer,
+    mode: Mode,
+    options: &Options,
+    programs: &mut Ebpf,
+    pins: Option<&Pins>,
+) -> Result<Link, Refusal> {
+    with_program(layer, mode, options, programs, |program| match (mode, pins) {
+        (Mode::Tcx, _) => Link::tcx(program, index, place.direction),
+        (Mode::Clsact, Some(pins)) => pins.attach_classifier(program).map(Link::Classifier),
+        (Mode::Clsact, None) => Classifier::attach(program, index, place.direction, Owner::process()).map(Link::Classifier),
+        (Mode::Native | Mode::Skb | Mode::Offload, _) => Link::xdp(program, index, mode),
+    })
 }
 
-const GENERIC: &str = "--xdp-mode tcx (from Linux 6.6 on) and --xdp-mode skb work on every interface, but are slower";
+const GENERIC: &str = "leave out --xdp-mode for the best hook that works here: --xdp-mode tcx (before Linux 6.6 clsact) and --xdp-mode skb \
+                       work on every interface, but are slower";
 
 /// Makes a link run the program, whatever it runs.
-pub(super) fn put(place: &Place, layer: Layer, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Error> {
-    let put = with_program(place, layer, options, programs, |program| link.replace(program));
-    put.map_err(|refusal| refusal.told(place, options))
+pub(super) fn put(layer: Layer, mode: Mode, options: &Options, programs: &mut Ebpf, link: &Link) -> Result<(), Refusal> {
+    with_program(layer, mode, options, programs, |program| link.replace(program))
 }
 
 /// Why a program is not where it is to be.
-enum Refusal {
+pub(super) enum Refusal {
     Loading(ProgramError),
     Attaching(io::Error),
 }
 
 impl Refusal {
-    fn told(self, place: &Place, options: &Options) -> Error {
-        let mode = (options.hooks(place.direction) == Hooks::Xdp).then_some(options.mode);
+    /// The error that the caller gets.
+    pub(super) fn into_error(self, place: &Place, mode: Mode) -> Error {
         let problem = match &self {
             Refusal::Loading(error) => loading(error),
             Refusal::Attaching(error) => match native_limits(error, place, mode) {
@@ -335,27 +426,62 @@ impl Refusal {
         refused(place, problem)
     }
 
-    /// Whether a program for packets in other pieces may be taken where this one was not.
-    fn is_about_pieces(&self) -> bool {
-        let code = match self {
+    fn code(&self) -> Option<i32> {
+        match self {
             Refusal::Loading(error) => io_error(error),
             Refusal::Attaching(error) => error.raw_os_error(),
-        };
-        !matches!(code, Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV))
+        }
+    }
+
+    /// Whether a program for packets in other pieces may be taken where this one was not.
+    fn is_about_pieces(&self) -> bool {
+        !matches!(self.code(), Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV))
+    }
+
+    /// Whether another hook may take the program where this one did not.
+    fn is_about_hook(&self) -> bool {
+        matches!(self, Refusal::Attaching(_)) && !matches!(self.code(), Some(libc::EPERM | libc::EACCES | libc::ENODEV))
+    }
+
+    /// In short, for the line that says which hook was taken instead.
+    fn reason(&self, place: &Place, mode: Mode) -> String {
+        let Refusal::Attaching(error) = self else { return "its program was not loaded".to_owned() };
+        if mode != Mode::Native {
+            return format!("{} is refused ({error})", mode.name());
+        }
+        let interface = Interface::new(&place.interface).ok();
+        let mtu = interface.as_ref().and_then(|interface| interface.mtu().ok()).unwrap_or_default();
+        let driver = interface.map(|interface| interface.driver()).filter(|driver| !driver.is_empty());
+        match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => "another XDP program is attached".to_owned(),
+            Some(libc::ENOSPC) => "its peer has more transmit queues than it has receive queues".to_owned(),
+            Some(libc::ERANGE) => format!("its MTU ({mtu}) or that of its peer is too large for native XDP"),
+            Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG) if mtu > IN_A_PAGE => {
+                format!("its driver has no native XDP at an MTU of {mtu}")
+            }
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => match driver {
+                Some(driver) => format!("the driver {driver} has no native XDP"),
+                None => "it has no native XDP".to_owned(),
+            },
+            _ => format!("native XDP is refused ({error})"),
+        }
     }
 }
 
+/// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless they can do with packets in pieces.
+const IN_A_PAGE: u32 = 3498;
+
 /// Uses the first program that is taken; tells the refusal of the first that was not.
 fn with_program<T>(
-    place: &Place,
     layer: Layer,
+    mode: Mode,
     options: &Options,
     programs: &mut Ebpf,
     mut used: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
 ) -> Result<T, Refusal> {
     let mut first = None;
-    for name in options.programs(place.direction, layer) {
-        let refusal = match program(options, place, name, programs) {
+    for name in options.programs(mode, layer) {
+        let refusal = match program(mode, name, &options.settings, programs) {
             Err(error) => Refusal::Loading(error),
             Ok(program) => match used(program.as_fd()) {
                 Ok(done) => return Ok(done),
@@ -371,19 +497,17 @@ fn with_program<T>(
 }
 
 /// The program in the kernel, loaded if it is not.
-fn program<'a>(options: &Options, place: &Place, name: &str, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, ProgramError> {
-    object::load_chain(programs, name, &options.settings)?;
-    match options.hooks(place.direction) {
-        Hooks::Xdp => xdp(programs, name)?.fd(),
-        Hooks::TcxIngress | Hooks::TcxEgress => tcx(programs, name)?.fd(),
+fn program<'a>(mode: Mode, name: &str, settings: &Settings, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, ProgramError> {
+    object::load_chain(programs, name, settings)?;
+    if mode.is_xdp() {
+        return xdp(programs, name)?.fd();
     }
+    tcx(programs, name)?.fd()
 }
 
 /// What of an interface keeps its driver from running programs, in words, as far as the kernel's error and its figures tell.
-fn native_limits(error: &io::Error, place: &Place, mode: Option<Mode>) -> Option<String> {
-    /// Drivers keep a packet, headroom and `skb_shared_info` in one page, unless they can do with packets in pieces.
-    const IN_A_PAGE: u32 = 3498;
-    if mode != Some(Mode::Native) {
+fn native_limits(error: &io::Error, place: &Place, mode: Mode) -> Option<String> {
+    if mode != Mode::Native {
         return None;
     }
     let name = &place.interface;
@@ -416,8 +540,8 @@ fn native_limits(error: &io::Error, place: &Place, mode: Option<Mode>) -> Option
 impl From<Mode> for XdpMode {
     fn from(mode: Mode) -> Self {
         match mode {
-            // TCX has no modes, and nobody asks for one.
-            Mode::Native | Mode::Tcx => XdpMode::Driver,
+            // The others have no modes, and nobody asks for one.
+            Mode::Native | Mode::Tcx | Mode::Clsact => XdpMode::Driver,
             Mode::Skb => XdpMode::Skb,
             Mode::Offload => XdpMode::Hardware,
         }
@@ -468,27 +592,26 @@ pub(super) trait Loading: std::error::Error + 'static {}
 impl Loading for EbpfError {}
 impl Loading for ProgramError {}
 
-/// `mode`: that of an XDP program, none of a TCX program. `generic`: the options for modes that every interface has.
-/// Of a program that cannot be attached.
-pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Option<Mode>, generic: &str) -> Problem {
+/// Of a program that cannot be attached. `generic`: the options for modes that every interface has.
+pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Mode, generic: &str) -> Problem {
     Problem(why_not_attached(error, mode, generic), reason(error))
 }
 
-fn why_not_attached<E: std::error::Error + 'static>(error: &E, mode: Option<Mode>, generic: &str) -> String {
+fn why_not_attached<E: std::error::Error + 'static>(error: &E, mode: Mode, generic: &str) -> String {
     let cause = io_error(error);
     match (cause, mode) {
-        (Some(libc::EBUSY | libc::EEXIST), Some(_)) => {
-            "another XDP program is attached; --xdp-mode tcx counts beside it (Linux 6.6); `ip link` shows its number, \
+        (Some(libc::EBUSY | libc::EEXIST), Mode::Native | Mode::Skb | Mode::Offload) => {
+            "another XDP program is attached; --xdp-mode tcx counts beside it (before Linux 6.6 clsact); `ip link` shows its number, \
              `ip link set … xdp off` removes it"
                 .to_owned()
         }
-        (Some(libc::EOPNOTSUPP | libc::EINVAL), Some(Mode::Native)) => {
+        (Some(libc::EOPNOTSUPP | libc::EINVAL), Mode::Native) => {
             format!("its driver does not run XDP programs natively here; {generic}")
         }
-        (code, Some(Mode::Offload)) if code != Some(libc::EPERM) => {
-            "its card does not run XDP programs; use --xdp-mode native".to_owned()
+        (code, Mode::Offload) if code != Some(libc::EPERM) => {
+            "its card does not run XDP programs; leave out --xdp-mode for the best that works here".to_owned()
         }
-        (Some(libc::EINVAL), None) => "cannot count in a TCX program: it takes Linux 6.6 or newer".to_owned(),
+        (Some(libc::EINVAL), Mode::Tcx) => no_tcx(),
         _ => format!("cannot attach: {error}{}", advice(cause)),
     }
 }
@@ -514,8 +637,8 @@ pub(super) fn reason(error: &(dyn std::error::Error + 'static)) -> Option<io::Er
 
 impl Hook {
     /// Whether the kernel runs the program on what it has put together already.
-    pub(super) fn is_generic(&self, options: &Options) -> bool {
-        options.hooks(self.place.direction) == Hooks::Xdp && options.mode == Mode::Skb
+    pub(super) fn is_generic(&self) -> bool {
+        self.mode == Mode::Skb
     }
 
     fn active(&self) -> usize {
@@ -529,11 +652,10 @@ impl Hook {
 
     /// Pins the link, in the place of one that is no more.
     pub(super) fn pin_link(&mut self) -> Result<(), Error> {
-        let Some((pins, _)) = &self.pins else { return Ok(()) };
-        match std::fs::remove_file(pins.link()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(pins.failed("remove the pin of a link", &error)),
-            _ => self.mend_pins().map(drop),
+        if let (Some((pins, _)), Some(link)) = (&self.pins, &self.link) {
+            pins.pin(link)?;
         }
+        self.mend_pins().map(drop)
     }
 
     /// Makes anew what others removed of the pins. Gives whether there was anything.
@@ -706,5 +828,17 @@ impl Hook {
         self.note.interface_index = index;
         self.write_note()?;
         self.attach_again(options)
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        // A filter stays without its process, also if somebody removed its pin.
+        if let (Some(link @ Link::Classifier(_)), Some((pins, _))) = (&self.link, &self.pins)
+            && !pins.leave
+            && let Err(error) = link.detach()
+        {
+            tracing::warn!("{}: cannot remove the filter: {error}; `flowgauge detach` does", self.place);
+        }
     }
 }

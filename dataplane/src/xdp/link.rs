@@ -1,12 +1,14 @@
 //! Links: what keeps a program attached. They are asked and changed here, without the library's help, which neither tells where a link
-//! is attached nor asks for the order of programs.
+//! is attached nor asks for the order of programs. A [filter](super::clsact) has no link in the kernel, and is one here.
 #![allow(unsafe_code, reason = "aya has no calls for it; this module makes system calls on structures of the kernel")]
 
 use super::Mode;
+use super::clsact::Classifier;
+use crate::place::Direction;
 use std::ffi::CString;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -30,6 +32,16 @@ pub(super) enum Hooks {
     Xdp = 37,
     TcxIngress = 46,
     TcxEgress = 47,
+}
+
+impl Hooks {
+    /// The TCX hook of a direction.
+    pub(super) fn tcx(direction: Direction) -> Self {
+        match direction {
+            Direction::Ingress => Hooks::TcxIngress,
+            Direction::Egress => Hooks::TcxEgress,
+        }
+    }
 }
 
 /// The parts of `union bpf_attr` that the commands read; what is beyond is zero.
@@ -97,6 +109,14 @@ struct LinkInfo {
     rest: [u32; 11],
 }
 
+/// The beginning of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+}
+
 /// # Safety
 /// `attributes` must be the structure of the command; pointers in it must be valid for what the command reads and writes.
 pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
@@ -117,13 +137,18 @@ pub(super) unsafe fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> 
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A program at an interface. It is detached when this is dropped, unless the link is pinned.
-pub(super) struct Link(OwnedFd);
+/// A program at an interface. It is detached when this is dropped, unless it is pinned.
+pub(super) enum Link {
+    /// A `bpf_link`, of an XDP or TCX program.
+    Bpf(OwnedFd),
+    /// A filter of the `clsact` queueing discipline.
+    Classifier(Classifier),
+}
 
 /// What the kernel knows of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
-    /// The kernel's number of the link.
+    /// The kernel's number of the link; 0 of a filter.
     pub(super) link: u32,
     /// The kernel's number of the program.
     pub(super) program: u32,
@@ -135,8 +160,8 @@ impl Link {
     /// Attaches an XDP program.
     pub(super) fn xdp(program: BorrowedFd<'_>, index: u32, mode: Mode) -> io::Result<Self> {
         let flags = match mode {
-            // TCX has no modes, and nobody asks for one.
-            Mode::Native | Mode::Tcx => XDP_FLAGS_DRV_MODE,
+            // The others have no modes, and nobody asks for one.
+            Mode::Native | Mode::Tcx | Mode::Clsact => XDP_FLAGS_DRV_MODE,
             Mode::Skb => XDP_FLAGS_SKB_MODE,
             Mode::Offload => XDP_FLAGS_HW_MODE,
         };
@@ -144,37 +169,29 @@ impl Link {
     }
 
     /// Attaches a TCX program before all others: what these drop, or end the line with, is seen as well.
-    pub(super) fn tcx(program: BorrowedFd<'_>, index: u32, hooks: Hooks) -> io::Result<Self> {
-        Self::create(program, index, hooks, BPF_F_BEFORE)
+    pub(super) fn tcx(program: BorrowedFd<'_>, index: u32, direction: Direction) -> io::Result<Self> {
+        Self::create(program, index, Hooks::tcx(direction), BPF_F_BEFORE)
     }
 
     fn create(program: BorrowedFd<'_>, index: u32, hooks: Hooks, flags: u32) -> io::Result<Self> {
         let program = program.as_raw_fd();
         let mut create = LinkCreate { program, index, hooks: hooks as u32, flags, tcx: [0; 2] };
         // SAFETY: the structure of this command, which makes a descriptor and has no pointers.
-        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(Link)
+        unsafe { descriptor(BPF_LINK_CREATE, &mut create) }.map(Link::Bpf)
     }
 
-    /// Opens a pinned link.
-    pub(super) fn open(pin: &Path) -> io::Result<Self> {
-        let path = CString::new(pin.as_os_str().as_bytes())?;
-        let mut get = ObjectPath { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
-        // SAFETY: the structure of this command, which makes a descriptor; the path ends with a zero and lives until it returns.
-        unsafe { descriptor(BPF_OBJ_GET, &mut get) }.map(Link)
+    /// The descriptor that has to be pinned for the link to outlive this process.
+    pub(super) fn pinnable(&self) -> BorrowedFd<'_> {
+        match self {
+            Link::Bpf(link) => link.as_fd(),
+            Link::Classifier(classifier) => classifier.program().as_fd(),
+        }
     }
 
-    /// Pins it, so that it outlives this process.
-    pub(super) fn pin(&self, pin: &Path) -> io::Result<()> {
-        let path = CString::new(pin.as_os_str().as_bytes())?;
-        let descriptor = self.0.as_raw_fd().unsigned_abs();
-        let mut pin = ObjectPath { path: path.as_ptr() as u64, descriptor, flags: 0 };
-        // SAFETY: the structure of this command; the path ends with a zero and lives until it returns.
-        unsafe { bpf(BPF_OBJ_PIN, &mut pin) }.map(drop)
-    }
-
-    /// Puts another program in the place of the one that is attached; no packet is without a program meanwhile.
+    /// Puts another program in the place of the one that is attached; no packet is without a program meanwhile. A filter is made anew instead.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        let mut update = LinkUpdate { link: self.0.as_raw_fd(), program: program.as_raw_fd(), flags: 0, expected: 0 };
+        let Link::Bpf(link) = self else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mut update = LinkUpdate { link: link.as_raw_fd(), program: program.as_raw_fd(), flags: 0, expected: 0 };
         // SAFETY: the structure of this command, which has no pointers.
         unsafe { bpf(BPF_LINK_UPDATE, &mut update) }.map(drop)
     }
@@ -182,21 +199,73 @@ impl Link {
     /// Takes the program off its interface at once. Dropping the last descriptor and pin does it too, but only after a grace period of
     /// the kernel, in which the interface still refuses the next program.
     pub(super) fn detach(&self) -> io::Result<()> {
-        let mut detach = LinkDetach { link: self.0.as_raw_fd() };
+        let link = match self {
+            Link::Bpf(link) => link.as_raw_fd(),
+            Link::Classifier(classifier) => return classifier.detach(),
+        };
+        let mut detach = LinkDetach { link };
         // SAFETY: the structure of this command, which has no pointers.
         unsafe { bpf(BPF_LINK_DETACH, &mut detach) }.map(drop)
     }
 
     /// Where it is attached, and what runs there.
     pub(super) fn attachment(&self) -> io::Result<Attachment> {
+        let link = match self {
+            Link::Bpf(link) => link,
+            Link::Classifier(classifier) => {
+                return Ok(Attachment { link: 0, program: classifier.number(), index: classifier.attached_to()? });
+            }
+        };
         let mut info = LinkInfo::default();
         let length = size_of::<LinkInfo>() as u32;
-        let mut ask = ObjectInfo { descriptor: self.0.as_raw_fd(), length, info: &raw mut info as u64 };
+        let mut ask = ObjectInfo { descriptor: link.as_raw_fd(), length, info: &raw mut info as u64 };
         // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
         unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
         const { assert!(offset_of!(LinkInfo, index) == 16, "what follows is aligned to eight bytes") };
         Ok(Attachment { link: info.id, program: info.program, index: (info.index != 0).then_some(info.index) })
     }
+
+    /// Numbers of the programs that see packets before this one does.
+    pub(super) fn before(&self, index: u32, direction: Direction) -> io::Result<Vec<u32>> {
+        if let Link::Classifier(classifier) = self {
+            return classifier.before();
+        }
+        let link = self.attachment()?.link;
+        let order = order(index, Hooks::tcx(direction))?;
+        Ok(order.into_iter().take_while(|(_, other)| *other != link).map(|(program, _)| program).collect())
+    }
+}
+
+/// Opens what is pinned: a link or a program.
+pub(super) fn open(pin: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    let mut get = ObjectPath { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
+    // SAFETY: the structure of this command, which makes a descriptor; the path ends with a zero and lives until it returns.
+    unsafe { descriptor(BPF_OBJ_GET, &mut get) }
+}
+
+/// Pins a link or a program, so that it outlives this process.
+pub(super) fn pin(pinned: BorrowedFd<'_>, pin: &Path) -> io::Result<()> {
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    let descriptor = pinned.as_raw_fd().unsigned_abs();
+    let mut pin = ObjectPath { path: path.as_ptr() as u64, descriptor, flags: 0 };
+    // SAFETY: the structure of this command; the path ends with a zero and lives until it returns.
+    unsafe { bpf(BPF_OBJ_PIN, &mut pin) }.map(drop)
+}
+
+/// The kernel's number of a program.
+pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
+    let mut info = ProgramInfo::default();
+    let length = size_of::<ProgramInfo>() as u32;
+    let mut ask = ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    Ok(info.id)
+}
+
+/// Whether the kernel has TCX. Before Linux 6.6, and where it was left out, it does not know the hook.
+pub(super) fn has_tcx(index: u32) -> bool {
+    !order(index, Hooks::TcxIngress).is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
 /// Programs at one hook that are told in order; more are of no interest.

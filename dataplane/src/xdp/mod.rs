@@ -1,7 +1,8 @@
 //! The XDP backend: programs in the kernel count packets, with the code of `flowgauge-core`.
 //!
 //! # The way of a packet
-//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets that leave. It finds the
+//! A program sits at every [`Place`] that is counted: XDP for packets that arrive, TCX for packets that leave, or what else the interface
+//! and the kernel offer ([`Mode`]). It finds the
 //! [element](flowgauge_core::kernel) of its CPU in an array and counts there, in the active bank. Then the packet goes on its way.
 //! The programs are in `ebpf/`; this crate holds the built objects.
 //!
@@ -11,11 +12,12 @@
 //! published. Programs leave their interfaces with the process, unless they are [kept](Keep).
 //!
 //! # Where to look
-//! `hook`: one program at one place; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
+//! `hook`: one program at one place; `link` and `clsact`: how it is attached; `object`: the programs, with settings put in; `mapped`: the arrays; `grace`: the wait in a
 //! rotation; `common`: what places know together; `watch`: whether programs are still in place; `pins`: what outlives the process; `inject`: frames without an
 //! interface, for tests; `conversation`: packets that differ, for benchmarks. `redirect` hands packets to AF_XDP sockets; [`Sender`] and
 //! [`LiveSender`] send from the kernel.
 
+mod clsact;
 mod common;
 mod conversation;
 mod cost;
@@ -64,18 +66,16 @@ use flowgauge_core::{HashMode, Lasting, Link, Settings};
 use grace::Grace;
 use hook::{Hook, Hooked};
 use inject::{Programs, locked};
-use link::Hooks;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use watch::State;
 
-/// Where in the receive path an interface runs the program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The hook in which an interface runs the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before the kernel allocates anything. There is no silent fall-back to another mode.
-    #[default]
+    /// In the driver, before the kernel allocates anything.
     Native,
     /// In the kernel's generic path: works on every interface, and costs several times as much.
     Skb,
@@ -84,11 +84,14 @@ pub enum Mode {
     /// Not in an XDP program, but on the TCX hook behind it: beside any XDP program, on every interface from Linux 6.6 on. What receive
     /// offload put together counts as what it was on the wire.
     Tcx,
+    /// As a BPF classifier on the `clsact` queueing discipline: as on the TCX hook, and on any kernel. What is on the TCX hook sees packets
+    /// before it.
+    Clsact,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Mode; 4] = [Mode::Native, Mode::Skb, Mode::Offload, Mode::Tcx];
+    pub const ALL: [Mode; 5] = [Mode::Native, Mode::Skb, Mode::Offload, Mode::Tcx, Mode::Clsact];
 
     /// The name used in options.
     #[must_use]
@@ -98,6 +101,24 @@ impl Mode {
             Mode::Skb => "skb",
             Mode::Offload => "offload",
             Mode::Tcx => "tcx",
+            Mode::Clsact => "clsact",
+        }
+    }
+
+    /// Whether it is for XDP programs, which see no packets that leave.
+    #[must_use]
+    pub fn is_xdp(self) -> bool {
+        matches!(self, Mode::Native | Mode::Skb | Mode::Offload)
+    }
+
+    /// Where it counts, as part of a sentence.
+    fn location(self) -> &'static str {
+        match self {
+            Mode::Native => "in the driver (native XDP)",
+            Mode::Skb => "in generic XDP (skb)",
+            Mode::Offload => "on the card (offloaded XDP)",
+            Mode::Tcx => "on the TCX hook",
+            Mode::Clsact => "in a clsact classifier",
         }
     }
 }
@@ -107,8 +128,9 @@ impl Mode {
 pub struct Options {
     /// What to measure.
     pub settings: Settings,
-    /// Where arriving packets are counted.
-    pub mode: Mode,
+    /// The hook to count in; the best that the driver and the kernel offer if `None`. Of modes of XDP, packets that leave are counted on
+    /// the TCX hook or, on a kernel without it, by a classifier.
+    pub mode: Option<Mode>,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub slot_ns: u64,
     /// What outlives this process; nothing if `None`.
@@ -145,45 +167,38 @@ impl Task {
 const DELAY_RING: u32 = 1 << 22;
 
 impl Options {
-    /// Counts in native mode and leaves nothing behind.
+    /// Counts in the best hook there is and leaves nothing behind.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Options {
-            settings,
-            mode: Mode::default(),
-            slot_ns: 1_000_000,
-            pins: None,
-            task: Task::Count,
-            wait: None,
-            delay_ring: DELAY_RING,
-        }
+        Options { settings, mode: None, slot_ns: 1_000_000, pins: None, task: Task::Count, wait: None, delay_ring: DELAY_RING }
     }
 
-    /// Where the program is attached.
-    fn hooks(&self, direction: Direction) -> Hooks {
-        match direction {
-            Direction::Ingress if self.mode == Mode::Tcx => Hooks::TcxIngress,
-            Direction::Ingress => Hooks::Xdp,
-            Direction::Egress => Hooks::TcxEgress,
-        }
+    /// The hook that was asked for, for packets in a direction.
+    fn wanted(&self, direction: Direction) -> Option<Mode> {
+        self.mode.filter(|mode| direction == Direction::Ingress || !mode.is_xdp())
+    }
+
+    /// The hook that was asked for or, if none was, the first that is tried.
+    fn usual(&self, direction: Direction) -> Mode {
+        let best = if direction == Direction::Ingress { Mode::Native } else { Mode::Tcx };
+        self.wanted(direction).unwrap_or(best)
     }
 
     /// The program that does it, and the one that does it to packets in several pieces as well, if there is one. In which order they are
     /// tried: drivers hand over packets in one piece unless they are large, while the generic path would have to copy those that are not.
-    fn programs(&self, direction: Direction, link: Link) -> Vec<&'static str> {
-        let plain = self.program(direction, link);
+    fn programs(&self, mode: Mode, link: Link) -> Vec<&'static str> {
+        let plain = self.program(mode, link);
         let pieces = [(object::XDP, object::XDP_FRAGS), (object::XDP_ALL, object::XDP_ALL_FRAGS)]
             .into_iter()
             .flat_map(|(plain, pieces)| plain.into_iter().zip(pieces))
             .find(|(whole, _)| *whole == plain);
         let Some((_, pieces)) = pieces else { return vec![plain] };
-        if self.mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
+        if mode == Mode::Skb { vec![pieces, plain] } else { vec![plain, pieces] }
     }
 
     /// The program for packets in one piece, on an interface with this link layer.
-    fn program(&self, direction: Direction, link: Link) -> &'static str {
-        let on_tcx = self.hooks(direction) != Hooks::Xdp;
-        let [public, keyed] = match (on_tcx, self.settings.beyond_cardinality()) {
+    fn program(&self, mode: Mode, link: Link) -> &'static str {
+        let [public, keyed] = match (!mode.is_xdp(), self.settings.beyond_cardinality()) {
             (false, _) if self.task == Task::Drop => return object::EMPTY,
             (false, _) if link == Link::Ip => object::XDP_IP,
             (false, false) => object::XDP,
@@ -271,9 +286,9 @@ impl Xdp {
     #[must_use]
     pub fn injector(&self) -> Injector {
         let place = self.capabilities.places.first().cloned().unwrap_or_else(|| Place::ingress("nowhere"));
-        let (program, tcx) =
-            (self.options.program(place.direction, Link::Ethernet), self.options.hooks(place.direction) != Hooks::Xdp);
-        Injector { place, program, tcx, programs: Arc::clone(&self.programs) }
+        let mode = self.options.usual(place.direction);
+        let program = self.options.program(mode, Link::Ethernet);
+        Injector { place, program, tcx: !mode.is_xdp(), programs: Arc::clone(&self.programs) }
     }
 
     fn running(&mut self, operation: &'static str) -> Result<&mut Running, Error> {
@@ -351,7 +366,7 @@ impl Dataplane for Xdp {
         if begun.contains(&true) && grace.wait().is_ok() {
             hooks.iter_mut().zip(begun).filter(|(_, begun)| *begun).for_each(|(hook, _)| hook.begin_tally());
         }
-        let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic(&self.options));
+        let merged = hooks.iter().filter(|hook| self.attach && hook.is_generic());
         let told = merged.filter_map(|hook: &Hook| Some(format!("{}: {}", hook.place, device::merged(&hook.place.interface)?)));
         said.extend(told.map(Event::Notice));
         let next_window = hooks.iter().map(|hook| hook.note.next_window).max().unwrap_or(0);
@@ -454,6 +469,7 @@ impl Dataplane for Xdp {
         let hooks = self.running.iter().flat_map(|running| &running.hooks).filter(|_| self.attach);
         let status = |hook: &Hook| ProgramStatus {
             place: hook.place.clone(),
+            hook: Some(hook.mode.name().to_owned()),
             program: hook.program,
             attached: hook.state == State::Counting,
         };

@@ -1,7 +1,8 @@
 //! What stays in the kernel when a controller dies, and how the next one goes on with it.
 //!
 //! Every place that is counted has a directory of pins on the BPF file system, named by the direction, the interface's number and its network
-//! namespace's, since names change, and others use them too: `link` keeps the program attached, `cores` is the
+//! namespace's, since names change, and others use them too: `link` keeps the program attached (of a [filter](super::clsact), which stays
+//! by itself, `program` says which it is), `cores` is the
 //! array it counts in, `shared` the sketches that all CPUs count in, `lasting` what all places know together beyond rotations, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
 //! a lock on it, which the kernel lifts when the process dies.
 //!
@@ -16,6 +17,7 @@
 //! in the old bank; after 3 it clears the idle bank. A window is published twice, with the same number, if the controller is killed
 //! between publishing it and step 3; none is ever lost.
 
+use super::clsact::{self, Classifier, Owner};
 use super::hook::reason;
 use super::link::{self, Link};
 use super::object::{NoteArray, Pinned, Plain};
@@ -32,6 +34,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::{AccessFlags, faccessat};
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +42,7 @@ use std::path::{Path, PathBuf};
 pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 
 const LINK: &str = "link";
+const PROGRAM: &str = "program";
 const CORES: &str = "cores";
 const SHARED: &str = "shared";
 const LASTING: &str = "lasting";
@@ -139,6 +143,15 @@ impl Note {
             next_window: 0,
             gaps: 0,
         }
+    }
+
+    /// In which of the interface's hooks the program is; nothing if another version knows more of them.
+    pub(super) fn mode(&self) -> Option<super::Mode> {
+        super::Mode::ALL.into_iter().find(|mode| *mode as u32 == self.attached)
+    }
+
+    pub(super) fn set_mode(&mut self, mode: super::Mode) {
+        self.attached = mode as u32;
     }
 
     /// Makes the other bank active.
@@ -337,6 +350,7 @@ fn closed(directory: &Path) -> Option<String> {
 /// The locked directory of one place.
 pub(super) struct Pins {
     directory: PathBuf,
+    spot: Spot,
     /// Holds the lock.
     lock: File,
     /// The note's array, to pin it again.
@@ -350,26 +364,32 @@ pub(super) struct Found {
     pub(super) note: Note,
     pub(super) notes: NoteArray,
     pub(super) link: Link,
+    pub(super) mode: super::Mode,
 }
 
 impl Pins {
     /// Locks the directory of a place, making it if it is not there.
     pub(super) fn claim(root: &Path, place: &Place, index: u32) -> Result<Self, Error> {
         supported(root)?;
-        let directory = root.join(Spot::here(place.direction, index).name());
+        let spot = Spot::here(place.direction, index);
+        let directory = root.join(spot.name());
         fs::create_dir_all(&directory).map_err(|error| refused(&directory, "make this directory", error))?;
         // Once more, since others may have been quicker to make it.
         supported(&directory)?;
-        Self::lock(directory.clone()).map_err(|error| match error {
+        Self::lock(directory.clone(), spot).map_err(|error| match error {
             TryLockError::WouldBlock => Error::Pins { directory: directory.clone(), problem: at_work(place), source: None },
             TryLockError::Error(error) => refused(&directory, "lock this directory", error),
         })
     }
 
-    fn lock(directory: PathBuf) -> Result<Self, TryLockError> {
+    fn lock(directory: PathBuf, spot: Spot) -> Result<Self, TryLockError> {
         let lock = File::open(&directory).map_err(TryLockError::Error)?;
         lock.try_lock()?;
-        Ok(Pins { directory, lock, note: None, leave: false })
+        Ok(Pins { directory, spot, lock, note: None, leave: false })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -378,16 +398,35 @@ impl Pins {
 
     /// Whether a program is counting here, attached by a process that is gone. What else is here is of no use to anyone.
     pub(super) fn is_counting(&self) -> bool {
-        self.path(LINK).exists()
+        self.path(LINK).exists() || self.path(PROGRAM).exists()
+    }
+
+    /// What is pinned, or was attached when it was.
+    fn open(&self) -> io::Result<Link> {
+        let program = self.path(PROGRAM);
+        if !program.exists() {
+            return link::open(&self.path(LINK)).map(Link::Bpf);
+        }
+        // Filters of another network namespace cannot be asked for.
+        if !self.spot.is_here() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Classifier::open(link::open(&program)?, self.spot.index, self.spot.direction, self.owner()).map(Link::Classifier)
+    }
+
+    /// Of filters that these pins look after.
+    pub(super) fn owner(&self) -> Owner {
+        Owner::pins(&self.directory)
     }
 
     /// Whether the program left here is at no interface any more.
     fn is_dead(&self) -> bool {
-        Link::open(&self.link()).and_then(|link| link.attachment()).is_ok_and(|attachment| attachment.index.is_none())
+        self.open().and_then(|link| link.attachment()).is_ok_and(|attachment| attachment.index.is_none())
     }
 
     /// Where it counts, by the name that the interface has now or, if it is gone or elsewhere, had when counting began.
-    fn place(&self, spot: &Spot) -> Place {
+    fn place(&self) -> Place {
+        let spot = self.spot;
         let now = if spot.is_here() { device::name(spot.index) } else { None };
         let noted = || self.notes().ok().and_then(|notes| notes.get(&0, 0).ok()).map(|Plain(note)| note.interface());
         let interface = now.or_else(noted).unwrap_or_else(|| format!("interface {}", spot.index));
@@ -398,17 +437,18 @@ impl Pins {
     pub(super) fn clear(&self) -> io::Result<()> {
         // An interface that is gone has taken the program with it.
         if self.is_counting()
-            && let Err(error) = Link::open(&self.path(LINK)).and_then(|link| link.detach())
+            && let Err(error) = self.open().and_then(|link| link.detach())
         {
             tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
         }
-        for name in [LINK, NOTE, CORES, SHARED, LASTING] {
-            match fs::remove_file(self.path(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+        [LINK, PROGRAM, NOTE, CORES, SHARED, LASTING].into_iter().try_for_each(|name| self.unpin(name))
+    }
+
+    fn unpin(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn failed(&self, what: &str, error: &(dyn std::error::Error + 'static)) -> Error {
@@ -450,20 +490,39 @@ impl Pins {
                 mended = true;
             }
         }
-        if let Some(link) = link.filter(|_| !self.is_counting()) {
-            link.pin(&self.link()).map_err(|error| self.failed("pin the link", &error))?;
+        if let Some(link) = link
+            && !self.path(pin_of(link)).exists()
+        {
+            self.pin(link)?;
             mended = true;
         }
         Ok(mended)
     }
 
-    fn note_map(&self) -> Result<MapData, Error> {
-        MapData::from_pin(self.path(NOTE)).map_err(|error| self.failed("read the note", &error))
+    /// Pins what keeps the program attached, in the place of an earlier one. The program of a filter was pinned when it was attached.
+    pub(super) fn pin(&self, link: &Link) -> Result<(), Error> {
+        let name = pin_of(link);
+        if name == PROGRAM && self.path(name).exists() {
+            return Ok(());
+        }
+        let pinned = self.unpin(name).and_then(|()| link::pin(link.pinnable(), &self.path(name)));
+        pinned.map_err(|error| self.failed(&format!("pin the {name}"), &error))
     }
 
-    /// Where the link is to be pinned.
-    pub(super) fn link(&self) -> PathBuf {
-        self.path(LINK)
+    /// Attaches a program as a filter. It is pinned before, so that a filter of these pins is never there without one.
+    pub(super) fn attach_classifier(&self, program: BorrowedFd<'_>) -> io::Result<Classifier> {
+        let Spot { direction, index, .. } = self.spot;
+        self.unpin(PROGRAM)?;
+        link::pin(program, &self.path(PROGRAM))?;
+        Classifier::attach(program, index, direction, self.owner()).inspect_err(|_| {
+            if let Err(error) = self.unpin(PROGRAM) {
+                tracing::debug!("{}: the pin of a program stays: {error}", self.directory.display());
+            }
+        })
+    }
+
+    fn note_map(&self) -> Result<MapData, Error> {
+        MapData::from_pin(self.path(NOTE)).map_err(|error| self.failed("read the note", &error))
     }
 
     /// Where the arrays are pinned that programs count in.
@@ -476,22 +535,35 @@ impl Pins {
         opened.map_err(|error| self.failed("read the note", &error))
     }
 
-    /// What is pinned, if it is what `wanted` would count.
-    pub(super) fn adopt(&mut self, place: &Place, wanted: &Note) -> Result<Found, Error> {
+    /// What is pinned, if it is what `wanted` would count, at the hook that was asked for or, if none was, at any.
+    pub(super) fn adopt(&mut self, place: &Place, wanted: &Note, hook: Option<super::Mode>) -> Result<Found, Error> {
         let notes = self.notes()?;
         let Plain(note) = notes.get(&0, 0).map_err(|error| self.failed("read the note", &error))?;
-        if let Some(difference) = note.difference(wanted) {
+        let attached = hook.map_or(note.attached, |mode| mode as u32);
+        let refused = |difference: String| {
             let problem = format!("cannot adopt what counts {place}: {difference}; `flowgauge detach` ends it");
-            return Err(Error::Pins { directory: self.directory.clone(), problem, source: None });
+            Error::Pins { directory: self.directory.clone(), problem, source: None }
+        };
+        if let Some(difference) = note.difference(&Note { attached, ..*wanted }) {
+            return Err(refused(difference));
         }
+        let mode = note.mode().ok_or_else(|| refused("it was started by another version of flowgauge".to_owned()))?;
         for array in [CORES, SHARED, LASTING].map(|name| self.path(name)) {
             if !array.exists() {
                 return Err(self.failed("adopt", &io::Error::other(format!("{} is missing", array.display()))));
             }
         }
-        let link = Link::open(&self.link()).map_err(|error| self.failed("open the link", &error))?;
+        let link = self.open().map_err(|error| self.failed("open the link", &error))?;
         self.note = Some(self.note_map()?);
-        Ok(Found { note, notes, link })
+        Ok(Found { note, notes, link, mode })
+    }
+}
+
+/// The name of the pin of what keeps a program attached.
+fn pin_of(link: &Link) -> &'static str {
+    match link {
+        Link::Bpf(_) => LINK,
+        Link::Classifier(_) => PROGRAM,
     }
 }
 
@@ -517,6 +589,8 @@ pub struct Left {
     pub place: Place,
     /// Since when, in nanoseconds since the Unix epoch, if that can be read.
     pub since_ns: Option<u64>,
+    /// Whether a run can go on with its counts. Those of a filter without pins are gone.
+    pub adoptable: bool,
 }
 
 /// Where a program counts.
@@ -576,13 +650,14 @@ pub fn left(root: &Path) -> Result<Vec<Left>, Error> {
     let mut left = Vec::new();
     for (directory, spot) in spots(root)?.into_iter().filter(|(_, spot)| spot.is_here()) {
         // A run that begins in the moment for which this lock is held would find the place taken.
-        let Ok(mut pins) = Pins::lock(directory) else { continue };
+        let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
         pins.leave = true;
         if pins.is_counting() {
             let note = pins.notes().ok().and_then(|notes| notes.get(&0, 0).ok());
-            left.push(Left { place: pins.place(&spot), since_ns: note.map(|Plain(note)| note.since_ns) });
+            left.push(Left { place: pins.place(), since_ns: note.map(|Plain(note)| note.since_ns), adoptable: true });
         }
     }
+    left.extend(clsact::left().into_iter().map(|place| Left { place, since_ns: None, adoptable: false }));
     left.sort_by(|one, other| one.place.cmp(&other.place));
     Ok(left)
 }
@@ -608,15 +683,15 @@ pub(super) fn forget(root: &Path, place: &Place, index: u32) -> bool {
     let mut spots = spots(root).unwrap_or_default();
     spots.retain(|(_, spot)| spot.is_here() && spot.direction == place.direction && spot.index != index);
     for (directory, spot) in spots {
-        let Ok(mut pins) = Pins::lock(directory) else { continue };
-        pins.leave = !(pins.is_dead() && pins.place(&spot) == *place);
+        let Ok(mut pins) = Pins::lock(directory, spot) else { continue };
+        pins.leave = !(pins.is_dead() && pins.place() == *place);
         forgotten |= !pins.leave;
     }
     forgotten
 }
 
 /// Ends what processes that are gone left counting below `root`, on one interface or on all of this network namespace, and removes what is
-/// left of interfaces that are gone. Returns the names of the places.
+/// left of interfaces that are gone, and filters that nobody is known to look after. Returns the names of the places.
 ///
 /// # Errors
 /// [`Error::Pins`] if a process is still at work there, or the system refuses; what comes before is ended.
@@ -624,7 +699,7 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
     let mut ended = Vec::new();
     for (directory, spot) in spots(root)? {
         let named = |place: &Place| interface.is_none_or(|interface| interface == place.interface);
-        let mut pins = match Pins::lock(directory.clone()) {
+        let mut pins = match Pins::lock(directory.clone(), spot) {
             Ok(pins) => pins,
             Err(TryLockError::WouldBlock) if spot.is_here() => {
                 let interface = device::name(spot.index).unwrap_or_default();
@@ -638,7 +713,7 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
             Err(TryLockError::Error(error)) => return Err(refused(&directory, "lock this directory", error)),
         };
         pins.leave = true;
-        let place = pins.place(&spot);
+        let place = pins.place();
         // In another network namespace the name may be that of another interface, which somebody counts on.
         if !named(&place) || !spot.is_here() && !pins.is_dead() {
             continue;
@@ -650,6 +725,8 @@ pub fn detach(root: &Path, interface: Option<&str>) -> Result<Vec<String>, Error
             ended.push(place.to_string());
         }
     }
+    let orphans = clsact::remove_left(interface).map_err(|error| refused(root, "remove filters without pins", error))?;
+    ended.extend(orphans.iter().map(ToString::to_string));
     ended.sort();
     Ok(ended)
 }
@@ -759,7 +836,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("flowgauge-lock-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
         let locked = || -> Result<Pins, TryLockError> {
-            let mut pins = Pins::lock(directory.clone())?;
+            let mut pins = Pins::lock(directory.clone(), Spot::here(Direction::Ingress, 1))?;
             pins.leave = true;
             Ok(pins)
         };

@@ -56,9 +56,8 @@ impl Redirect {
         let name = if pieces { object::REDIRECT_FRAGS } else { object::REDIRECT };
         let program = xdp(&mut programs, name).map_err(|error| refused(&place, loading(&error)))?;
         program.load().map_err(|error| refused(&place, loading(&error)))?;
-        let failed = |error| {
-            refused(&place, attaching(&error, Some(mode), "the port's option xdp=skb works on every interface, but is slower"))
-        };
+        let failed =
+            |error| refused(&place, attaching(&error, mode, "the port's option xdp=skb works on every interface, but is slower"));
         let link = program.attach(interface, mode.into()).and_then(|link| program.take_link(link)).map_err(failed)?;
         Ok(Redirect { place, programs, program: name, link: Some(link), sockets: map, passed })
     }

@@ -2,13 +2,12 @@
 //!
 //! What is found is put right where that is possible, and told. A window in which packets may have passed uncounted is marked.
 
-use super::hook::{Hook, attach, loading, put, refused, xdp};
-use super::link::{self, Attachment, Hooks, Link};
+use super::hook::{Hook, Refusal, attach, loading, put, refused, xdp};
+use super::link::{Attachment, Link};
 use super::{Mode, Options};
 use crate::Event;
 use crate::error::Error;
 use crate::interface::{Interface, device};
-use crate::place::Direction;
 use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
@@ -215,17 +214,23 @@ impl Hook {
         false
     }
 
-    /// Attaches the program again: by its own link if that is still there, else by a new one.
+    /// Attaches the program again: by its own link if that is still there, else by a new one. A filter is made anew, with its program.
     pub(super) fn attach_again(&mut self, options: &Options) -> Result<(), Error> {
         let place = self.place.clone();
         let index = self.note.interface_index;
         let Some(programs) = &mut self.programs else { return Ok(()) };
+        if let Some(Link::Classifier(classifier)) = &mut self.link {
+            classifier.attach_again().map_err(|error| Refusal::Attaching(error).into_error(&place, self.mode))?;
+            return self.pin_link();
+        }
         let layer = self.layer;
         let attached = self.link.take().filter(|link| link.attachment().is_ok_and(|attachment| attachment.index == Some(index)));
+        let pins = self.pins.as_ref().map(|(pins, _)| pins);
         let link = match attached {
-            Some(link) => put(&place, layer, options, programs, &link).map(|()| link),
-            None => attach(&place, index, layer, options, programs),
-        }?;
+            Some(link) => put(layer, self.mode, options, programs, &link).map(|()| link),
+            None => attach(&place, index, layer, self.mode, options, programs, pins),
+        }
+        .map_err(|refusal| refusal.into_error(&place, self.mode))?;
         self.program = link.attachment().ok().map(|attachment| attachment.program);
         self.link = Some(link);
         self.pin_link()
@@ -233,17 +238,11 @@ impl Hook {
 
     /// Whether programs were attached that see packets before this one, and may end the line.
     fn follow_order(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
-        let hooks = options.hooks(self.place.direction);
-        if hooks == Hooks::Xdp {
+        if self.mode.is_xdp() {
             return;
         }
-        let Some(Ok(Attachment { link, .. })) = self.link.as_ref().map(Link::attachment) else { return };
-        let index = self.note.interface_index;
-        let first = |link: u32| -> Vec<u32> {
-            let order = link::order(index, hooks).unwrap_or_default();
-            order.into_iter().take_while(|(_, other)| *other != link).map(|(program, _)| program).collect()
-        };
-        let others = first(link);
+        let Some(link) = &self.link else { return };
+        let others = link.before(self.note.interface_index, self.place.direction).unwrap_or_default();
         if others.is_empty() {
             self.seen.before.clear();
             return;
@@ -261,7 +260,7 @@ impl Hook {
         }
         self.seen.contests += 1;
         // The kernel takes a program only once at a hook: it cannot be there and come again before the others.
-        let moved = self.link.take().map_or(Ok(()), |link| {
+        let moved = self.link.as_ref().map_or(Ok(()), |link| {
             link.detach().map_err(|error| refused(&self.place, format!("cannot detach the program: {error}")))
         });
         match moved.and_then(|()| self.attach_again(options)) {
@@ -280,7 +279,7 @@ impl Hook {
 
     /// Whether the interface has more receive queues: a veth device runs no program on those it gets later.
     fn follow_queues(&mut self, before: Instant, options: &Options, said: &mut Vec<Event>) {
-        if self.place.direction != Direction::Ingress || options.mode != Mode::Native {
+        if self.mode != Mode::Native {
             return;
         }
         let Ok(interface) = Interface::new(&self.seen.name) else { return };
@@ -312,13 +311,13 @@ impl Hook {
     /// the same. No queue is without it meanwhile that had it.
     fn renew(&mut self, options: &Options) -> Result<(), Error> {
         let (Some(programs), Some(link)) = (&mut self.programs, &self.link) else { return Ok(()) };
-        for name in options.programs(self.place.direction, self.layer) {
+        for name in options.programs(self.mode, self.layer) {
             match xdp(programs, name).and_then(|program| program.unload()) {
                 Ok(()) | Err(ProgramError::NotLoaded) => {}
                 Err(error) => return Err(refused(&self.place, loading(&error))),
             }
         }
-        put(&self.place, self.layer, options, programs, link)?;
+        put(self.layer, self.mode, options, programs, link).map_err(|refusal| refusal.into_error(&self.place, self.mode))?;
         self.program = link.attachment().ok().map(|attachment| attachment.program);
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Injected {
     }
 
     fn options(&self, setup: &Setup) -> Options {
-        Options { mode: self.1, slot_ns: setup.slot_ns, ..Options::new(setup.settings) }
+        Options { mode: Some(self.1), slot_ns: setup.slot_ns, ..Options::new(setup.settings) }
     }
 }
 

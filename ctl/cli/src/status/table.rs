@@ -102,6 +102,11 @@ pub(super) fn left(left: &Left) -> String {
     );
     let (place, interface) = (&left.place, &left.place.interface);
     let direction = left.place.direction.name();
+    if !left.adoptable {
+        return format!(
+            "{place}: a filter {counts} that no run is known to read or can go on with; `flowgauge detach -i {interface}` removes it"
+        );
+    }
     format!(
         "{place}: a program {counts}, and no run reads it; `flowgauge run -i {interface} --direction {direction} --adopt` \
          goes on with it, `flowgauge detach -i {interface}` ends it"
@@ -213,8 +218,9 @@ fn budget(workers: &[WorkerStatus]) -> Option<String> {
 }
 
 fn program(status: &ProgramStatus, kernel: &Kernel) -> String {
-    let ProgramStatus { place, program, .. } = status;
-    let Some(program) = program else { return format!("{place}; the kernel does not tell its number") };
+    let ProgramStatus { place, hook, program, .. } = status;
+    let hook = hook.as_ref().map_or_else(String::new, |hook| format!(", hook {hook}"));
+    let Some(program) = program else { return format!("{place}{hook}; the kernel does not tell its number") };
     let cost = match &kernel.costs {
         Err(error) => format!("what it costs is unknown: {error}; ask as root"),
         Ok(costs) => match costs.iter().find(|cost| cost.program == *program && cost.runs > 0) {
@@ -227,7 +233,7 @@ fn program(status: &ProgramStatus, kernel: &Kernel) -> String {
             None => "what it costs is not measured; `sysctl kernel.bpf_stats_enabled=1` has the kernel do it".to_owned(),
         },
     };
-    format!("{place}, number {program}; {cost}")
+    format!("{place}{hook}, number {program}; {cost}")
 }
 
 fn switch(status: &SwitchStatus) -> String {
@@ -381,7 +387,7 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn a_program_costs_what_the_kernel_says() {
         let place = Place { interface: "eth1".to_owned(), direction: Direction::Ingress };
-        let counting = ProgramStatus { place, program: Some(34), attached: true };
+        let counting = ProgramStatus { place, hook: Some("tcx".to_owned()), program: Some(34), attached: true };
         let told = |measures, runs| {
             let costs = Ok(vec![Cost { program: 34, time_ns: 285_000, runs }]);
             program(&counting, &Kernel { measures, costs })
@@ -400,9 +406,11 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
     #[test]
     fn what_is_left_counting_comes_with_what_to_do() {
         let place = Place { interface: "eth1".to_owned(), direction: Direction::Egress };
-        let text = left(&Left { place, since_ns: None });
+        let text = left(&Left { place: place.clone(), since_ns: None, adoptable: true });
         assert!(text.starts_with("eth1 egress: a program counts here, and no run reads it; "), "{text}");
         assert!(text.contains("`flowgauge run -i eth1 --direction egress --adopt`") && text.contains("`flowgauge detach -i eth1`"));
+        let filter = left(&Left { place, since_ns: None, adoptable: false });
+        assert!(!filter.contains("--adopt") && filter.contains("`flowgauge detach -i eth1`"), "{filter}");
     }
 
     #[test]

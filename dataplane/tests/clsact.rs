@@ -1,0 +1,416 @@
+//! Counting by a classifier on the `clsact` queueing discipline, the hook of kernels without TCX, and which hook is taken if none was asked for.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+#[path = "support/kernel.rs"]
+mod kernel;
+
+use flowgauge_core::Settings;
+use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
+use flowgauge_dataplane::xdp::{DIRECTORY, Keep, Mode, Options, Xdp, detach, left};
+use flowgauge_dataplane::{Adopted, Dataplane, Direction, Event, Place, Snapshot, Tables};
+use flowgauge_testing::on_veth;
+use kernel::Other;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn ingress() -> Place {
+    Place::ingress(RECEIVER.0)
+}
+
+fn egress() -> Place {
+    Place { interface: SENDER.0.to_owned(), direction: Direction::Egress }
+}
+
+fn options() -> Options {
+    Options { mode: Some(Mode::Clsact), ..Options::new(Settings::default()) }
+}
+
+fn keep(adopt: bool, leave: bool) -> Options {
+    Options { pins: Some(Keep { directory: DIRECTORY.into(), adopt, leave }), ..options() }
+}
+
+fn installed(places: Vec<Place>, options: Options) -> (Xdp, Option<Adopted>) {
+    let tables = Tables::new(&options.settings, 1);
+    let mut xdp = Xdp::at(places, options);
+    let adopted = xdp.install(&tables).unwrap();
+    (xdp, adopted)
+}
+
+fn started(places: Vec<Place>, options: Options) -> Xdp {
+    let (mut xdp, adopted) = installed(places, options);
+    assert_eq!(adopted, None);
+    assert_eq!(xdp.events().unwrap(), []);
+    xdp
+}
+
+fn send(packets: u64) {
+    let socket = UdpSocket::bind((SENDER.1, 0)).unwrap();
+    for _ in 0..packets {
+        socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap();
+    }
+}
+
+fn counted(snapshot: &Snapshot) -> u64 {
+    snapshot.bank.counters.packets()
+}
+
+/// A window with at least so many packets: the kernel delivers them soon after they were sent.
+fn window(xdp: &mut Xdp, packets: u64) -> Snapshot {
+    (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= packets).expect("the packets");
+    xdp.rotate().unwrap()
+}
+
+/// The one warning there is.
+#[track_caller]
+fn warning(xdp: &mut Xdp) -> String {
+    let events = xdp.events().unwrap();
+    let [Event::Warning(warning)] = &events[..] else { panic!("{events:?}") };
+    warning.clone()
+}
+
+/// The notices of a run that begins.
+fn notices(xdp: &mut Xdp) -> Vec<String> {
+    let events = xdp.events().unwrap().into_iter();
+    events.map(|event| if let Event::Notice(notice) = event { notice } else { panic!("{event:?}") }).collect()
+}
+
+fn tc(arguments: &str) -> String {
+    let output = Command::new("tc").args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The interface and `ingress` or `egress`, as `tc` has them.
+fn at(place: &Place) -> String {
+    format!("dev {} {}", place.interface, place.direction.name())
+}
+
+fn filters(place: &Place) -> String {
+    tc(&format!("filter show {}", at(place)))
+}
+
+fn has_clsact(interface: &str) -> bool {
+    tc(&format!("qdisc show dev {interface}")).contains("clsact")
+}
+
+/// A filter that returns `verdict` for every packet. One of the same priority that comes later is before the others.
+fn add_filter(place: &Place, priority: u16, verdict: u32) {
+    let code = format!("1,6 0 0 {verdict}");
+    let mut command = Command::new("tc");
+    let (interface, direction) = (place.interface.as_str(), place.direction.name());
+    command.args(["filter", "add", "dev", interface, direction, "pref", &priority.to_string()]);
+    let status = command.args(["protocol", "all", "bpf", "da", "bytecode", &code]).status().unwrap();
+    assert!(status.success());
+}
+
+const OK: u32 = 0;
+const SHOT: u32 = 2;
+
+#[test]
+fn every_packet_is_counted_once_and_nothing_stays() {
+    on_veth(|| {
+        let mut xdp = started(vec![ingress(), egress()], options());
+        assert!(has_clsact(RECEIVER.0) && has_clsact(SENDER.0));
+        for packets in [10, 500] {
+            send(packets);
+            let snapshot = window(&mut xdp, 2 * packets);
+            let parts: Vec<u64> = snapshot.parts.iter().map(|part| counted(&part.snapshot)).collect();
+            assert_eq!((parts, snapshot.complete), (vec![packets; 2], true));
+        }
+        let hooks: Vec<_> = xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
+        assert_eq!(hooks, ["clsact"; 2]);
+        drop(xdp);
+        assert!(!has_clsact(RECEIVER.0) && !has_clsact(SENDER.0));
+    });
+}
+
+#[test]
+fn both_directions_of_an_interface_share_one_queueing_discipline() {
+    on_veth(|| {
+        let out = Place { direction: Direction::Egress, ..ingress() };
+        let first = started(vec![ingress()], options());
+        let second = started(vec![out], options());
+        drop(first);
+        assert!(has_clsact(RECEIVER.0), "the other filter is there");
+        drop(second);
+        assert!(!has_clsact(RECEIVER.0));
+    });
+}
+
+#[test]
+fn filters_behind_see_what_was_counted() {
+    on_veth(|| {
+        let mut behind = started(vec![ingress()], options());
+        let mut first = started(vec![ingress()], options());
+        // One that drops them is behind both.
+        add_filter(&ingress(), 2, SHOT);
+        send(20);
+        for xdp in [&mut first, &mut behind] {
+            (0..1_000_000).find(|_| counted(&xdp.sample().unwrap()) >= 20).expect("the packets");
+        }
+        drop(first);
+        send(5);
+        assert_eq!(counted(&window(&mut behind, 25)), 25);
+        drop(behind);
+        assert!(has_clsact(RECEIVER.0) && filters(&ingress()).contains("pref 2 bpf"), "of others");
+    });
+}
+
+#[test]
+fn a_queueing_discipline_of_others_stays() {
+    on_veth(|| {
+        tc("qdisc add dev rx clsact");
+        drop(started(vec![ingress()], options()));
+        assert!(has_clsact(RECEIVER.0));
+        assert_eq!(filters(&ingress()), "");
+    });
+}
+
+/// What removes the filter, and the place it is at.
+fn removals() -> Vec<(Place, String)> {
+    let of = |place: Place| {
+        let filter = format!("filter del {} pref 1", at(&place));
+        let qdisc = format!("qdisc del dev {} clsact", place.interface);
+        [filter, qdisc].map(|removal| (place.clone(), removal))
+    };
+    [ingress(), egress()].into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn a_filter_that_is_removed_is_made_anew_and_told() {
+    for (place, removal) in removals() {
+        for options in [options(), keep(false, false)] {
+            let (place, removal) = (place.clone(), removal.clone());
+            on_veth(move || {
+                let mut xdp = started(vec![place.clone()], options);
+                send(10);
+                assert!(window(&mut xdp, 10).complete);
+                tc(&removal);
+                send(500);
+                let said = warning(&mut xdp);
+                assert!(said.contains("its program was not attached") && said.contains("missing"), "{said}");
+                send(7);
+                let snapshot = window(&mut xdp, 7);
+                assert_eq!((counted(&snapshot), snapshot.complete), (7, false));
+                send(8);
+                let snapshot = window(&mut xdp, 8);
+                assert_eq!((counted(&snapshot), snapshot.complete), (8, true));
+                drop(xdp);
+                assert!(!has_clsact(&place.interface));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_filter_that_came_before_goes_behind() {
+    for place in [ingress(), egress()] {
+        on_veth(move || {
+            let mut xdp = started(vec![place.clone()], options());
+            add_filter(&place, 1, OK);
+            send(20);
+            let said = warning(&mut xdp);
+            assert!(said.contains("was attached before this one") && said.contains("the first again"), "{said}");
+            send(5);
+            let snapshot = window(&mut xdp, 5);
+            assert_eq!((counted(&snapshot), snapshot.complete), (5, false));
+            send(6);
+            let snapshot = window(&mut xdp, 6);
+            assert_eq!((counted(&snapshot), snapshot.complete), (6, true));
+            drop(xdp);
+            assert!(filters(&place).contains("bytecode"), "it is of others");
+        });
+    }
+}
+
+#[test]
+fn a_place_that_a_filter_of_another_kind_has_is_refused() {
+    on_veth(|| {
+        tc("qdisc add dev rx clsact");
+        tc("filter add dev rx ingress pref 1 protocol all u32 match u32 0 0 flowid 1:1");
+        let tables = Tables::new(&Settings::default(), 1);
+        let error = Xdp::at(vec![ingress()], options()).install(&tables).unwrap_err().to_string();
+        assert!(error.contains("another kind or protocol has priority 1"), "{error}");
+        assert!(filters(&ingress()).contains("u32"));
+    });
+}
+
+#[test]
+fn a_queueing_discipline_without_egress_is_refused_for_what_leaves() {
+    on_veth(|| {
+        tc("qdisc add dev rx handle ffff: ingress");
+        let out = Place { direction: Direction::Egress, ..ingress() };
+        let tables = Tables::new(&Settings::default(), 1);
+        let error = Xdp::at(vec![out], options()).install(&tables).unwrap_err().to_string();
+        assert!(error.contains("'ingress' sees no packets that leave"), "{error}");
+        let mut xdp = started(vec![ingress()], options());
+        send(30);
+        assert_eq!(counted(&window(&mut xdp, 30)), 30);
+        drop(xdp);
+        assert!(tc("qdisc show dev rx").contains("qdisc ingress"));
+    });
+}
+
+fn pins() -> Vec<PathBuf> {
+    std::fs::read_dir(DIRECTORY).map_or_else(|_| Vec::new(), |places| places.map(|place| place.unwrap().path()).collect())
+}
+
+#[test]
+fn what_is_left_counting_is_adopted() {
+    for place in [ingress(), egress()] {
+        on_veth(move || {
+            let mut first = started(vec![place.clone()], keep(false, true));
+            send(10);
+            assert_eq!(counted(&window(&mut first, 10)), 10);
+            first.published(0).unwrap();
+            send(20);
+            drop(first);
+            send(30);
+            // By the hook that is there, if none is asked for.
+            let (mut second, adopted) = installed(vec![place.clone()], Options { mode: None, ..keep(true, false) });
+            assert_eq!(adopted.unwrap().next_window, 1);
+            assert_eq!(second.events().unwrap(), []);
+            send(40);
+            let snapshot = window(&mut second, 90);
+            assert_eq!((counted(&snapshot), snapshot.complete), (90, true));
+            drop(second);
+            assert!(!has_clsact(&place.interface));
+            assert_eq!(pins(), Vec::<PathBuf>::new());
+        });
+    }
+}
+
+#[test]
+fn what_is_left_counting_is_adopted_by_its_own_mode_only() {
+    on_veth(|| {
+        drop(started(vec![ingress()], keep(false, true)));
+        let tables = Tables::new(&Settings::default(), 1);
+        let other = Options { mode: Some(Mode::Tcx), ..keep(true, false) };
+        let error = Xdp::at(vec![ingress()], other).install(&tables).unwrap_err().to_string();
+        assert!(error.contains("it counts with --xdp-mode clsact, not tcx"), "{error}");
+        let error = Xdp::at(vec![ingress()], keep(false, false)).install(&tables).unwrap_err().to_string();
+        assert!(error.contains("--adopt"), "{error}");
+        assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress"]);
+    });
+}
+
+#[test]
+fn a_filter_that_was_removed_while_nobody_looked_is_made_anew_on_adoption() {
+    on_veth(|| {
+        drop(started(vec![ingress()], keep(false, true)));
+        send(10);
+        tc("qdisc del dev rx clsact");
+        send(20);
+        let (mut xdp, adopted) = installed(vec![ingress()], keep(true, false));
+        assert!(adopted.is_some());
+        assert!(warning(&mut xdp).contains("attached again"));
+        send(5);
+        let snapshot = window(&mut xdp, 15);
+        assert_eq!((counted(&snapshot), snapshot.complete), (15, false));
+    });
+}
+
+#[test]
+fn detaching_removes_the_filter_and_only_an_unused_queueing_discipline() {
+    for shared in [false, true] {
+        on_veth(move || {
+            drop(started(vec![ingress(), egress()], keep(false, true)));
+            if shared {
+                add_filter(&ingress(), 5, OK);
+            }
+            let found = left(Path::new(DIRECTORY)).unwrap();
+            assert!(found.iter().all(|left| left.adoptable) && found.len() == 2, "{found:?}");
+            assert!(filters(&ingress()).contains("flowgauge"));
+            assert_eq!(detach(Path::new(DIRECTORY), None).unwrap(), ["rx ingress", "tx egress"]);
+            assert_eq!((has_clsact(RECEIVER.0), has_clsact(SENDER.0)), (shared, false));
+            assert!(!filters(&ingress()).contains("flowgauge"));
+            assert_eq!(pins(), Vec::<PathBuf>::new());
+        });
+    }
+}
+
+#[test]
+fn a_filter_whose_pins_are_gone_is_detached_or_replaced() {
+    for replaced in [false, true] {
+        on_veth(move || {
+            drop(started(vec![ingress()], keep(false, true)));
+            let [place] = &pins()[..] else { panic!() };
+            std::fs::remove_file(place.join("program")).unwrap();
+            if replaced {
+                let (mut xdp, adopted) = installed(vec![ingress()], keep(false, false));
+                assert_eq!(adopted, None);
+                let [notice] = &notices(&mut xdp)[..] else { panic!() };
+                assert!(notice.contains("a killed flowgauge left is removed"), "{notice}");
+                send(10);
+                assert_eq!(counted(&window(&mut xdp, 10)), 10);
+                assert_eq!(filters(&ingress()).matches("direct-action").count(), 1);
+            } else {
+                std::fs::remove_dir_all(place).unwrap();
+                let [one] = &left(Path::new(DIRECTORY)).unwrap()[..] else { panic!() };
+                assert!(!one.adoptable);
+                assert_eq!(detach(Path::new(DIRECTORY), Some("rx")).unwrap(), ["rx ingress"]);
+                assert!(!has_clsact(RECEIVER.0));
+            }
+        });
+    }
+}
+
+#[test]
+fn pins_that_others_removed_are_made_anew() {
+    on_veth(|| {
+        let mut xdp = started(vec![ingress()], keep(false, false));
+        let [place] = &pins()[..] else { panic!() };
+        std::fs::remove_file(place.join("program")).unwrap();
+        let [notice] = &notices(&mut xdp)[..] else { panic!() };
+        assert!(notice.contains("pins were removed by others, and are made anew"), "{notice}");
+        assert!(place.join("program").exists());
+        std::fs::remove_file(place.join("program")).unwrap();
+        drop(xdp);
+        assert!(!has_clsact(RECEIVER.0), "also without its pin");
+    });
+}
+
+#[test]
+fn a_device_without_native_mode_is_counted_on_the_tcx_hook() {
+    on_veth(|| {
+        // A MACVLAN device has no native XDP.
+        veth::ip("link add link rx name mac0 type macvlan mode bridge").unwrap();
+        veth::ip("link set mac0 up").unwrap();
+        let place = Place::ingress("mac0");
+        let (mut xdp, _) = installed(vec![place], Options { mode: None, ..options() });
+        let [notice] = &notices(&mut xdp)[..] else { panic!() };
+        assert_eq!(notice, "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP");
+        let [program] = &xdp.status().programs[..] else { panic!() };
+        assert_eq!(program.hook.as_deref(), Some("tcx"));
+    });
+}
+
+#[test]
+fn a_device_with_native_mode_is_counted_there() {
+    on_veth(|| {
+        let mut xdp = started(vec![ingress(), egress()], Options { mode: None, ..options() });
+        let hooks: Vec<_> = xdp.status().programs.into_iter().map(|program| program.hook.unwrap()).collect();
+        assert_eq!(hooks, ["native", "tcx"]);
+        send(10);
+        assert_eq!(counted(&window(&mut xdp, 20)), 20);
+    });
+}
+
+#[test]
+fn packets_are_counted_beside_another_xdp_program_if_no_mode_was_given() {
+    on_veth(|| {
+        let _other = Other::xdp().attach("rx").unwrap();
+        let (mut xdp, _) = installed(vec![ingress()], Options { mode: None, ..options() });
+        let [notice] = &notices(&mut xdp)[..] else { panic!() };
+        assert_eq!(notice, "rx ingress: counting on the TCX hook: another XDP program is attached");
+        send(10);
+        assert_eq!(counted(&window(&mut xdp, 10)), 10);
+        // What is given never becomes another.
+        let tables = Tables::new(&Settings::default(), 1);
+        let native = Options { mode: Some(Mode::Native), ..options() };
+        let error = Xdp::at(vec![ingress()], native).install(&tables).unwrap_err().to_string();
+        assert!(error.contains("another XDP program is attached"), "{error}");
+    });
+}
