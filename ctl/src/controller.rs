@@ -15,7 +15,7 @@ use flowgauge_core::delay::prefixes::Owned;
 use flowgauge_core::delay::{self, Admission};
 use flowgauge_core::{Counters, HashIdentity, KeyKind, Settings, WideBank, Zeroed};
 use flowgauge_dataplane::{
-    Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Snapshot, Tables, Truth,
+    Adopted, Dataplane, DelaySample, Error, Event, HashKey, LossCause, Losses, Part, Place, Snapshot, Tables, Truth,
 };
 use std::collections::BTreeSet;
 use std::io;
@@ -887,6 +887,16 @@ impl Controller {
         has_windows(self.dataplane.settings())
     }
 
+    /// The hooks of the kernel that count at a place, or at all, each once.
+    fn hook(&self, place: Option<&Place>) -> Option<String> {
+        let programs = self.dataplane.status().programs;
+        let here = programs.into_iter().filter(|program| place.is_none_or(|place| *place == program.place));
+        let mut hooks: Vec<String> = here.filter_map(|program| program.hook).collect();
+        hooks.sort();
+        hooks.dedup();
+        (!hooks.is_empty()).then(|| hooks.join(","))
+    }
+
     fn empty(&self, part: Option<usize>) -> Record {
         let capabilities = self.dataplane.capabilities();
         let (interface, direction) = match (part.and_then(|index| capabilities.places.get(index)), &capabilities.places[..]) {
@@ -911,6 +921,7 @@ impl Controller {
             source: self.source.clone(),
             interface: interface.clone(),
             direction,
+            hook: self.hook(part.and_then(|index| capabilities.places.get(index))),
             part: part.is_some(),
             inner: self.dataplane.settings().headers.inner,
             counters: Counters::default(),

@@ -45,6 +45,9 @@ pub struct Record {
     pub interface: String,
     /// Which way they crossed it: `ingress`, `egress` or `both`.
     pub direction: &'static str,
+    /// In which of the interface's hooks the kernel counts them, such as `native` or `tcx`; of several places with commas between.
+    /// Nothing where no interface has hooks.
+    pub hook: Option<String>,
     /// Whether this is one of several places, whose packets another record counts all together.
     pub part: bool,
     /// Whether the innermost network header of tunnels counts, and not the outermost.

@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::measure::{measure, measure_live};
 use crate::options::{Backend, Options};
 use crate::switch::Switch;
-use crate::value::{self, Directions, PortSpec};
+use crate::value::{self, Directions, PortSpec, XdpMode};
 use clap::{ArgMatches, Args};
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
@@ -89,13 +89,16 @@ struct Kernel {
     #[arg(long, value_name = "WAY", value_parser = value::direction, help_heading = "Traffic")]
     direction: Option<Directions>,
 
-    /// Where the interface runs the program: native (in the driver), skb (generic, slower, works everywhere), offload (on the card)
-    /// or tcx (beside any XDP program, slower, from Linux 6.6 on); there is no silent fall-back [default: native]
+    /// Hook in which the interface runs the program: auto, native (in the driver), tcx (beside any XDP program, slower, from Linux 6.6 on), clsact
+    /// (as tcx, on any kernel), skb (generic, slower) or offload (on the card) [default: auto]
     ///
-    /// Where the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx counts the packets of the wire, and skb
-    /// the merged ones.
+    /// auto takes the first that works of native, tcx (before Linux 6.6 clsact) and skb, and says so if that is not native. Any other
+    /// mode is the one that is used, or the run ends with an error. Packets that leave are counted by tcx or clsact.
+    ///
+    /// Where the kernel merges packets (GRO), or a virtual peer sends them unsegmented (TSO), tcx and clsact count the packets of the
+    /// wire, and skb the merged ones.
     #[arg(long, value_name = "MODE", value_parser = value::xdp_mode, help_heading = "Traffic")]
-    xdp_mode: Option<xdp::Mode>,
+    xdp_mode: Option<XdpMode>,
 
     /// Go on with what a killed run, or one told to --leave, left counting
     ///
@@ -250,8 +253,13 @@ impl Kernel {
                 places.push(place);
             }
         }
-        if self.xdp_mode.is_some() && directions == Directions::Egress {
-            return usage("--xdp-mode is for packets that arrive; --direction egress has no modes");
+        let mode = self.xdp_mode.and_then(|XdpMode(mode)| mode);
+        if let Some(mode) = mode.filter(|mode| mode.is_xdp() && directions == Directions::Egress) {
+            let problem = format!(
+                "--xdp-mode {} sees no packets that leave; with --direction egress use tcx or clsact, or leave it out",
+                mode.name()
+            );
+            return Err(Failure::Usage(problem));
         }
         let samples = options.settings().delay.samples;
         if samples && (self.adopts() || self.leaves() || self.pins.is_some()) {
@@ -260,7 +268,7 @@ impl Kernel {
         let pins = if samples { None } else { self.keep()? };
         let kept = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
         let options = options.with_hash(true, kept)?;
-        let (mode, slot_ns) = (Some(self.xdp_mode.unwrap_or(xdp::Mode::Native)), options.slot_ns());
+        let slot_ns = options.slot_ns();
         let kept = xdp::Options { mode, slot_ns, pins, ..xdp::Options::new(options.settings()) };
         measure_live(Xdp::at(places, kept), &options)
     }

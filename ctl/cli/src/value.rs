@@ -131,7 +131,29 @@ by_name! {
     poll_mode: PollMode,
     sketch_kind: SketchKind,
     unit: Unit,
-    xdp_mode: xdp::Mode,
+    xdp_mode: XdpMode,
+}
+
+/// The hook of an interface to count in, or the best that there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct XdpMode(pub(crate) Option<xdp::Mode>);
+
+impl XdpMode {
+    const ALL: [Self; 6] = {
+        let [native, skb, offload, tcx, clsact] = xdp::Mode::ALL;
+        [
+            XdpMode(None),
+            XdpMode(Some(native)),
+            XdpMode(Some(skb)),
+            XdpMode(Some(offload)),
+            XdpMode(Some(tcx)),
+            XdpMode(Some(clsact)),
+        ]
+    };
+
+    fn name(self) -> &'static str {
+        self.0.map_or("auto", xdp::Mode::name)
+    }
 }
 
 /// Which way packets cross an interface.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::flowgauge;
+use common::{Scratch, flowgauge};
 use flowgauge_dataplane::traffic::{Generator, Profile, Sources};
 use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
 use flowgauge_dataplane::xdp::{DIRECTORY, DeviceCounters, Sender};
@@ -150,11 +150,13 @@ fn killing_the_controller_loses_no_packet() {
 fn killing_it_loses_none_in_generic_mode() {
     on_veth(|| kill_and_adopt("-i rx --xdp-mode skb", datagrams()));
     on_veth(|| kill_and_adopt("-i rx --xdp-mode tcx", datagrams()));
+    on_veth(|| kill_and_adopt("-i rx --xdp-mode clsact", datagrams()));
 }
 
 #[test]
 fn killing_it_loses_none_on_the_way_out() {
     on_veth(|| kill_and_adopt("-i tx --direction egress", datagrams()));
+    on_veth(|| kill_and_adopt("-i tx --direction egress --xdp-mode clsact", datagrams()));
 }
 
 fn send(packets: u64) {
@@ -169,6 +171,8 @@ fn both_directions_and_all_together() {
         let records = |run: &mut Run| -> Vec<Value> { (0..5).map(|_| run.line()).collect() };
         let first = records(&mut run);
         let places: Vec<_> = first.iter().map(|record| (record["interface"].as_str(), record["direction"].as_str())).collect();
+        let hooks: Vec<_> = first.iter().map(|record| record["hook"].as_str().unwrap()).collect();
+        assert_eq!(hooks, ["native", "tcx", "native", "tcx", "native,tcx"]);
         let expected = [("rx", "ingress"), ("rx", "egress"), ("tx", "ingress"), ("tx", "egress"), ("rx,tx", "both")];
         assert_eq!(places, expected.map(|(interface, direction)| (Some(interface), Some(direction))));
         send(50);
@@ -198,6 +202,68 @@ fn a_killed_run_is_named_and_can_be_ended() {
     });
 }
 
+/// Filters of an interface for what arrives, as `tc` shows them.
+fn filters() -> String {
+    let filters = Command::new("tc").args(["filter", "show", "dev", "rx", "ingress"]).output().unwrap();
+    String::from_utf8(filters.stdout).unwrap()
+}
+
+/// Unlike a link, a filter stays without its process.
+#[test]
+fn a_filter_that_a_killed_run_left_without_pins_is_named_replaced_and_removed() {
+    on_veth(|| {
+        // Delays one by one end with the process, so that nothing is pinned.
+        let scratch = Scratch::new("interface-left-filter");
+        let start = |number: u32| {
+            let samples = scratch.path(&number.to_string());
+            let arguments = "-i rx --direction ingress --xdp-mode clsact --measure delay --window 10ms --delay-samples";
+            Run::start(&format!("{arguments} {}", samples.display()))
+        };
+        let killed = |number| {
+            let mut run = start(number);
+            run.line();
+            run.end(Signal::SIGKILL);
+            assert!(filters().contains("flowgauge+qdisc process"), "{}", filters());
+        };
+        killed(1);
+        let status = String::from_utf8(flowgauge().arg("status").output().unwrap().stdout).unwrap();
+        assert!(status.starts_with("rx ingress: a filter counts here that no run is known to read or can go on with"), "{status}");
+        let mut run = start(2);
+        assert_eq!(run.line()["hook"], "clsact");
+        send(50);
+        assert_eq!(filters().matches("direct-action").count(), 1, "{}", filters());
+        // A filter of a run at work is nobody's to remove.
+        assert_eq!(flowgauge().arg("detach").output().unwrap().stdout, b"nothing was left counting\n");
+        kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
+        let complaint = run.complaints();
+        assert!(complaint.contains("rx ingress: the filter that a killed flowgauge left is removed"), "{complaint}");
+        let totals = run.end(Signal::SIGINT);
+        let packets: u64 =
+            totals.iter().filter(|record| record["record"] == "total").map(|record| record["packets"].as_u64().unwrap()).sum();
+        assert_eq!(packets, 50);
+        assert_eq!(filters(), "");
+        killed(3);
+        assert_eq!(flowgauge().arg("detach").output().unwrap().stdout, b"rx ingress: no longer counted\n");
+        assert_eq!(filters(), "");
+    });
+}
+
+#[test]
+fn an_interface_without_native_mode_is_counted_without_a_question() {
+    on_veth(|| {
+        veth::ip("link add link rx name mac0 type macvlan mode bridge").unwrap();
+        veth::ip("link set mac0 up").unwrap();
+        let mut run = Run::start("-i mac0 --window 10ms");
+        let window = run.line();
+        assert_eq!((window["interface"].as_str(), window["hook"].as_str()), (Some("mac0"), Some("tcx")));
+        kill(Pid::from_raw(run.child.id() as i32), Signal::SIGINT).unwrap();
+        let complaint = run.complaints();
+        let line = "mac0 ingress: counting on the TCX hook: the driver macvlan has no native XDP";
+        assert!(complaint.lines().count() == 1 && complaint.contains(line), "{complaint}");
+        run.child.wait().unwrap();
+    });
+}
+
 /// What `ip` shows of programs, and what is pinned.
 fn left_behind() -> (bool, bool) {
     let links = Command::new("ip").args(["-details", "link", "show"]).output().unwrap();
@@ -219,7 +285,7 @@ fn refusals_are_one_line_and_leave_nothing_behind() {
     on_veth(|| {
         refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
         refused(flowgauge().args(["run", "-i", "rx,nowhere", "--direction", "both"]), "nowhere: there is no such interface");
-        refused(flowgauge().args(["run", "-i", "lo"]), "--xdp-mode skb");
+        refused(flowgauge().args(["run", "-i", "lo", "--xdp-mode", "native"]), "--xdp-mode skb");
         refused(flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]), "its card does not run XDP programs");
         match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {
             Ok(_) => refused(flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]), "it takes root, or the capabilities"),
@@ -302,7 +368,8 @@ fn a_program_of_others_is_left_alone() {
     on_veth(|| {
         let mut first = Run::start("-i rx --window 10ms");
         first.line();
-        let output = flowgauge().args(["run", "-i", "rx", "--pins", "/sys/fs/bpf/elsewhere"]).output().unwrap();
+        let output =
+            flowgauge().args(["run", "-i", "rx", "--xdp-mode", "native", "--pins", "/sys/fs/bpf/elsewhere"]).output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert!(complaint.contains("another XDP program is attached"), "{complaint}");
         assert!(!Path::new("/sys/fs/bpf/elsewhere").exists());

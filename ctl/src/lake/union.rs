@@ -527,6 +527,7 @@ impl Unions {
                 backend: "lake",
                 interface: name,
                 direction: "both",
+                hook: None,
                 part: false,
                 inner: group.settings.headers.inner,
                 counters: group.counters,

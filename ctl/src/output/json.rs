@@ -84,6 +84,7 @@ impl Serialize for Line<'_> {
         line.serialize_entry("backend", record.backend)?;
         line.serialize_entry("interface", &record.interface)?;
         line.serialize_entry("direction", record.direction)?;
+        optional(&mut line, "hook", record.hook.as_deref())?;
         line.serialize_entry("part", &record.part)?;
         optional(&mut line, "inner", record.inner.then_some(true))?;
         line.serialize_entry("packets", &record.counters.packets())?;

@@ -36,6 +36,7 @@ fn window(number: u64) -> Record {
         backend: "poll",
         interface: "eth0".to_owned(),
         direction: "ingress",
+        hook: None,
         part: false,
         inner: false,
         counters: Counters::default(),
