@@ -97,8 +97,10 @@ fn kernel(name: Option<&str>, release: Option<Release>, runs: bool) -> Check {
         return Check::warning("kernel", found, "nothing, if the program line is ok and the program can be attached");
     }
     if release < TCX {
-        let found = format!("{name}: has memory-mapped array maps (5.5) and XDP links (5.9), but no TCX (6.6)");
-        return Check::warning("kernel", found, "packets that arrive can be counted; those that leave will take 6.6 or later");
+        let found = format!(
+            "{name}: has memory-mapped array maps (5.5) and XDP links (5.9), but no TCX (6.6): clsact classifiers count in its place"
+        );
+        return Check::ok("kernel", found);
     }
     Check::ok("kernel", format!("{name}: has memory-mapped array maps (5.5), XDP links (5.9) and TCX (6.6)"))
 }
@@ -280,20 +282,15 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     match interface.has("basic") {
         _ if link.is_none() => found += &format!("; its link is of type {}", interface.hardware.unwrap_or_default()),
         _ if link == Some(Link::Ip) => {
-            found += "; IP packets without a link header; XDP skb, TCX";
-            advice.push(format!("`flowgauge run -i {name} --xdp-mode tcx` (Linux 6.6) counts there; it has no native mode"));
+            found += "; IP packets without a link header; no native XDP: counted by TCX (before Linux 6.6 clsact)";
         }
         Some(true) if interface.has("hw-offload") == Some(true) => found += "; XDP native, skb, offload",
         Some(true) => found += "; XDP native, skb",
         Some(false) => {
-            found += "; XDP skb only: the driver has no native mode";
-            advice.push(format!("`flowgauge run -i {name} --xdp-mode tcx` (Linux 6.6) or `--xdp-mode skb` works, and is slower"));
+            found += "; XDP skb only: the driver has no native mode; counted by TCX (before Linux 6.6 clsact), which is slower";
         }
         None => {
             found += "; XDP skb, and native if the driver has it (kernels from 6.3 tell)";
-            advice.push(
-                "if `flowgauge run` refuses it, --xdp-mode tcx (Linux 6.6) or --xdp-mode skb works, and is slower".to_owned(),
-            );
         }
     }
     let native = interface.has("basic") != Some(false);
@@ -304,25 +301,26 @@ pub(super) fn interface(interface: &Interface, requested: bool) -> Check {
     // Those that hand packets over in pieces take any.
     if large && interface.has("rx-sg") != Some(true) {
         advice.push(format!(
-            "most drivers refuse native mode above an MTU of some {LARGEST_MTU_IN_A_PAGE}; --xdp-mode skb takes any"
+            "most drivers refuse native mode above an MTU of some {LARGEST_MTU_IN_A_PAGE}; tcx, clsact and skb take any, and are slower"
         ));
     }
     if matches!(state, "down" | "lowerlayerdown" | "notpresent") {
         advice.push(format!("`ip link set dev {name} up`; if it is, it has no carrier"));
     }
     if interface.driver.as_deref() == Some("veth") {
-        found += "; native mode turns off segmentation offload at its peer, whose TCP gets slower (--xdp-mode tcx does not)";
+        found +=
+            "; native mode turns off segmentation offload at its peer, whose TCP gets slower (--xdp-mode tcx and clsact do not)";
     }
     if interface.skb_merges {
-        found += "; mode skb counts packets that are merged or unsegmented (GRO, TSO) as one (--xdp-mode tcx does not)";
+        found += "; mode skb counts packets that are merged or unsegmented (GRO, TSO) as one (tcx and clsact do not)";
     }
     let mut status = if advice.is_empty() { Status::Ok } else { Status::Warning };
     if let Some(attached) = interface.program {
         found += &format!("; XDP program {} is attached ({})", attached.id, attached.mode);
         let removal = format!("stop what attached it (`bpftool net`), or `ip link set dev {name} xdp off`");
-        let beside = format!("count beside it with `flowgauge run -i {name} --xdp-mode tcx` (Linux 6.6)");
-        advice.insert(0, format!("there can be one only: {beside}, or {removal}"));
-        status = if requested { Status::No } else { Status::Warning };
+        let beside = format!("`flowgauge run -i {name}` counts beside it by TCX (before Linux 6.6 clsact), which is slower");
+        advice.insert(0, format!("there can be one only: {beside}; or {removal}"));
+        status = Status::Warning;
     }
     if link.is_none() {
         advice.push("only Ethernet and IP without a link header are understood".to_owned());
