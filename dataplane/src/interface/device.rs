@@ -153,8 +153,9 @@ impl DeviceCounters {
 #[must_use]
 pub fn merged(interface: &str) -> Option<String> {
     let device = Interface::new(interface).ok()?;
-    let instead =
-        format!("--xdp-mode tcx counts the packets of the wire, or switch it off (`ethtool -K {interface} gro off lro off`");
+    let instead = format!(
+        "--xdp-mode tcx (before Linux 6.6 clsact) counts the packets of the wire, or switch it off (`ethtool -K {interface} gro off lro off`"
+    );
     if device.driver() == "veth" {
         // The peer may be in another network namespace.
         let merges = if device.merges_packets() { "; the kernel merges them here too (GRO)" } else { "" };

@@ -447,7 +447,7 @@ impl Refusal {
     fn reason(&self, place: &Place, mode: Mode) -> String {
         let Refusal::Attaching(error) = self else { return "its program was not loaded".to_owned() };
         if mode != Mode::Native {
-            return format!("{} is refused ({error})", mode.name());
+            return format!("{} is refused: {error}", mode.name());
         }
         let interface = Interface::new(&place.interface).ok();
         let mtu = interface.as_ref().and_then(|interface| interface.mtu().ok()).unwrap_or_default();
