@@ -118,7 +118,7 @@ class Judge:
 
     def errors(self, case, meta, files):
         """What is wrong with a case, in words."""
-        log = files.get("log", "").strip()
+        log = messages(files)
         runs = [name for name in ("run", "first", "second") if f"{name}.json" in files]
         for run in runs:
             if meta.get(f"{run}.ready") is None:
@@ -161,9 +161,14 @@ class Judge:
         """Whether a case must be refused, and what is wrong with how it was."""
         if not (case["name"].startswith("tcx/") and version < FIRST_WITH_TCX):
             return None
-        if "needs Linux 6.6" not in files.get("log", "") or meta.get("run.rc") not in ("1", "2"):
-            return f"must end with 'needs Linux 6.6': exit code {meta.get('run.rc')}: {files.get('log', '').strip()[-300:]}"
+        if "needs Linux 6.6" not in messages(files) or meta.get("run.rc") not in ("1", "2"):
+            return f"must end with 'needs Linux 6.6': exit code {meta.get('run.rc')}: {messages(files)[-300:]}"
         return ""
+
+
+def messages(files):
+    """What the runs of a case printed to standard error, without where they listen."""
+    return "\n".join(line for line in files.get("log", "").splitlines() if "http://" not in line).strip()
 
 
 class Meta(dict):
@@ -232,8 +237,56 @@ def judge(cache, kernel):
     return 1 if bad or not rows else 0
 
 
+MEASUREMENTS = ["cardinality", "entropy", "frequency", "membership", "heavy", "sizes", "reorder", "delay", "six", "everything"]
+HOOKS = ["native", "skb", "tcx", "clsact", "egress"]
+
+
+def version(kernel):
+    return [int(n) for n in re.findall(r"\d+", kernel.removesuffix("-arm64"))], kernel
+
+
+def cell(verdicts):
+    """Verdicts of one case by kernel, in few words."""
+    if not verdicts:
+        return ""
+    exact = [kernel for kernel, verdict in verdicts.items() if verdict == "ok"]
+    bad = [kernel for kernel, verdict in verdicts.items() if verdict == "BAD"]
+    if bad:
+        return ", ".join(exact) or "none"
+    return "from 6.6" if len(exact) < len(verdicts) else "all"
+
+
 def table(cache):
-    print("not yet")
+    """Prints which measurement counts exactly at which hook of which kernel."""
+    rows = [row for file in cache.glob("*/results.json") for row in json.loads(file.read_text())]
+    if not rows:
+        sys.exit(f"{cache}: no results; run .ci/kernels first")
+    kernels = sorted({row["kernel"] for row in rows}, key=version)
+    by_case = {}
+    for kernel in kernels:
+        for row in rows:
+            if row["kernel"] == kernel:
+                by_case.setdefault(row["case"], {})[kernel] = row["verdict"]
+
+    def line(*cells):
+        print("| " + " | ".join(cells) + " |")
+
+    line("kernel", "release", "cases that hold")
+    line("---", "---", "---")
+    for kernel in kernels:
+        own = [row for row in rows if row["kernel"] == kernel]
+        release = next((row["release"] for row in own if "release" in row), "did not boot")
+        line(kernel, f"`{release}`", f"{sum(row['verdict'] != 'BAD' for row in own)} of {len(own)}")
+    print()
+    line("measurement", *HOOKS)
+    line("---", *["---"] * len(HOOKS))
+    for measurement in MEASUREMENTS:
+        line(measurement, *[cell(by_case.pop(f"{hook}/{measurement}", {})) for hook in HOOKS])
+    print()
+    line("other cases", "hold on")
+    line("---", "---")
+    for case, verdicts in by_case.items():
+        line(case, cell(verdicts))
 
 
 def main():
