@@ -157,6 +157,17 @@ class Judge:
         elif ledger["unaccounted"] != 0 or ledger["received"] != ledger["counted"] + ledger["lost"]:
             yield f"the ledger does not balance: {ledger}"
 
+    def wrong_hook(self, name, hook, version):
+        """Whether the record names another hook than the case asks for."""
+        first, second = name.split("/")[:2]
+        egress = "tcx" if version >= FIRST_WITH_TCX else "clsact"
+        wanted = {"native": "native", "skb": "skb", "tcx": "tcx", "clsact": "clsact", "egress": egress}
+        wanted = wanted.get(first) or wanted.get(second)
+        if "auto" in (first, second) and not hook:
+            yield "the record does not say by which hook it was counted"
+        if wanted and hook and hook != wanted:
+            yield f"counted by the hook {hook}, not {wanted}"
+
     def refusal(self, case, meta, files, version):
         """Whether a case must be refused, and what is wrong with how it was."""
         if not (case["name"].startswith("tcx/") and version < FIRST_WITH_TCX):
@@ -214,9 +225,12 @@ def judge(cache, kernel):
             row["release"] = meta["kernel"]
             version = tuple(int(n) for n in re.match(r"(\d+)\.(\d+)", meta["kernel"]).groups())
             refused = judge.refusal(case, meta, files, version)
+            hook = re.search(r'"hook":"([^"]*)"', files.get("run.json", "") + files.get("second.json", ""))
+            hook = row["hook"] = hook and hook.group(1)
             if refused is None:
                 try:
                     errors = list(judge.errors(case, meta, files))
+                    errors += judge.wrong_hook(name, hook, version) if not errors else []
                 except Exception as error:  # A record of another shape is a bad case, not the end of the others.
                     errors = [f"cannot be judged: {error!r}"]
                 row["verdict"] = "BAD" if errors else "ok"
@@ -224,10 +238,10 @@ def judge(cache, kernel):
             else:
                 row["verdict"] = "BAD" if refused else "refused"
                 row["text"] = refused or "needs Linux 6.6, as it must say"
-            hook = re.search(r'"hook":("[^"]*"|\[[^\]]*\])', files.get("run.json", ""))
-            row["hook"] = hook.group(1).strip('"') if hook else None
+            if "queues" in meta:
+                row["text"] += f", {' '.join(meta.all('queues'))} queues"
             seconds = f" in {meta.get('seconds')} s, ready after {meta.get('run.ready') or meta.get('second.ready')} s"
-            row["text"] = " ".join(row["text"].split()) + (f", hook {row['hook']}" if row["hook"] else "")
+            row["text"] = " ".join(row["text"].split()) + (f", hook {hook}" if hook else "")
         rows.append(row)
         print(f"RESULT {row['verdict']} {name}: {row['text']}" + (seconds if files else ""))
     (folder / "results.json").write_text(json.dumps(rows))
