@@ -259,15 +259,13 @@ def version(kernel):
     return [int(n) for n in re.findall(r"\d+", kernel.removesuffix("-arm64"))], kernel
 
 
-def cell(verdicts):
-    """Verdicts of one case by kernel, in few words."""
-    if not verdicts:
-        return ""
-    exact = [kernel for kernel, verdict in verdicts.items() if verdict == "ok"]
-    bad = [kernel for kernel, verdict in verdicts.items() if verdict == "BAD"]
-    if bad:
-        return ", ".join(exact) or "none"
-    return "from 6.6" if len(exact) < len(verdicts) else "all"
+def cell(verdicts, kernels):
+    """Kernels on which a case holds, in few words."""
+    exact = [kernel for kernel in kernels if verdicts.get(kernel) == "ok"]
+    if len(exact) == len(kernels):
+        return "all"
+    refused = all(verdicts.get(kernel) in ("ok", "refused") for kernel in kernels)
+    return (", ".join(exact) or ("none" if verdicts else "not run")) + (" (from 6.6)" if refused else "")
 
 
 def table(cache):
@@ -295,12 +293,12 @@ def table(cache):
     line("measurement", *HOOKS)
     line("---", *["---"] * len(HOOKS))
     for measurement in MEASUREMENTS:
-        line(measurement, *[cell(by_case.pop(f"{hook}/{measurement}", {})) for hook in HOOKS])
+        line(measurement, *[cell(by_case.pop(f"{hook}/{measurement}", {}), kernels) for hook in HOOKS])
     print()
     line("other cases", "hold on")
     line("---", "---")
     for case, verdicts in by_case.items():
-        line(case, cell(verdicts))
+        line(case, cell(verdicts, kernels))
 
 
 def main():
