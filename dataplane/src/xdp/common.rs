@@ -55,7 +55,7 @@ impl Common {
 
     /// What the next programs are to be loaded with.
     pub(super) fn pinned(&self) -> Pinned {
-        Pinned { banks: None, lasting: self.path() }
+        Pinned(self.path().map(|path| (LASTING, path)).into_iter().collect())
     }
 
     /// Fills the array, if these programs are the first that have it.

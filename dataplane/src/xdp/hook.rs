@@ -334,15 +334,14 @@ fn load(
 
 pub(super) fn array<'a>(place: &Place, programs: &'a Ebpf, name: &str) -> Result<&'a MapData, Error> {
     match programs.map(name) {
-        Some(Map::Array(data)) => Ok(data),
+        Some(Map::Array(data) | Map::ProgramArray(data)) => Ok(data),
         _ => Err(refused(place, format!("the object has no array {name}; rebuild it with ebpf/build"))),
     }
 }
 
-/// What programs count in, in the order of pins.
-fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<[&'a MapData; 3], Error> {
-    let array = |name| array(place, programs, name);
-    Ok([array(object::CORES)?, array(object::SHARED)?, array(object::LASTING)?])
+/// The [arrays](object::KEPT) that are pinned, in their order.
+fn arrays<'a>(place: &Place, programs: &'a Ebpf) -> Result<Vec<&'a MapData>, Error> {
+    object::KEPT.into_iter().map(|name| array(place, programs, name)).collect()
 }
 
 fn map(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<Memory, Error> {

@@ -40,6 +40,13 @@ pub(super) type NoteArray = aya::maps::Array<aya::maps::MapData, Plain<Note>>;
 pub(super) const CORES: &str = "CORES";
 pub(super) const SHARED: &str = "SHARED";
 pub(super) const LASTING: &str = "LASTING";
+const XDP_CHAIN: &str = "XDP_CHAIN";
+const FRAGS_CHAIN: &str = "FRAGS_CHAIN";
+const TCX_CHAIN: &str = "TCX_CHAIN";
+
+/// Arrays that outlive a process which keeps its programs: what they count in, and what follows the first one, which the kernel empties when
+/// no process and no pin has the array any more.
+pub(super) const KEPT: [&str; 6] = [CORES, SHARED, LASTING, XDP_CHAIN, FRAGS_CHAIN, TCX_CHAIN];
 pub(super) const DELAYS: &str = "DELAYS";
 pub(super) const XDP: [&str; 2] = ["flowgauge_xdp", "flowgauge_xdp_keyed"];
 pub(super) const XDP_ALL: [&str; 2] = ["flowgauge_xdp_all", "flowgauge_xdp_all_keyed"];
@@ -61,14 +68,9 @@ pub(super) const REDIRECT_FRAGS: &str = "flowgauge_redirect_frags";
 pub(super) const SOCKETS: &str = "SOCKETS";
 pub(super) const PASSED: &str = "PASSED";
 
-/// Where arrays to count in are pinned, instead of new ones.
+/// Arrays that are pinned instead of made anew, and where.
 #[derive(Debug, Default)]
-pub(super) struct Pinned {
-    /// What each CPU counts in, and what all count in together.
-    pub(super) banks: Option<[PathBuf; 2]>,
-    /// What lasts of that; made there if it is not there yet.
-    pub(super) lasting: Option<PathBuf>,
-}
+pub(super) struct Pinned(pub(super) Vec<(&'static str, PathBuf)>);
 
 /// Loads maps and programs; programs are verified when they are loaded one by one. `ring`: bytes for delays one by one, if settings ask for them.
 pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: u32, pinned: &Pinned) -> Result<Ebpf, EbpfError> {
@@ -78,11 +80,8 @@ pub(super) fn load(config: &Config, tabulation: &Tabulation, cpus: usize, ring: 
     // SAFETY: integers without padding, as just checked, which live as long as the reference.
     let tabulation = unsafe { std::slice::from_raw_parts(start, size_of::<Tabulation>()) };
     let mut loader = EbpfLoader::new();
-    if let Some([cores, shared]) = &pinned.banks {
-        loader.map_pin_path(CORES, cores).map_pin_path(SHARED, shared);
-    }
-    if let Some(lasting) = &pinned.lasting {
-        loader.map_pin_path(LASTING, lasting);
+    for (array, pin) in &pinned.0 {
+        loader.map_pin_path(array, pin);
     }
     let shared = if settings.shares() { size_of::<SharedBanks>() as u32 } else { LEAST };
     let lasting = config.layout.together.max(LEAST);
@@ -110,11 +109,11 @@ struct Chain {
 impl Chain {
     fn of(first: &str) -> Self {
         if first.contains("_tcx") {
-            Chain { prefix: "tcx", array: "TCX_CHAIN" }
+            Chain { prefix: "tcx", array: TCX_CHAIN }
         } else if first.contains("_frags") {
-            Chain { prefix: "frags", array: "FRAGS_CHAIN" }
+            Chain { prefix: "frags", array: FRAGS_CHAIN }
         } else {
-            Chain { prefix: "xdp", array: "XDP_CHAIN" }
+            Chain { prefix: "xdp", array: XDP_CHAIN }
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Every place that is counted has a directory of pins on the BPF file system, named by the direction, the interface's number and its network
 //! namespace's, since names change, and others use them too: `link` keeps the program attached (of a [filter](super::clsact), which stays
 //! by itself, `program` says which it is), `cores` is the
-//! array it counts in, `shared` the sketches that all CPUs count in, `lasting` what all places know together beyond rotations, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
+//! array it counts in, `shared` the sketches that all CPUs count in, `lasting` what all places know together beyond rotations, `xdp_chain` and its
+//! like the programs that follow the first one, and `note` says how it counts and how far the controller has come. Whoever works with the directory holds
 //! a lock on it, which the kernel lifts when the process dies.
 //!
 //! The note changes as a whole, by one system call. A controller may be killed between any two steps of a rotation:
@@ -20,7 +21,7 @@
 use super::clsact::{self, Classifier, Owner};
 use super::hook::reason;
 use super::link::{self, Link};
-use super::object::{NoteArray, Pinned, Plain};
+use super::object::{KEPT, NoteArray, Pinned, Plain};
 use crate::error::Error;
 use crate::hash_key::HashKey;
 use crate::interface::device;
@@ -43,13 +44,10 @@ pub const DIRECTORY: &str = "/sys/fs/bpf/flowgauge";
 
 const LINK: &str = "link";
 const PROGRAM: &str = "program";
-const CORES: &str = "cores";
-const SHARED: &str = "shared";
-const LASTING: &str = "lasting";
 const NOTE: &str = "note";
 
 /// Changes whenever `kernel`, `Note` or the programs change in a way that another controller would misread.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// How a program counts, and how far its controller has come. All bits are valid, and there is no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -441,7 +439,8 @@ impl Pins {
         {
             tracing::debug!("{}: not detached before it is unpinned: {error}", self.directory.display());
         }
-        [LINK, PROGRAM, NOTE, CORES, SHARED, LASTING].into_iter().try_for_each(|name| self.unpin(name))
+        [LINK, PROGRAM, NOTE].into_iter().try_for_each(|name| self.unpin(name))?;
+        KEPT.into_iter().try_for_each(|array| self.unpin(&pin_of_array(array)))
     }
 
     fn unpin(&self, name: &str) -> io::Result<()> {
@@ -465,7 +464,7 @@ impl Pins {
     }
 
     /// Pins all but the link.
-    pub(super) fn keep(&mut self, arrays: [&MapData; 3], notes: NoteArray) -> Result<NoteArray, Error> {
+    pub(super) fn keep(&mut self, arrays: Vec<&MapData>, notes: NoteArray) -> Result<NoteArray, Error> {
         notes.pin(self.path(NOTE)).map_err(|error| self.failed("pin the note", &error))?;
         self.note = Some(self.note_map()?);
         self.mend(None, arrays)?;
@@ -473,7 +472,7 @@ impl Pins {
     }
 
     /// Pins what is not pinned, or not any more. Gives whether there was anything.
-    pub(super) fn mend(&mut self, link: Option<&Link>, [cores, shared, lasting]: [&MapData; 3]) -> Result<bool, Error> {
+    pub(super) fn mend(&mut self, link: Option<&Link>, arrays: Vec<&MapData>) -> Result<bool, Error> {
         let number = |found: io::Result<fs::Metadata>| found.map(|found| found.ino()).ok();
         let removed = number(fs::metadata(&self.directory)) != number(self.lock.metadata());
         if removed {
@@ -483,9 +482,10 @@ impl Pins {
             self.lock = lock;
         }
         let mut mended = removed;
-        for (name, map) in [(CORES, Some(cores)), (SHARED, Some(shared)), (LASTING, Some(lasting)), (NOTE, self.note.as_ref())] {
-            let path = self.path(name);
-            if let Some(map) = map.filter(|_| !path.exists()) {
+        let arrays = KEPT.into_iter().map(pin_of_array).zip(arrays);
+        for (name, map) in arrays.chain(self.note.as_ref().map(|note| (NOTE.to_owned(), note))) {
+            let path = self.path(&name);
+            if !path.exists() {
                 map.pin(path).map_err(|error| self.failed("pin an array", &error))?;
                 mended = true;
             }
@@ -527,7 +527,7 @@ impl Pins {
 
     /// Where the arrays are pinned that programs count in.
     pub(super) fn arrays(&self) -> Pinned {
-        Pinned { banks: Some([CORES, SHARED].map(|name| self.path(name))), lasting: Some(self.path(LASTING)) }
+        Pinned(KEPT.map(|array| (array, self.path(&pin_of_array(array)))).into())
     }
 
     fn notes(&self) -> Result<NoteArray, Error> {
@@ -548,7 +548,7 @@ impl Pins {
             return Err(refused(difference));
         }
         let mode = note.mode().ok_or_else(|| refused("it was started by another version of flowgauge".to_owned()))?;
-        for array in [CORES, SHARED, LASTING].map(|name| self.path(name)) {
+        for array in KEPT.map(|array| self.path(&pin_of_array(array))) {
             if !array.exists() {
                 return Err(self.failed("adopt", &io::Error::other(format!("{} is missing", array.display()))));
             }
@@ -557,6 +557,11 @@ impl Pins {
         self.note = Some(self.note_map()?);
         Ok(Found { note, notes, link, mode })
     }
+}
+
+/// The name of an array's pin.
+fn pin_of_array(array: &str) -> String {
+    array.to_ascii_lowercase()
 }
 
 /// The name of the pin of what keeps a program attached.
