@@ -399,6 +399,18 @@ fn a_device_with_native_mode_is_counted_there() {
 }
 
 #[test]
+fn packets_behind_a_generic_xdp_program_are_counted_in_the_stack() {
+    for mode in [None, Some(Mode::Tcx), Some(Mode::Clsact)] {
+        on_veth(move || {
+            let _other = Other::xdp().attach_generic("rx").unwrap();
+            let (mut xdp, _) = installed(vec![ingress()], Options { mode, ..options() });
+            send(10);
+            assert_eq!(window(&mut xdp, 10).bank.counters.ipv4, 10, "{mode:?}");
+        });
+    }
+}
+
+#[test]
 fn packets_are_counted_beside_another_xdp_program_if_no_mode_was_given() {
     on_veth(|| {
         let _other = Other::xdp().attach("rx").unwrap();

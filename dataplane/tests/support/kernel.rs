@@ -72,8 +72,17 @@ impl Other {
     pub(crate) fn attach(&self, interface: &str) -> io::Result<OwnedFd> {
         const BEFORE: u32 = 1 << 3;
         const NATIVE: u32 = 1 << 2;
+        self.attach_with(interface, if self.hook == XDP.1 { NATIVE } else { BEFORE })
+    }
+
+    /// Attaches an XDP program in the kernel's generic path, until the descriptor is closed.
+    pub(crate) fn attach_generic(&self, interface: &str) -> io::Result<OwnedFd> {
+        const GENERIC: u32 = 1 << 1;
+        self.attach_with(interface, GENERIC)
+    }
+
+    fn attach_with(&self, interface: &str, flags: u32) -> io::Result<OwnedFd> {
         let index = nix::net::if_::if_nametoindex(interface).unwrap();
-        let flags = if self.hook == XDP.1 { NATIVE } else { BEFORE };
         descriptor(LINK_CREATE, &[both(raw(&self.program), index), both(self.hook, flags), 0, 0])
     }
 
