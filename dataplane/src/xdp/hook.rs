@@ -6,6 +6,7 @@ use super::link::{self, Link};
 use super::mapped::{Admitted, Cores, Together};
 use super::object::{self, NoteArray, Pinned, Plain};
 use super::pins::{self, Found, Identity, Note, Pins, Secret};
+use super::verifier::{self, NotLoaded};
 use super::watch::{Seen, State};
 use super::{Mode, Options, now_ns};
 use crate::Event;
@@ -275,7 +276,7 @@ fn choose(
             Err(refusal) => return Err(refusal.into_error(place, mode)),
         }
     }
-    Err(Refusal::Loading(ProgramError::NotLoaded).into_error(place, in_stack))
+    Err(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded)).into_error(place, in_stack))
 }
 
 /// The first kernel with TCX.
@@ -298,7 +299,7 @@ fn identity(place: &Place, options: &Options, tables: &Tables, common: &Common) 
 }
 
 /// Packets on CPUs that were left out would be counted nowhere.
-fn cpus(place: &Place) -> Result<usize, Error> {
+pub(super) fn cpus(place: &Place) -> Result<usize, Error> {
     super::cpus().map_err(|error| {
         refused(
             place,
@@ -374,7 +375,7 @@ pub(super) fn tcx<'a>(programs: &'a mut Ebpf, name: &str) -> Result<&'a mut Sche
     programs.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()
 }
 
-fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), ProgramError> {
+fn verify(place: &Place, options: &Options, programs: &mut Ebpf) -> Result<(), NotLoaded> {
     let mode = options.usual(place.direction);
     program(mode, options.program(mode, Layer::Ethernet), &options.settings, programs).map(drop)
 }
@@ -408,7 +409,7 @@ pub(super) fn put(layer: Layer, mode: Mode, options: &Options, programs: &mut Eb
 
 /// Why a program is not where it is to be.
 pub(super) enum Refusal {
-    Loading(ProgramError),
+    Loading(NotLoaded),
     Attaching(io::Error),
 }
 
@@ -492,16 +493,18 @@ fn with_program<T>(
         }
         first.get_or_insert(refusal);
     }
-    Err(first.unwrap_or(Refusal::Loading(ProgramError::NotLoaded)))
+    Err(first.unwrap_or(Refusal::Loading(NotLoaded::new("", ProgramError::NotLoaded))))
 }
 
 /// The program in the kernel, loaded if it is not.
-fn program<'a>(mode: Mode, name: &str, settings: &Settings, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, ProgramError> {
+fn program<'a>(mode: Mode, name: &str, settings: &Settings, programs: &'a mut Ebpf) -> Result<&'a ProgramFd, NotLoaded> {
     object::load_chain(programs, name, settings)?;
-    if mode.is_xdp() {
-        return xdp(programs, name)?.fd();
-    }
-    tcx(programs, name)?.fd()
+    let program = if mode.is_xdp() {
+        xdp(programs, name).and_then(|program| program.fd())
+    } else {
+        tcx(programs, name).and_then(|program| program.fd())
+    };
+    program.map_err(|error| NotLoaded::new(name, error))
 }
 
 /// What of an interface keeps its driver from running programs, in words, as far as the kernel's error and its figures tell.
@@ -569,27 +572,35 @@ pub(super) fn loading<E: Loading>(error: &E) -> Problem {
 pub(super) fn why_not_loaded<E: Loading>(error: &E) -> String {
     let (text, cause) = (error.to_string(), io_error(error));
     // The verifier's refusal has the same number as a lack of rights.
-    if text.contains("processed") && text.contains("insns") {
-        tracing::debug!("{text}");
-
+    if let Some(refusal) = verifier::Refusal::parse(&text) {
         // Without it the verifier takes no program that computes with addresses.
         if capabilities(None).is_ok_and(|own| !own.effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)) {
             return "cannot load the programs: the kernel's verifier refuses them to a process without the capability CAP_PERFMON; it \
                     takes root, or the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
                 .to_owned();
         }
-        let last = text.lines().rfind(|line| !line.starts_with("processed") && !line.trim().is_empty()).unwrap_or_default();
-        return format!(
-            "cannot load the programs: the kernel's verifier refuses them ({last}); report this as a bug with what RUST_LOG=debug shows"
-        );
+        tracing::debug!("{text}");
+        refusal.log();
+        return refusal.problem(error.program());
     }
     format!("cannot load the programs: {text}{}", advice(cause))
 }
 
 /// Errors of loading maps and of loading programs.
-pub(super) trait Loading: std::error::Error + 'static {}
+pub(super) trait Loading: std::error::Error + 'static {
+    /// The program, if it is known.
+    fn program(&self) -> Option<&NotLoaded> {
+        None
+    }
+}
+
 impl Loading for EbpfError {}
 impl Loading for ProgramError {}
+impl Loading for NotLoaded {
+    fn program(&self) -> Option<&NotLoaded> {
+        Some(self)
+    }
+}
 
 /// Of a program that cannot be attached. `generic`: the options for modes that every interface has.
 pub(super) fn attaching<E: std::error::Error + 'static>(error: &E, mode: Mode, generic: &str) -> Problem {

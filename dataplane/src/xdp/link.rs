@@ -115,6 +115,11 @@ struct LinkInfo {
 struct ProgramInfo {
     kind: u32,
     id: u32,
+    tag: u64,
+    machine_code_bytes: u32,
+    instruction_bytes: u32,
+    machine_code: u64,
+    instructions: u64,
 }
 
 /// # Safety
@@ -261,6 +266,23 @@ pub(super) fn program_number(program: &OwnedFd) -> io::Result<u32> {
     // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
     Ok(info.id)
+}
+
+/// The instructions of a program as the verifier left them, of eight bytes each; none if the kernel does not show them.
+pub(super) fn instructions(program: BorrowedFd<'_>) -> io::Result<Vec<[u8; 8]>> {
+    let mut info = ProgramInfo::default();
+    let length = size_of::<ProgramInfo>() as u32;
+    let mut ask = ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: the structure of this command, which writes no more than `length` bytes of integers to where `info` points.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    let mut instructions = vec![[0; 8]; info.instruction_bytes as usize / 8];
+    let instruction_bytes = (instructions.len() * 8) as u32;
+    info = ProgramInfo { instruction_bytes, instructions: instructions.as_mut_ptr() as u64, ..ProgramInfo::default() };
+    let mut ask = ObjectInfo { descriptor: program.as_raw_fd(), length, info: &raw mut info as u64 };
+    // SAFETY: as above; it writes no more than `instruction_bytes` to where `instructions` points, which lives until it returns.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask)? };
+    // The kernel clears the pointer if it may not show them.
+    if info.instructions == 0 { Ok(Vec::new()) } else { Ok(instructions) }
 }
 
 /// Whether the kernel has TCX. Before Linux 6.6, and where it was left out, it does not know the hook.

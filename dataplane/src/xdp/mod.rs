@@ -33,6 +33,8 @@ mod pins;
 mod probe;
 pub(crate) mod redirect;
 mod sender;
+mod trial;
+mod verifier;
 pub mod veth;
 mod watch;
 
@@ -43,6 +45,7 @@ pub use inject::{Injector, Offload};
 pub use live::LiveSender;
 pub use pins::{DIRECTORY, Left, MOUNT, detach, kept_key, left, supported};
 pub use sender::Sender;
+pub use trial::{Loaded, Trial, trials};
 
 pub use crate::interface::{DeviceCounters, LinkChanges, link_of, merged};
 

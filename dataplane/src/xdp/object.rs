@@ -2,16 +2,19 @@
 #![allow(unsafe_code, reason = "aya asks for a promise that the values written into the object and its maps are plain data")]
 
 use super::elements;
+use super::hook::io_error;
 use super::pins::Note;
 use super::probe;
 use super::redirect::QUEUES;
+use super::verifier::NotLoaded;
 use aya::maps::{MapError, ProgramArray};
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod, include_bytes_aligned};
 use flowgauge_core::hash::{BLOCKS, MULTILINEAR_WORDS};
 use flowgauge_core::kernel::{Config, SharedBanks};
 use flowgauge_core::measurement::{MEASUREMENTS, used};
-use flowgauge_core::{MeasurementKind, Settings, Tabulation};
+use flowgauge_core::{HashMode, MeasurementKind, Settings, Tabulation};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// Built by `ebpf/build`; `ebpf/flowgauge.record` says from what. This crate has links to the objects, so that its package has them.
@@ -131,41 +134,70 @@ fn followers(settings: &Settings) -> Vec<(usize, String)> {
 }
 
 /// Loads a program, and the programs of measurements that follow it.
-pub(super) fn load_chain(programs: &mut Ebpf, first: &str, settings: &Settings) -> Result<(), ProgramError> {
+pub(super) fn load_chain(programs: &mut Ebpf, first: &str, settings: &Settings) -> Result<(), NotLoaded> {
     let is_loaded = programs.program(first).is_some_and(|program| program.fd().is_ok());
     if is_loaded {
         return Ok(());
     }
     if first.contains("_all") || first.contains("_ip") {
         let chain = Chain::of(first);
-        let followers = followers(settings);
         let mut from = 0;
-        for (slot, name) in &followers {
+        for (slot, name) in followers(settings) {
             let name = format!("{}_{name}", chain.prefix);
-            load_one(programs, &name)?;
-            let program = programs.program(&name).ok_or(ProgramError::NotLoaded)?.fd()?.try_clone()?;
-            let array = programs.map_mut(chain.array).ok_or(ProgramError::NotLoaded)?;
-            let mut array = ProgramArray::try_from(array)?;
-            for slot in from..=*slot {
-                array.set(slot as u32, &program, 0)?;
-            }
+            follow(programs, chain, &name, from..=slot).map_err(|error| NotLoaded::new(&name, error))?;
             from = slot + 1;
         }
     }
-    load_one(programs, first)
+    load_one(programs, first).map_err(|error| NotLoaded::new(first, error))
 }
 
+/// Loads a program into slots of a chain.
+fn follow(programs: &mut Ebpf, chain: Chain, name: &str, slots: RangeInclusive<usize>) -> Result<(), ProgramError> {
+    load_one(programs, name)?;
+    let program = programs.program(name).ok_or(ProgramError::NotLoaded)?.fd()?.try_clone()?;
+    let array = programs.map_mut(chain.array).ok_or(ProgramError::NotLoaded)?;
+    let mut array = ProgramArray::try_from(array)?;
+    slots.into_iter().try_for_each(|slot| array.set(slot as u32, &program, 0))?;
+    Ok(())
+}
+
+/// Attempts to load a program. The verifier gives up (`EAGAIN`) if the thread has a signal.
+const LOAD_ATTEMPTS: usize = 5;
+
+/// Loads a program; one that was loaded before, as after another first program of this object, is as good.
 fn load_one(programs: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
-    let loaded = match programs.program_mut(name).ok_or(ProgramError::NotLoaded)? {
+    let program = programs.program_mut(name).ok_or(ProgramError::NotLoaded)?;
+    let mut load = || match program {
         Program::Xdp(program) => program.load(),
         Program::SchedClassifier(program) => program.load(),
         _ => Err(ProgramError::NotLoaded),
     };
-    match loaded {
-        // It followed another first program of this object.
-        Err(ProgramError::AlreadyLoaded) => Ok(()),
-        loaded => loaded,
+    let mut outcome = load();
+    for _ in 1..LOAD_ATTEMPTS {
+        if !outcome.as_ref().is_err_and(|error| io_error(error) == Some(libc::EAGAIN)) {
+            break;
+        }
+        outcome = load();
     }
+    match outcome {
+        Err(ProgramError::AlreadyLoaded) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Programs of one hook that count with these settings, distinct flows alone first, then the one that finds packets, then measurements:
+/// what each is of, and its name.
+pub(super) fn named(prefix: &str, settings: &Settings) -> Vec<(String, String)> {
+    let keyed = if settings.cardinality.hash == HashMode::Keyed { "_keyed" } else { "" };
+    let firsts = [("cardinality alone", ""), ("packets", "_all")];
+    let firsts = firsts.map(|(what, suffix)| (what.to_owned(), format!("flowgauge_{prefix}{suffix}{keyed}")));
+    let followers = followers(settings).into_iter().map(|(_, name)| (name.clone(), format!("{prefix}_{name}")));
+    firsts.into_iter().chain(followers).collect()
+}
+
+/// Loads one program and nothing that follows it.
+pub(super) fn load_alone(programs: &mut Ebpf, name: &str) -> Result<(), NotLoaded> {
+    load_one(programs, name).map_err(|error| NotLoaded::new(name, error))
 }
 
 /// Bytes of the element of an array that nobody uses.

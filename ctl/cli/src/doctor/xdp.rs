@@ -3,8 +3,11 @@
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::{Check, Status};
+use crate::options::{Backend, Options};
+use crate::options::measurement::chosen::Measurements;
 use flowgauge_core::kernel::Layout;
-use flowgauge_core::{Link, Settings};
+use flowgauge_core::{HashMode, Link, MeasurementKind, Settings};
+use flowgauge_dataplane::xdp::{Loaded, Trial};
 use flowgauge_dataplane::{Dataplane, Direction, Error, Tables, Xdp, xdp};
 use rustix::thread::{MembarrierCommand, membarrier_query};
 use std::path::Path;
@@ -48,7 +51,37 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     checks.extend([capabilities(machine, release, runs), unprivileged(machine), jit(machine), btf(machine), bpffs(machine)]);
     checks.extend([membarrier(machine), memory(machine)]);
     checks.extend(memlock(machine, release, runs));
+    if runs {
+        checks.extend(measurements());
+    }
     checks
+}
+
+/// Tries the programs of every measurement on each kind of hook. What is refused can be left out.
+fn measurements() -> Vec<Check> {
+    let all = MeasurementKind::ALL.to_vec();
+    let (measure, hash) = (Some(Measurements(all)), Some(HashMode::Keyed));
+    let options = Options { backend: Backend::Xdp, measure, hash, ..Options::default() };
+    let trials = match xdp::trials(&options.settings()) {
+        Ok(trials) => trials,
+        Err(error) => return vec![Check::warning("measurement", error.to_string(), "the lines above may say why").optional()],
+    };
+    trials.iter().map(measurement).collect()
+}
+
+fn measurement(trial: &Trial) -> Check {
+    let check = match &trial.outcome {
+        Ok(Loaded { processed, stack_bytes, time }) => {
+            let or_unknown =
+                |number: &Option<u32>, of: &str| number.map_or(format!("unknown {of}"), |number| format!("{number} {of}"));
+            let (processed, stack) = (or_unknown(processed, "instructions processed"), or_unknown(stack_bytes, "bytes of stack"));
+            Check::ok("measurement", format!("loads: {processed}, {stack}, {:.1} ms", time.as_secs_f64() * 1e3))
+        }
+        Err(problem) => {
+            Check::warning("measurement", problem.lines().next().unwrap_or_default(), "-v shows the end of the verifier's log")
+        }
+    };
+    check.optional().about(&format!("{} {}", trial.hook, trial.counts))
 }
 
 /// Counts one frame with the real program, in the kernel and without an interface: whether all that is needed is there, whatever

@@ -1,0 +1,110 @@
+//! Programs tried one by one: which of them this kernel takes, and what they cost its verifier.
+
+use super::hook::{cpus, loading, refused};
+use super::object::{self, Pinned};
+use super::{Options, link};
+use crate::error::Error;
+use crate::place::Place;
+use crate::tables::Tables;
+use aya::Ebpf;
+use flowgauge_core::Settings;
+use flowgauge_core::kernel::{Config, Layout};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A program that was tried.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Kind of hook: `xdp`, or `tcx`, whose programs count on `clsact` as well.
+    pub hook: &'static str,
+    /// What it counts: a measurement, `packets` (what every measurement has before it) or `cardinality alone`.
+    pub counts: String,
+    /// What it takes, or why it is refused, in a line.
+    pub outcome: Result<Loaded, String>,
+}
+
+/// What a program takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Loaded {
+    /// Instructions that the verifier processed; Linux says so since 5.16.
+    pub processed: Option<u32>,
+    /// Bytes of stack, of 512; nothing if the kernel does not show the program.
+    pub stack_bytes: Option<u32>,
+    /// Time to load and verify it.
+    pub time: Duration,
+}
+
+/// Tries the programs of each hook by which these settings are counted, without an interface.
+///
+/// # Errors
+/// [`Error::Kernel`] if the kernel does not take the object's arrays.
+pub fn trials(settings: &Settings) -> Result<Vec<Trial>, Error> {
+    let place = Place::ingress("trial");
+    let tables = Tables::new(settings, 1);
+    let config = Config { settings: *settings, needs: settings.needs(), layout: Layout::of(settings), ..Config::DEFAULT };
+    let ring = Options::new(*settings).delay_ring;
+    let mut programs = object::load(&config, &tables.tabulation, cpus(&place)?, ring, &Pinned::default())
+        .map_err(|error| refused(&place, loading(&error)))?;
+    let mut trials = Vec::new();
+    for hook in ["xdp", "tcx"] {
+        for (counts, name) in object::named(hook, settings) {
+            trials.push(Trial { hook, counts, outcome: attempt(&mut programs, &name) });
+        }
+    }
+    Ok(trials)
+}
+
+fn attempt(programs: &mut Ebpf, name: &str) -> Result<Loaded, String> {
+    let began = Instant::now();
+    object::load_alone(programs, name).map_err(|error| super::hook::why_not_loaded(&error))?;
+    let time = began.elapsed();
+    let program = programs.program(name);
+    let info = program.and_then(|program| program.info().ok());
+    let instructions = program.and_then(|program| program.fd().ok()).and_then(|program| link::instructions(program.as_fd()).ok());
+    let stack_bytes = instructions.filter(|instructions| !instructions.is_empty()).map(|instructions| stack(&instructions));
+    Ok(Loaded { processed: info.and_then(|info| info.verified_instruction_count()), stack_bytes, time })
+}
+
+/// Bytes of stack that instructions use: the lowest address below the frame pointer, in words of eight bytes as the kernel counts.
+fn stack(instructions: &[[u8; 8]]) -> u32 {
+    const FRAME: u8 = 10;
+    const ADD_IMMEDIATE: u8 = 0x07;
+    const MOVE: u8 = 0xbf;
+    let mut deepest = 0;
+    let mut copy = None;
+    for [opcode, registers, offset_low, offset_high, immediate @ ..] in instructions {
+        let (destination, source) = (registers & 0xf, registers >> 4);
+        let offset = i32::from(i16::from_le_bytes([*offset_low, *offset_high]));
+        let below = match opcode & 0x7 {
+            // Load; store of a constant; store.
+            1 if source == FRAME => offset,
+            2 | 3 if destination == FRAME => offset,
+            _ if *opcode == ADD_IMMEDIATE && copy == Some(destination) => i32::from_le_bytes(*immediate),
+            _ => 0,
+        };
+        deepest = deepest.min(below);
+        copy = (*opcode == MOVE && source == FRAME).then_some(destination);
+    }
+    deepest.unsigned_abs().next_multiple_of(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_address_below_the_frame_pointer_is_the_stack() {
+        // r0 = 1; *(u32 *)(r10 - 20) = r0; r2 = r10; r2 += -40; r0 = *(u64 *)(r10 - 8)
+        let program = [
+            [0xb7, 0x00, 0, 0, 1, 0, 0, 0],
+            [0x63, 0x0a, 0xec, 0xff, 0, 0, 0, 0],
+            [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],
+            [0x07, 0x02, 0, 0, 0xd8, 0xff, 0xff, 0xff],
+            [0x79, 0xa0, 0xf8, 0xff, 0, 0, 0, 0],
+        ];
+        assert_eq!(stack(&program), 40);
+        assert_eq!(stack(&program[..2]), 24);
+        // Without the copy the addition is of something else.
+        assert_eq!(stack(&[program[3]]), 0);
+    }
+}
