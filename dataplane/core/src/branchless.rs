@@ -32,35 +32,6 @@ pub(crate) fn opaque(mut number: usize) -> usize {
     number
 }
 
-/// The same place, of which the compiler knows nothing: it computes nothing there in advance, which it would keep on the stack. The verifier knows
-/// what it knew.
-#[inline(always)]
-#[cfg_attr(not(target_arch = "bpf"), allow(unused_mut, reason = "see above"))]
-pub(crate) fn forgotten<T>(mut place: &T) -> &T {
-    #[cfg(target_arch = "bpf")]
-    // SAFETY: the register is what it was.
-    unsafe {
-        let mut pointer = &raw const *place;
-        core::arch::asm!("{0} = {0}", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
-        place = &*pointer;
-    }
-    place
-}
-
-/// As [`forgotten`].
-#[inline(always)]
-#[cfg_attr(not(target_arch = "bpf"), allow(unused_mut, reason = "see above"))]
-pub(crate) fn forgotten_mut<T>(mut place: &mut T) -> &mut T {
-    #[cfg(target_arch = "bpf")]
-    // SAFETY: the register is what it was, and lent.
-    unsafe {
-        let mut pointer = &raw mut *place;
-        core::arch::asm!("{0} = {0}", inout(reg) pointer, options(nostack, preserves_flags));
-        place = &mut *pointer;
-    }
-    place
-}
-
 /// `number`, or zero if `amount` is larger than `limit`.
 #[inline(always)]
 pub(crate) fn unless_beyond(number: i32, amount: u32, limit: u32) -> i32 {

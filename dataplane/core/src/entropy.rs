@@ -14,7 +14,6 @@ use crate::key::KeyKind;
 use crate::logarithm::{self, AMPLIFICATION_BITS, Logarithm, PER_WINDOW, Power, SUMS_PER_PACKET};
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
-#[cfg(not(target_arch = "bpf"))]
 use crate::sketch::WideSketch;
 use crate::sketch::{SharedSketch, Sharing, SketchKind};
 use core::hint::select_unpredictable;
@@ -98,7 +97,6 @@ impl Empty for Entropy {
     const EMPTY: Self = Entropy { sum: 0 };
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Empty for Sum {
     const EMPTY: Self = Sum { sums: Empty::EMPTY, sketches: Empty::EMPTY };
 }
@@ -111,9 +109,7 @@ impl Measurement for Entropy {
     type Lasting = ();
     type Shared = [SharedSketch; ENTROPIES];
     type SharedLasting = ();
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = Sum;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(settings: &Self::Settings, nth: usize) -> Option<KeyKind> {
@@ -167,25 +163,21 @@ impl Measurement for Entropy {
         *own = [Entropy::default(); ENTROPIES];
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_shared(shared: &Self::Shared, settings: &Self::Settings) {
         let on = shared.iter().zip(settings).filter(|(_, entropy)| entropy.is_on());
         on.for_each(|(sketch, entropy)| sketch.clear(entropy.shape));
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut Sum, settings: &Self::Settings) {
         sum.sums = [Entropy::default(); ENTROPIES];
         let on = sum.sketches.iter_mut().zip(settings).filter(|(_, entropy)| entropy.is_on());
         on.for_each(|(sketch, entropy)| sketch.clear(entropy.shape));
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut Sum, own: &Self::Own, _: &Self::Settings) {
         sum.sums.iter_mut().zip(own).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge_shared(sum: &mut Sum, shared: &Self::Shared, settings: &Self::Settings) {
         for ((sketch, shared), entropy) in sum.sketches.iter_mut().zip(shared).zip(settings) {
             if let Some(kind) = entropy.mode.sketch() {
@@ -194,7 +186,6 @@ impl Measurement for Entropy {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Sum, other: &Sum, settings: &Self::Settings) {
         <Self as Measurement>::merge(sum, &other.sums, settings);
         for ((sketch, theirs), entropy) in sum.sketches.iter_mut().zip(&other.sketches).zip(settings) {
@@ -206,7 +197,6 @@ impl Measurement for Entropy {
 }
 
 /// What cores, places and windows have added up together.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sum {

@@ -7,7 +7,6 @@ use crate::arrival::Packets;
 use crate::key::KeyKind;
 use crate::measurement::{Measurement, Parts, Pass, Used};
 use crate::observation::Observed;
-#[cfg(not(target_arch = "bpf"))]
 use crate::sketch::WideSketch;
 use crate::sketch::{Sharing, Sketch};
 
@@ -25,9 +24,7 @@ impl Measurement for Frequency {
     type Lasting = ();
     type Shared = ();
     type SharedLasting = ();
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = WideSketch;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
@@ -70,21 +67,18 @@ impl Measurement for Frequency {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut WideSketch, settings: &Settings) {
         if settings.is_on() {
             sum.clear(settings.shape);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut WideSketch, own: &Sketch, settings: &Settings) {
         if let Some(kind) = settings.mode.sketch() {
             sum.merge(own, kind, settings.shape);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut WideSketch, other: &WideSketch, settings: &Settings) {
         if settings.is_on() {
             sum.unite(other, settings.shape);

@@ -54,7 +54,6 @@ pub mod segment;
 pub mod sizes;
 pub mod sketch;
 pub mod state;
-#[cfg(not(target_arch = "bpf"))]
 pub mod tunnel;
 pub mod unopened;
 mod words;
@@ -74,14 +73,12 @@ pub use heavy::Heavy;
 pub use key::{FlowKey, KeyKind, LaidOut, Maker};
 pub use link::Link;
 pub use measurement::{Bank, Lasting, Listed, Measurement, MeasurementKind, Memory, Parts, Settings, SharedBank, SharedLasting};
-#[cfg(not(target_arch = "bpf"))]
 pub use measurement::{Exact, WideBank};
 pub use membership::Membership;
 pub use needs::Needs;
 pub use observation::{Observation, Observed};
 pub use reorder::Reorder;
 pub use segment::Segment;
-#[cfg(not(target_arch = "bpf"))]
 pub use sketch::WideSketch;
 pub use sketch::{SharedSketch, Sharing, Sketch, SketchKind};
 pub use state::{Active, BANKS, Context, Record, SETTINGS_WORDS, Shared, State};

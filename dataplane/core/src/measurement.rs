@@ -8,7 +8,6 @@ use crate::counters::Counters;
 use crate::hash::Tabulation;
 use crate::key::KeyKind;
 use crate::needs::Needs;
-#[cfg(not(target_arch = "bpf"))]
 use crate::observation::Observation;
 use crate::observation::Observed;
 use crate::parse::{self, Reject};
@@ -40,10 +39,8 @@ pub trait Measurement: Sized {
     /// Shared by all cores, lasting.
     type SharedLasting: Empty;
     /// What cores, places and windows have counted together.
-    #[cfg(not(target_arch = "bpf"))]
     type Sum: Empty;
     /// Exact counts of a bank's packets, for comparison, in memory that does not depend on flows.
-    #[cfg(not(target_arch = "bpf"))]
     type Exact: Empty;
 
     /// The first, second and so on of the keys that it measures by; none if it is off.
@@ -82,49 +79,38 @@ pub trait Measurement: Sized {
     fn clear(own: &mut Self::Own, settings: &Self::Settings);
 
     /// Empties what all cores have counted together, if the measurement is on.
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_shared(_: &Self::Shared, _: &Self::Settings) {}
 
     /// Empties a sum, if the measurement is on.
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut Self::Sum, settings: &Self::Settings);
 
     /// Adds what a core has counted in a window.
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut Self::Sum, own: &Self::Own, settings: &Self::Settings);
 
     /// Adds what all cores have counted together in a window.
-    #[cfg(not(target_arch = "bpf"))]
     fn merge_shared(_: &mut Self::Sum, _: &Self::Shared, _: &Self::Settings) {}
 
     /// Adds what was counted elsewhere or in another window.
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Self::Sum, other: &Self::Sum, settings: &Self::Settings);
 
     /// Writes what the memory that lasts and is shared has to hold before the first packet.
-    #[cfg(not(target_arch = "bpf"))]
     fn prepare(_: &Self::SharedLasting, _: &Self::Settings) {}
 
     /// Adds the lasting memory of another core.
-    #[cfg(not(target_arch = "bpf"))]
     fn merge_lasting(_: &mut Self::Lasting, _: &Self::Lasting, _: &Self::Settings) {}
 
     /// Empties lasting memory, if the measurement uses any.
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_lasting(_: &mut Self::Lasting, _: &Self::Settings) {}
 
     /// Whether it is on and counts [exactly](Self::Exact) beside what it is.
-    #[cfg(not(target_arch = "bpf"))]
     fn has_exact(_: &Self::Settings) -> bool {
         false
     }
 
     /// Counts packets exactly.
-    #[cfg(not(target_arch = "bpf"))]
     fn measure_exactly(_: &mut Self::Exact, _: &Observation) {}
 
     /// Tells the numbers of a sum that its bits can be repeated from, by name.
-    #[cfg(not(target_arch = "bpf"))]
     fn tell(_: &Self::Sum, _: &Self::Settings, _: &mut dyn FnMut(&'static str, &[u64])) {}
 }
 
@@ -350,7 +336,6 @@ macro_rules! list {
 
         empty!(Lasting { $($name: Empty::EMPTY,)+ });
 
-        #[cfg(not(target_arch = "bpf"))]
         impl Lasting {
             /// Adds that of another core.
             pub fn merge(&mut self, other: &Lasting, settings: &Settings) {
@@ -376,7 +361,6 @@ macro_rules! list {
 
         empty!(SharedBank { $($name: Empty::EMPTY,)+ });
 
-        #[cfg(not(target_arch = "bpf"))]
         impl SharedBank {
             /// Makes it empty again.
             pub fn clear(&self, settings: &Settings) {
@@ -392,7 +376,6 @@ macro_rules! list {
 
         empty!(SharedLasting { $($name: Empty::EMPTY,)+ });
 
-        #[cfg(not(target_arch = "bpf"))]
         impl SharedLasting {
             /// Writes what it has to hold before the first packet.
             pub fn prepare(&self, settings: &Settings) {
@@ -406,7 +389,6 @@ macro_rules! list {
         }
 
         /// What cores, places and windows have counted together, in counters of 64 bits.
-        #[cfg(not(target_arch = "bpf"))]
         #[derive(PartialEq, Eq)]
         pub struct WideBank {
             /// Packets and bytes.
@@ -416,10 +398,8 @@ macro_rules! list {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Sum,)+
         }
 
-        #[cfg(not(target_arch = "bpf"))]
         empty!(WideBank { counters: Counters::ZERO, unopened: Unopened::NONE, $($name: Empty::EMPTY,)+ });
 
-        #[cfg(not(target_arch = "bpf"))]
         impl WideBank {
             /// Adds what a core has counted in a window.
             pub fn merge(&mut self, own: &Bank, settings: &Settings) {
@@ -448,7 +428,6 @@ macro_rules! list {
             }
         }
 
-        #[cfg(not(target_arch = "bpf"))]
         impl WideBank {
             /// Tells the numbers that its bits can be repeated from: of which measurement, what they are, and all of them. Those of
             /// sketches, filters and tables are not told.
@@ -460,15 +439,12 @@ macro_rules! list {
         }
 
         /// Exact counts of a bank's packets beside what is estimated, for comparison, in memory that does not depend on flows.
-        #[cfg(not(target_arch = "bpf"))]
         pub struct Exact {
             $(#[doc = $doc] pub $name: <crate::$name::$Kind as Measurement>::Exact,)+
         }
 
-        #[cfg(not(target_arch = "bpf"))]
         empty!(Exact { $($name: Empty::EMPTY,)+ });
 
-        #[cfg(not(target_arch = "bpf"))]
         impl Exact {
             /// Whether these settings count anything exactly.
             #[must_use]
@@ -512,7 +488,6 @@ macro_rules! list {
             }
 
             /// Whether two settings measure it in the same way.
-            #[cfg(not(target_arch = "bpf"))]
             #[must_use]
             pub fn is_alike(self, one: &Settings, other: &Settings) -> bool {
                 match self {
@@ -521,7 +496,6 @@ macro_rules! list {
             }
 
             /// Has settings measure it as others do.
-            #[cfg(not(target_arch = "bpf"))]
             pub fn take_over(self, settings: &mut Settings, from: &Settings) {
                 match self {
                     $(MeasurementKind::$Kind => settings.$name = from.$name,)+

@@ -121,9 +121,7 @@ impl Measurement for Membership {
     type Lasting = ();
     type Shared = ();
     type SharedLasting = ();
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = Membership;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
@@ -159,19 +157,16 @@ impl Measurement for Membership {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut Membership, settings: &Settings) {
         <Self as Measurement>::clear(sum, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut Membership, own: &Membership, settings: &Settings) {
         if settings.on {
             sum.merge(own, settings.shape);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Membership, other: &Membership, settings: &Settings) {
         <Self as Measurement>::merge(sum, other, settings);
     }

@@ -8,7 +8,6 @@
 use crate::encapsulation::{self, IPV4, IPV6, is_vlan};
 use crate::frame::Frame;
 use crate::link::Link;
-#[cfg(not(target_arch = "bpf"))]
 use crate::tunnel;
 
 /// VLAN tags that are skipped where the compiler sees them; what comes then is an [`encapsulation`].
@@ -207,12 +206,9 @@ impl Transport {
 #[inline(always)]
 pub fn counted<'a, F: Frame + ?Sized>(frame: &'a F, link: Link, settings: &Settings) -> Result<Packet<'a>, Reject> {
     let outermost = network(frame, link)?;
-    #[cfg(not(target_arch = "bpf"))]
     if settings.inner {
         return Ok(tunnel::innermost(frame, outermost));
     }
-    #[cfg(target_arch = "bpf")]
-    let _ = settings;
     Ok(outermost)
 }
 

@@ -7,7 +7,6 @@
 use crate::arrival::Packets;
 use crate::key::KeyKind;
 use crate::measurement::{Empty, Measurement, OnOff, Parts, Pass, Used};
-#[cfg(not(target_arch = "bpf"))]
 use crate::observation::Observation;
 use crate::observation::Observed;
 
@@ -109,7 +108,6 @@ impl Empty for Sizes {
 }
 
 /// What cores, places and windows have counted together.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, PartialEq, Eq)]
 pub struct WideSizes {
     /// Packets by bucket.
@@ -120,12 +118,10 @@ pub struct WideSizes {
     pub full: u64,
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Empty for WideSizes {
     const EMPTY: Self = WideSizes { packets: [0; BUCKETS], excess: [0; BUCKETS], full: 0 };
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl WideSizes {
     /// Adds a bucket that somebody has counted in.
     pub fn add(&mut self, index: usize, bucket: Bucket) {
@@ -139,18 +135,15 @@ impl WideSizes {
 }
 
 /// Packets by length, each on its own.
-#[cfg(not(target_arch = "bpf"))]
 pub struct ExactSizes {
     /// By length, up to [`MAX_LENGTH`].
     pub packets: [u64; MAX_LENGTH as usize + 1],
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Empty for ExactSizes {
     const EMPTY: Self = ExactSizes { packets: [0; MAX_LENGTH as usize + 1] };
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl ExactSizes {
     /// Counts so many packets of one length.
     pub fn add(&mut self, length: u32, packets: u32) {
@@ -168,9 +161,7 @@ impl Measurement for Sizes {
     type Lasting = ();
     type Shared = ();
     type SharedLasting = ();
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = WideSizes;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ExactSizes;
 
     fn key(_: &Settings, _: usize) -> Option<KeyKind> {
@@ -210,21 +201,18 @@ impl Measurement for Sizes {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut WideSizes, settings: &Settings) {
         if settings.on {
             *sum = WideSizes::EMPTY;
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut WideSizes, own: &Sizes, settings: &Settings) {
         if settings.on {
             own.buckets().iter().enumerate().for_each(|(index, bucket)| sum.add(index, *bucket));
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut WideSizes, other: &WideSizes, settings: &Settings) {
         if settings.on {
             let add = |(mine, theirs): (&mut u64, &u64)| *mine = mine.wrapping_add(*theirs);
@@ -234,18 +222,15 @@ impl Measurement for Sizes {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn has_exact(settings: &Settings) -> bool {
         settings.on
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn measure_exactly(exact: &mut ExactSizes, packet: &Observation) {
         let (_, length) = packet.lengths();
         exact.add(length, 1);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn tell(sum: &WideSizes, settings: &Settings, told: &mut dyn FnMut(&'static str, &[u64])) {
         if settings.on {
             told("packets", &sum.packets);

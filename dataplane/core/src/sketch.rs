@@ -233,7 +233,6 @@ impl Sketch {
 
 /// Counters of 64 bits, row by row: what cores, interfaces and windows have counted together. They cannot wrap: it would take 2^32 full
 /// counters.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct WideSketch {
@@ -242,7 +241,6 @@ pub struct WideSketch {
     full: [u64; MAX_CELLS >> 6],
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Default for WideSketch {
     fn default() -> Self {
         Self::new()
@@ -250,7 +248,6 @@ impl Default for WideSketch {
 }
 
 /// A row's word on a key.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
     /// How often the key was counted, as far as this row can say.
@@ -259,7 +256,6 @@ pub struct Said {
     pub full: bool,
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl WideSketch {
     /// Zeros.
     #[must_use]
@@ -351,7 +347,6 @@ impl WideSketch {
     }
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl SketchKind {
     /// What the rows say together: the smallest, or the median; of an even number of rows the mean of the two in the middle, rounded up.
     /// Sorts them.
@@ -377,7 +372,6 @@ impl Empty for SharedSketch {
     const EMPTY: Self = Self::new();
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Empty for WideSketch {
     const EMPTY: Self = Self::new();
 }
@@ -499,7 +493,6 @@ impl SharedSketch {
     }
 
     /// Adds the counters in use to those of another sketch.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn merge_into(&self, sketch: &mut WideSketch, kind: SketchKind, shape: Grid) {
         for (index, cell) in self.cells.iter().take(shape.cells()).enumerate() {
             sketch.add(kind, index, cell.load());
@@ -507,7 +500,6 @@ impl SharedSketch {
     }
 
     /// Sets a counter, to begin a test where it takes a device days to come.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn set(&self, index: usize, value: i32) {
         if let Some(cell) = self.cells.get(index) {
             cell.store(value);
@@ -515,7 +507,6 @@ impl SharedSketch {
     }
 
     /// Sets the counters in use to zero.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn clear(&self, shape: Grid) {
         self.cells.iter().take(shape.cells()).for_each(|cell| cell.store(0));
     }

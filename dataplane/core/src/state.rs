@@ -57,7 +57,6 @@ impl Settings {
     }
 
     /// As words.
-    #[cfg(not(target_arch = "bpf"))]
     #[must_use]
     pub fn words(&self) -> [u32; SETTINGS_WORDS] {
         let mut words = [0; SETTINGS_WORDS];

@@ -33,7 +33,6 @@ unsafe impl Words for OnOff {}
 unsafe impl Words for Settings {}
 
 /// The words of a value.
-#[cfg(not(target_arch = "bpf"))]
 pub(crate) fn of<T: Words>(value: &T) -> impl Iterator<Item = u32> {
     let start = (&raw const *value).cast::<u32>();
     // SAFETY: within the value, all of whose bytes are initialised, as implementors promise.

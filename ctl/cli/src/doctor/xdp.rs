@@ -3,8 +3,8 @@
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::{Check, Status};
-use crate::options::{Backend, Options};
 use crate::options::measurement::chosen::Measurements;
+use crate::options::{Backend, Options};
 use flowgauge_core::kernel::Layout;
 use flowgauge_core::{HashMode, Link, MeasurementKind, Settings};
 use flowgauge_dataplane::xdp::{Loaded, Trial};

@@ -228,9 +228,7 @@ impl Measurement for Cardinality {
     type Lasting = Staggered;
     type Shared = ();
     type SharedLasting = ();
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = Cardinality;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
@@ -288,31 +286,26 @@ impl Measurement for Cardinality {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut Cardinality, settings: &Settings) {
         <Self as Measurement>::clear(sum, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut Cardinality, own: &Cardinality, settings: &Settings) {
         if settings.mode == Mode::Windowed {
             sum.merge(own, settings.precision);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Cardinality, other: &Cardinality, settings: &Settings) {
         <Self as Measurement>::merge(sum, other, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge_lasting(lasting: &mut Staggered, other: &Staggered, settings: &Settings) {
         if settings.mode == Mode::Staggered {
             lasting.merge(other, settings.precision);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_lasting(lasting: &mut Staggered, settings: &Settings) {
         if settings.mode == Mode::Staggered {
             lasting.clear(settings.precision);

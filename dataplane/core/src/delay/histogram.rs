@@ -80,7 +80,6 @@ pub struct Histogram {
 
 impl Histogram {
     /// Those of several together.
-    #[cfg(not(target_arch = "bpf"))]
     #[must_use]
     pub fn sum<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
         histograms.fold(Self::EMPTY, |mut sum, histogram| {
@@ -122,7 +121,6 @@ impl Histogram {
     }
 
     /// Each delay stands for so many doublings more.
-    #[cfg(not(target_arch = "bpf"))]
     pub(crate) fn raise(&mut self, doublings: u32) {
         if doublings > 0 {
             self.buckets.iter_mut().for_each(|bucket| *bucket = bucket.raised(doublings));

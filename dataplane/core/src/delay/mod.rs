@@ -20,7 +20,6 @@ pub use kind::{KINDS, Kind, Kinds};
 pub use table::{Admission, MAX_SLOTS, Requests, Shares};
 
 use crate::arrival::Packets;
-use crate::branchless::{forgotten, forgotten_mut, opaque};
 use crate::hash::{Crc32, Tabulation};
 use crate::key::KeyKind;
 use crate::measurement::{Empty, Measurement, Parts, Pass, Used};
@@ -30,7 +29,6 @@ use crate::segment::Speaks;
 use crate::sketch::Sharing;
 use histogram::Histogram;
 use sample::Outbox;
-#[cfg(not(target_arch = "bpf"))]
 use sample::Sample;
 use table::{MAX_FRIDGES, Request, SHARES, Slot};
 use weights::Weight;
@@ -237,9 +235,8 @@ impl Settings {
     /// Which of a kind's [labels](Self::labels).
     #[inline(always)]
     fn label(&self, label: Label) -> usize {
-        // The verifier has to see the masks.
-        let leaves = opaque(label.leaves as usize) & self.sides().wrapping_sub(1);
-        let group = opaque(label.group as usize) & self.groups().wrapping_sub(1);
+        let leaves = label.leaves as usize & self.sides().wrapping_sub(1);
+        let group = label.group as usize & self.groups().wrapping_sub(1);
         group.wrapping_mul(self.sides()).wrapping_add(leaves)
     }
 
@@ -329,14 +326,12 @@ pub struct Counts {
 
 impl Counts {
     /// These and those.
-    #[cfg(not(target_arch = "bpf"))]
     #[must_use]
     pub fn plus(mut self, other: &Counts) -> Counts {
         self.merge(other, 0);
         self
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(&mut self, other: &Counts, raise: u32) {
         self.requests = self.requests.wrapping_add(other.requests.wrapping_shl(raise));
         self.admitted = self.admitted.wrapping_add(other.admitted);
@@ -386,14 +381,12 @@ impl Delay {
     }
 
     /// The delays of a kind and a fridge, to be filled.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn histogram_mut(&mut self, settings: &Settings, kind: Kind, label: Label, fridge: usize) -> Option<&mut Histogram> {
         let row = Self::row(settings, kind, label);
         self.histograms.get_mut(row.wrapping_mul(settings.fridges()).wrapping_add(fridge))
     }
 
     /// Sets what was counted of a kind's requests.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn set_counts(&mut self, settings: &Settings, kind: Kind, label: Label, counts: Counts) {
         self.counts.get_mut(Self::row(settings, kind, label)).into_iter().for_each(|it| *it = counts);
     }
@@ -410,14 +403,12 @@ impl Delay {
     }
 
     /// The same, if it follows the traffic and anything was counted with it.
-    #[cfg(not(target_arch = "bpf"))]
     #[must_use]
     pub fn counted_admit_log2(&self, kind: Kind) -> Option<u8> {
         self.counted.get(kind as usize).and_then(|counted| counted.checked_sub(1)).map(|bits| bits as u8)
     }
 
     /// Says which share of a kind's requests its delays stand for, of a device that counted anything with it.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn set_admit_log2(&mut self, kind: Kind, admit_log2: u8) {
         self.counted.get_mut(kind as usize).into_iter().for_each(|counted| *counted = u32::from(admit_log2).wrapping_add(1));
     }
@@ -429,7 +420,6 @@ impl Delay {
         self.histograms.iter_mut().take(settings.histograms()).for_each(Histogram::clear);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(&mut self, other: &Delay, settings: &Settings) {
         let (labels, fridges) = (settings.labels(), settings.fridges());
         for (rank, kind) in settings.kinds.each().enumerate() {
@@ -492,7 +482,7 @@ impl Place {
         if settings.fridges() == 1 {
             return Some(0);
         }
-        let rest = opaque(self.hash.wrapping_shr(admit) as usize);
+        let rest = self.hash.wrapping_shr(admit);
         Some(match rest {
             _ if rest & 0x3 != 0 => 0,
             _ if rest & 0xf != 0 => 1,
@@ -510,7 +500,7 @@ impl Place {
         if settings.fridges() == 1 {
             return base.wrapping_add(self.hash.wrapping_shr(unused) as usize);
         }
-        let index = opaque(self.hash as usize).wrapping_shr(unused.wrapping_add(FRIDGE_BITS.into()));
+        let index = (self.hash as usize).wrapping_shr(unused.wrapping_add(FRIDGE_BITS.into()));
         base.wrapping_add((fridge & (FRIDGES - 1)).wrapping_shl(bits.wrapping_sub(FRIDGE_BITS.into()))).wrapping_add(index)
     }
 }
@@ -559,11 +549,7 @@ impl<P: Packets> Exchange<'_, P> {
     /// The row of delays that one of a request belongs to: of the one that the packet is, or that it answers.
     #[inline(always)]
     fn row(&self, rank: usize, asks: bool) -> usize {
-        if self.settings.keeps_apart() {
-            opaque(rank).wrapping_mul(self.settings.labels()).wrapping_add(self.label(asks))
-        } else {
-            rank
-        }
+        if self.settings.keeps_apart() { rank.wrapping_mul(self.settings.labels()).wrapping_add(self.label(asks)) } else { rank }
     }
 
     /// Which of the kind's delays that is.
@@ -592,7 +578,7 @@ impl<P: Packets> Exchange<'_, P> {
     #[inline(always)]
     fn inserted(&self, place: &Place, fridge: usize) -> usize {
         let table = place.table;
-        let inserted = if self.settings.fridges() == 1 { table } else { opaque(table).wrapping_mul(FRIDGES).wrapping_add(fridge) };
+        let inserted = if self.settings.fridges() == 1 { table } else { table.wrapping_mul(FRIDGES).wrapping_add(fridge) };
         inserted & (MAX_FRIDGES - 1)
     }
 
@@ -758,7 +744,7 @@ impl Delay {
     ) {
         // One copy of the code for all kinds: in the kernel there is no room for more.
         let (mut number, end) = Kind::range(packet.segment.speaks);
-        let (end, other) = (opaque(end), Kind::other(&packet.segment));
+        let other = Kind::other(&packet.segment);
         // Nothing to count for TCP, which comes first.
         let mut rank = if number == 0 { 0 } else { settings.kinds.before(number) };
         while number < end {
@@ -788,9 +774,6 @@ impl Delay {
         if !asks && !answers {
             return;
         }
-        // Else the compiler would find out in advance, for all kinds, what follows from settings and where everything is, and keep it on the stack,
-        // though most packets are of one kind or none.
-        let (settings, requests, delay) = (forgotten(settings), forgotten(requests), forgotten_mut(self));
         let (exchange, tabulation) = (Exchange { settings, kind, requests, sharing: pass.sharing, packet }, pass.tabulation);
         let (source, destination) = packet.ends;
         // Either side ends a connection.
@@ -808,8 +791,8 @@ impl Delay {
                 && let Some(found) = exchange.answer(&place, fridge)
                 && exchange.counts(&place, pass.bank)
             {
-                delay.tell_share(&exchange, pass.bank);
-                delay.count(settings, exchange.row(rank, false), requests, found, outbox);
+                self.tell_share(&exchange, pass.bank);
+                self.count(settings, exchange.row(rank, false), requests, found, outbox);
             }
         }
         if asks {
@@ -824,8 +807,8 @@ impl Delay {
                     if let Some(found) = found
                         && is_counted
                     {
-                        delay.tell_share(&exchange, pass.bank);
-                        delay.count(settings, exchange.row(rank, true), requests, found, outbox);
+                        self.tell_share(&exchange, pass.bank);
+                        self.count(settings, exchange.row(rank, true), requests, found, outbox);
                     }
                 } else {
                     became = exchange.ask(&place, fridge);
@@ -835,10 +818,10 @@ impl Delay {
             let is_kept = became == Asked::Kept && is_counted;
             let is_known = !kind.is_known_if_kept() || is_kept;
             if is_known {
-                delay.tell_share(&exchange, pass.bank);
+                self.tell_share(&exchange, pass.bank);
             }
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-            let counts = &mut delay.counts[index];
+            let counts = &mut self.counts[index];
             counts.requests = counts.requests.wrapping_add(u64::from(is_known));
             counts.admitted = counts.admitted.wrapping_add(u64::from(is_kept));
             if became == Asked::Refused {
@@ -853,7 +836,7 @@ impl Delay {
         let Exchange { settings, kind, requests, .. } = exchange;
         if settings.follows {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-            let told = &mut self.counted[opaque(*kind as usize) & (SHARES - 1)];
+            let told = &mut self.counted[*kind as usize & (SHARES - 1)];
             *told = requests.shares.of(bank, *kind).1.wrapping_add(1);
         }
     }
@@ -875,7 +858,7 @@ impl Delay {
                     self.miss(row);
                 }
             }
-            let index = if settings.fridges() == 1 { row } else { opaque(row).wrapping_mul(FRIDGES).wrapping_add(fridge) };
+            let index = if settings.fridges() == 1 { row } else { row.wrapping_mul(FRIDGES).wrapping_add(fridge) };
             let index = index & settings.padded_histograms().wrapping_sub(1) & (MAX_HISTOGRAMS - 1);
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
             self.histograms[index].add(found.delay, weight, is_beyond);
@@ -889,7 +872,6 @@ impl Delay {
 
 impl Delay {
     /// Passes on what is in an outbox, and counts what there is no room for.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn pass_on(&mut self, outbox: &mut Outbox, mut take: impl FnMut(&Sample) -> bool) {
         for sample in outbox.take() {
             if !take(sample) {
@@ -921,9 +903,7 @@ impl Measurement for Delay {
     type Lasting = Outbox;
     type Shared = ();
     type SharedLasting = Requests;
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = Delay;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(_: &Settings, _: usize) -> Option<KeyKind> {
@@ -970,7 +950,7 @@ impl Measurement for Delay {
 
     #[inline(always)]
     fn measure<P: Packets>(settings: &Settings, parts: Parts<'_, Self>, pass: &Pass<'_>, packets: &(impl Observed<P> + ?Sized)) {
-        // What is usual has a copy of the code, in which the compiler knows most of the settings. The kernel's programs have no room for two.
+        // What is usual has a copy of the code, in which the compiler knows most of the settings. Programs are verified with their settings.
         let is_usual = settings.algorithm == Algorithm::Fridge && !settings.follows && !settings.samples;
         if is_usual && !cfg!(target_arch = "bpf") {
             let usual = Settings { algorithm: Algorithm::Fridge, follows: false, samples: false, ..*settings };
@@ -986,31 +966,26 @@ impl Measurement for Delay {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn prepare(requests: &Requests, settings: &Settings) {
         if settings.kinds.any() {
             requests.prepare(settings);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut Delay, settings: &Settings) {
         Self::clear(sum, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut Delay, own: &Delay, settings: &Settings) {
         if settings.kinds.any() {
             sum.merge(own, settings);
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Delay, other: &Delay, settings: &Settings) {
         <Self as Measurement>::merge(sum, other, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn tell(sum: &Delay, settings: &Settings, told: &mut dyn FnMut(&'static str, &[u64])) {
         let of_kind = settings.labels().wrapping_mul(settings.fridges());
         for (index, kind) in settings.kinds.each().enumerate() {

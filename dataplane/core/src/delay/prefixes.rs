@@ -7,9 +7,7 @@ use crate::branchless::{not_below, opaque};
 use crate::counter::{SharedCounter, SharedWord};
 use crate::measurement::Empty;
 use crate::parse::Packet;
-#[cfg(not(target_arch = "bpf"))]
 use core::fmt;
-#[cfg(not(target_arch = "bpf"))]
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Groups of prefixes, that of all other addresses included.
@@ -46,14 +44,12 @@ pub(crate) fn addresses(packet: &Packet<'_>) -> (u64, u64) {
 }
 
 /// A prefix of IPv4, or of IPv6 up to /64.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     first: u64,
     bits: u8,
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Prefix {
     /// The prefix of this length that an address is in; nothing if there is none.
     #[must_use]
@@ -89,7 +85,6 @@ impl Prefix {
     }
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
@@ -114,7 +109,6 @@ impl Owner {
 }
 
 /// Who owns a prefix: both a group and our own side may have named it.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// The prefix.
@@ -126,7 +120,6 @@ pub struct Owned {
 }
 
 /// Whose the addresses of a prefix are, of which no other one has only a part.
-#[cfg(not(target_arch = "bpf"))]
 #[must_use]
 pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
     let around = || owned.iter().filter(|other| other.prefix.has(prefix));
@@ -135,7 +128,6 @@ pub fn owner(owned: &[Owned], prefix: &Prefix) -> Owner {
 }
 
 /// What tells apart tables that are not the same.
-#[cfg(not(target_arch = "bpf"))]
 #[must_use]
 pub fn fingerprint(owned: &[Owned]) -> u32 {
     let word = |Owned { prefix, group, is_local }: &Owned| {
@@ -177,7 +169,6 @@ impl Ranges {
     }
 
     /// Cuts addresses into ranges, before the first packet. What is beyond [`MAX_PREFIXES`] is left out.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn write(&self, owned: &[Owned]) {
         let owned = owned.get(..MAX_PREFIXES).unwrap_or(owned);
         let mut first = [u64::MAX; RANGES];

@@ -4,7 +4,6 @@
 //! after each packet, workers after each pass. What cannot be passed on is counted in the bank of its window.
 
 use crate::arrival::Packets;
-use crate::branchless::opaque;
 use crate::measurement::Empty;
 use crate::observation::Observation;
 
@@ -49,7 +48,6 @@ impl Sample {
         Sample { at: 0, source: 0, destination: 0, delay: 0, weight: 0, row: 0, fridge: 0, bank: 0, beyond: 0, reserved: 0 };
 
     /// Out of the memory of a program on this machine.
-    #[cfg(not(target_arch = "bpf"))]
     #[must_use]
     pub fn of_bytes(bytes: &[u8; BYTES]) -> Self {
         let [words @ .., last] = bytes.as_chunks::<8>().0 else { return Self::EMPTY };
@@ -93,13 +91,13 @@ impl Outbox {
         }
         self.length = length.wrapping_add(1);
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-        Some(&mut self.samples[opaque(length as usize) & (ROOM - 1)])
+        Some(&mut self.samples[length as usize & (ROOM - 1)])
     }
 
     /// Notes what the delays of one packet have in common: those from a number on.
     #[inline(always)]
     pub(super) fn address<P: Packets>(&mut self, first: u32, packet: &Observation<P>, bank: usize) {
-        let length = opaque(self.length as usize);
+        let length = self.length as usize;
         let mut index = if cfg!(target_arch = "bpf") { 0 } else { first as usize };
         while index < length && index < ROOM {
             #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
@@ -112,7 +110,6 @@ impl Outbox {
     }
 
     /// What is in it; it is empty from then on.
-    #[cfg(not(target_arch = "bpf"))]
     pub(super) fn take(&mut self) -> &[Sample] {
         let length = core::mem::take(&mut self.length) as usize;
         self.samples.get(..length).unwrap_or_default()

@@ -4,12 +4,10 @@
 //! changes in one step, so that a request is answered once, and never with the time of another one. Who writes a slot first makes the word zero; who
 //! reads one takes the word away last. So a stamp that was read belongs to the word that was taken.
 
-#[cfg(not(target_arch = "bpf"))]
 use super::Settings;
 use super::prefixes::Ranges;
 use super::weights::Weights;
 use super::{KINDS, Kind};
-use crate::branchless::opaque;
 use crate::counter::{SharedCounter, SharedWord};
 use crate::measurement::Empty;
 use crate::sketch::Sharing;
@@ -54,7 +52,6 @@ impl Shares {
     pub const OFFSET: usize = core::mem::offset_of!(Requests, shares);
 
     /// Sets what a bank admits; of a bank that nobody counts in.
-    #[cfg(not(target_arch = "bpf"))]
     pub fn set(&self, bank: usize, kind: Kind, admission: Admission) {
         let word = i32::from(admission.kept) | i32::from(admission.counted).wrapping_shl(8);
         self.banks.get(bank).and_then(|bank| bank.get(kind as usize)).into_iter().for_each(|share| share.store(word));
@@ -64,7 +61,7 @@ impl Shares {
     #[inline(always)]
     pub(super) fn of(&self, bank: usize, kind: Kind) -> (u32, u32) {
         #[allow(clippy::indexing_slicing, reason = "masked to the arrays' lengths")]
-        let word = self.banks[bank & (BANKS - 1)][opaque(kind as usize) & (SHARES - 1)].load() as u32;
+        let word = self.banks[bank & (BANKS - 1)][kind as usize & (SHARES - 1)].load() as u32;
         (word & 0x1f, word.wrapping_shr(8) & 0x1f)
     }
 }
@@ -126,7 +123,6 @@ impl Requests {
     }
 
     /// Writes what settings say.
-    #[cfg(not(target_arch = "bpf"))]
     pub(super) fn prepare(&self, settings: &Settings) {
         self.weights.write(settings.fridge_slots_log2());
         let admission = Admission { kept: settings.admit_log2, counted: settings.admit_log2 };

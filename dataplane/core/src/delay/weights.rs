@@ -37,7 +37,6 @@ impl Weight {
 }
 
 /// The weights of a table of `2^slots_log2` slots, class by class, in integers, so that they are the same everywhere.
-#[cfg(not(target_arch = "bpf"))]
 pub fn weights(slots_log2: u8) -> impl Iterator<Item = Weight> {
     const ONE: u128 = 1 << 48;
     let slots = 1_u128.wrapping_shl(slots_log2.into());
@@ -71,7 +70,6 @@ impl Empty for Weights {
 
 impl Weights {
     /// Writes those of a table of so many slots.
-    #[cfg(not(target_arch = "bpf"))]
     pub(crate) fn write(&self, slots_log2: u8) {
         for ([weight, square], class) in self.classes.iter().zip(weights(slots_log2)) {
             weight.store(class.weight as i32);

@@ -481,9 +481,7 @@ impl Measurement for Heavy {
     type Lasting = ();
     type Shared = ();
     type SharedLasting = ();
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = Heavy;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
@@ -520,17 +518,14 @@ impl Measurement for Heavy {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut Heavy, settings: &Settings) {
         <Self as Measurement>::clear(sum, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(sum: &mut Heavy, own: &Heavy, settings: &Settings) {
         sum.merge(own, settings);
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut Heavy, other: &Heavy, settings: &Settings) {
         sum.merge(other, settings);
     }

@@ -487,7 +487,6 @@ impl Total {
 }
 
 /// What the followed flows of a prefix did.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     /// Upper bits, and in the lowest byte 4 or 6; zero if there is none.
@@ -507,7 +506,6 @@ pub struct Prefix {
     pub squares: u64,
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Prefix {
     /// What both did.
     #[must_use]
@@ -525,7 +523,6 @@ impl Prefix {
 }
 
 /// What cores, places and windows have counted together.
-#[cfg(not(target_arch = "bpf"))]
 #[derive(PartialEq, Eq)]
 pub struct WideReorder {
     /// As [`Totals`].
@@ -537,7 +534,6 @@ pub struct WideReorder {
     prefixes: [Prefix; MAX_PREFIXES],
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl Empty for WideReorder {
     const EMPTY: Self = WideReorder {
         unfollowed: 0,
@@ -548,7 +544,6 @@ impl Empty for WideReorder {
     };
 }
 
-#[cfg(not(target_arch = "bpf"))]
 impl WideReorder {
     /// Prefixes of which a flow was followed.
     pub fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
@@ -567,7 +562,6 @@ impl WideReorder {
     }
 }
 
-#[cfg(not(target_arch = "bpf"))]
 fn wide(counter: &SharedCounter) -> u64 {
     u64::from(counter.load() as u32)
 }
@@ -583,9 +577,7 @@ impl Measurement for Reorder {
     type Lasting = ();
     type Shared = Totals;
     type SharedLasting = Flows;
-    #[cfg(not(target_arch = "bpf"))]
     type Sum = WideReorder;
-    #[cfg(not(target_arch = "bpf"))]
     type Exact = ();
 
     fn key(settings: &Settings, nth: usize) -> Option<KeyKind> {
@@ -638,7 +630,6 @@ impl Measurement for Reorder {
 
     fn clear((): &mut (), _: &Settings) {}
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_shared(totals: &Totals, settings: &Settings) {
         if Self::is_on(settings) {
             [&totals.unfollowed, &totals.contended, &totals.crowded].into_iter().for_each(|counter| counter.store(0));
@@ -651,7 +642,6 @@ impl Measurement for Reorder {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn clear_sum(sum: &mut WideReorder, settings: &Settings) {
         if Self::is_on(settings) {
             (sum.unfollowed, sum.contended, sum.crowded) = (0, 0, 0);
@@ -659,10 +649,8 @@ impl Measurement for Reorder {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge(_: &mut WideReorder, (): &(), _: &Settings) {}
 
-    #[cfg(not(target_arch = "bpf"))]
     fn merge_shared(sum: &mut WideReorder, totals: &Totals, settings: &Settings) {
         if Self::is_on(settings) {
             sum.unfollowed = sum.unfollowed.wrapping_add(wide(&totals.unfollowed));
@@ -682,7 +670,6 @@ impl Measurement for Reorder {
         }
     }
 
-    #[cfg(not(target_arch = "bpf"))]
     fn unite(sum: &mut WideReorder, other: &WideReorder, settings: &Settings) {
         if Self::is_on(settings) {
             sum.unfollowed = sum.unfollowed.wrapping_add(other.unfollowed);
