@@ -1,4 +1,4 @@
-//! What the kernel has, found out by trying.
+//! Features of the kernel that its version does not tell: small programs are loaded.
 #![allow(unsafe_code, reason = "aya has no call for it; this module makes a system call on a structure of the kernel")]
 
 use super::link::descriptor;
@@ -18,7 +18,7 @@ struct Instruction {
     immediate: i32,
 }
 
-/// The beginning of what `BPF_PROG_LOAD` reads; what is beyond is zero.
+/// First fields of what `BPF_PROG_LOAD` reads; the kernel takes the others for zero.
 #[repr(C)]
 struct ProgramLoad {
     kind: u32,

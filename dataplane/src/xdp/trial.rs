@@ -1,4 +1,4 @@
-//! Programs tried one by one: which of them this kernel takes, and what they cost its verifier.
+//! Trials of single programs: which of them this kernel accepts, and what they cost its verifier.
 
 use super::hook::{cpus, loading, refused};
 use super::object::{self, Pinned};
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 pub struct Trial {
     /// Kind of hook: `xdp`, or `tcx`, whose programs count on `clsact` as well.
     pub hook: &'static str,
-    /// What it counts: a measurement, `packets` (what every measurement has before it) or `cardinality alone`.
+    /// Measurement that it counts; `packets` for the program before all measurements; `cardinality alone`.
     pub counts: String,
-    /// What it takes, or why it is refused, in a line.
+    /// Cost if it loads, or the reason of the refusal in one line.
     pub outcome: Result<Loaded, String>,
 }
 
-/// What a program takes.
+/// Cost of a program that loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {
     /// Instructions that the verifier processed; Linux says so since 5.16.

@@ -1,4 +1,4 @@
-//! What the kernel's verifier says of a program that it refuses.
+//! Refusals of the kernel's verifier: program, reason, and the end of the log.
 
 use aya::programs::ProgramError;
 use std::fmt;
