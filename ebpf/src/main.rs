@@ -15,7 +15,6 @@ mod required;
 mod skb;
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::{tcx_action_base, xdp_md};
 use aya_ebpf::helpers::bpf_xdp_get_buff_len;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use core::ffi::c_void;
@@ -23,7 +22,7 @@ use core::ptr::NonNull;
 use flowgauge_core::kernel::Core;
 use flowgauge_core::{Arrival, Link, Needs, Observation, One, Packets, Record, Sharing};
 use frame::Window;
-use measure::{Chain, Pieces, Tcx, Whole};
+use measure::{Hook, Pieces, Tcx, Whole, program};
 use memory::{Live, Place, config, context, core, packet};
 
 /// Counts a frame: distinct flows and nothing else, if not `EVERYTHING`: with one word of settings the rest of the code has registers to
@@ -60,124 +59,67 @@ fn arrival<P>(wire_length: u32, packets: P) -> Arrival<Live<P>> {
 }
 
 #[inline(always)]
-fn arrived<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: &XdpContext, wire_length: u32, chain: &impl Chain) -> u32 {
+fn arrived<H: Hook<Packets = One>, const EVERYTHING: bool, const KEYED: bool>(
+    link: Link,
+    ctx: &XdpContext,
+    wire_length: u32,
+) -> i32 {
     let frame = Window::new(ctx.data(), ctx.data_end());
     if let Some(core) = core()
         && count::<EVERYTHING, KEYED, One>(core, link, &frame, &arrival(wire_length, One))
     {
-        chain.go_on(0);
+        H::call(ctx.as_ptr(), 0);
     }
-    config!(verdict)
+    H::verdict()
 }
 
 #[inline(always)]
-fn arrived_whole<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut xdp_md) -> u32 {
-    let ctx = XdpContext::new(ctx);
-    let length = (ctx.data_end() - ctx.data()) as u32;
-    arrived::<EVERYTHING, KEYED>(link, &ctx, length, &Whole(XdpContext::new(ctx.ctx)))
+fn arrived_whole<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
+    let ctx = XdpContext::new(ctx.cast());
+    arrived::<Whole, EVERYTHING, KEYED>(link, &ctx, (ctx.data_end() - ctx.data()) as u32)
 }
 
 /// Headers are in the first piece.
 #[inline(always)]
-fn arrived_in_pieces<const EVERYTHING: bool, const KEYED: bool>(ctx: *mut xdp_md) -> u32 {
-    let ctx = XdpContext::new(ctx);
+fn arrived_in_pieces<const EVERYTHING: bool, const KEYED: bool>(ctx: *mut c_void) -> i32 {
+    let ctx = XdpContext::new(ctx.cast());
     // SAFETY: the context that the kernel has given.
     let length = unsafe { bpf_xdp_get_buff_len(ctx.ctx) } as u32;
-    arrived::<EVERYTHING, KEYED>(Link::Ethernet, &ctx, length, &Pieces(XdpContext::new(ctx.ctx)))
+    arrived::<Pieces, EVERYTHING, KEYED>(Link::Ethernet, &ctx, length)
 }
 
+/// A packet with segmentation or receive offload counts as the packets on the wire that it stands for, and a VLAN tag that the device inserts
+/// or removed is a part of each.
 #[inline(always)]
 fn passes<const EVERYTHING: bool, const KEYED: bool>(link: Link, ctx: *mut c_void) -> i32 {
-    let ctx = TcContext::new(ctx.cast());
-    let length = skb::pull_headers(&ctx);
+    let skb = TcContext::new(ctx.cast());
+    let length = skb::pull_headers(&skb);
     if let Some(core) = core() {
-        let (wire_length, packets) = skb::on_the_wire(link, ctx.skb.skb, length);
+        let (wire_length, packets) = skb::on_the_wire(link, skb.skb.skb, length);
         let arrival = memory::noted(core, arrival(wire_length, packets));
-        if count::<EVERYTHING, KEYED, _>(core, link, &skb::linear(ctx.skb.skb), arrival) {
-            Tcx(TcContext::new(ctx.as_ptr().cast())).go_on(0);
+        if count::<EVERYTHING, KEYED, _>(core, link, &skb::linear(skb.skb.skb), arrival) {
+            Tcx::call(ctx, 0);
         }
     }
-    tcx_action_base::TCX_NEXT
+    Tcx::verdict()
 }
 
-/// The first programs of each hook, for one kind of signature: code for two has no room on the stack.
-///
-/// `classifier` of `aya_ebpf` is not used: the linker writes the structures that `__sk_buff` points to into BTF in an order that differs
-/// from run to run.
+/// The first programs of each hook, for one kind of signature: distinct flows alone, or packets for the measurements that follow; of
+/// interfaces without link headers; of packets in several pieces, which takes Linux 5.18.
 macro_rules! first_programs {
     ($keyed:literal, $suffix:literal) => {
-        /// Ingress: distinct flows.
-        #[unsafe(export_name = concat!("flowgauge_xdp", $suffix))]
-        #[unsafe(link_section = "xdp")]
-        extern "C" fn xdp(ctx: *mut xdp_md) -> u32 {
-            arrived_whole::<false, $keyed>(Link::Ethernet, ctx)
-        }
-
-        /// Ingress: every measurement.
-        #[unsafe(export_name = concat!("flowgauge_xdp_all", $suffix))]
-        #[unsafe(link_section = "xdp")]
-        extern "C" fn xdp_all(ctx: *mut xdp_md) -> u32 {
-            arrived_whole::<true, $keyed>(Link::Ethernet, ctx)
-        }
-
-        /// Ingress of an interface without link headers: every measurement.
-        #[unsafe(export_name = concat!("flowgauge_xdp_ip", $suffix))]
-        #[unsafe(link_section = "xdp")]
-        extern "C" fn xdp_ip(ctx: *mut xdp_md) -> u32 {
-            arrived_whole::<true, $keyed>(Link::Ip, ctx)
-        }
-
-        /// Ingress: distinct flows, of packets that come in several pieces as well, which takes Linux 5.18.
-        #[unsafe(export_name = concat!("flowgauge_xdp_frags", $suffix))]
-        #[unsafe(link_section = "xdp.frags")]
-        extern "C" fn xdp_frags(ctx: *mut xdp_md) -> u32 {
-            arrived_in_pieces::<false, $keyed>(ctx)
-        }
-
-        /// Ingress: every measurement, of packets that come in several pieces as well.
-        #[unsafe(export_name = concat!("flowgauge_xdp_all_frags", $suffix))]
-        #[unsafe(link_section = "xdp.frags")]
-        extern "C" fn xdp_all_frags(ctx: *mut xdp_md) -> u32 {
-            arrived_in_pieces::<true, $keyed>(ctx)
-        }
-
-        /// On a TCX hook, of ingress or egress: distinct flows. A packet with segmentation or receive offload counts as the packets on the
-        /// wire that it stands for, and a VLAN tag that the device inserts or removed is a part of each.
-        #[unsafe(export_name = concat!("flowgauge_tcx", $suffix))]
-        #[unsafe(link_section = "classifier")]
-        extern "C" fn tcx(ctx: *mut c_void) -> i32 {
-            passes::<false, $keyed>(Link::Ethernet, ctx)
-        }
-
-        /// On a TCX hook: every measurement.
-        #[unsafe(export_name = concat!("flowgauge_tcx_all", $suffix))]
-        #[unsafe(link_section = "classifier")]
-        extern "C" fn tcx_all(ctx: *mut c_void) -> i32 {
-            passes::<true, $keyed>(Link::Ethernet, ctx)
-        }
-
-        /// On a TCX hook of an interface without link headers: every measurement.
-        #[unsafe(export_name = concat!("flowgauge_tcx_ip", $suffix))]
-        #[unsafe(link_section = "classifier")]
-        extern "C" fn tcx_ip(ctx: *mut c_void) -> i32 {
-            passes::<true, $keyed>(Link::Ip, ctx)
-        }
+        program!("xdp", |ctx| arrived_whole::<false, $keyed>(Link::Ethernet, ctx), "flowgauge_xdp", $suffix);
+        program!("xdp", |ctx| arrived_whole::<true, $keyed>(Link::Ethernet, ctx), "flowgauge_xdp_all", $suffix);
+        program!("xdp", |ctx| arrived_whole::<true, $keyed>(Link::Ip, ctx), "flowgauge_xdp_ip", $suffix);
+        program!("xdp.frags", arrived_in_pieces::<false, $keyed>, "flowgauge_xdp_frags", $suffix);
+        program!("xdp.frags", arrived_in_pieces::<true, $keyed>, "flowgauge_xdp_all_frags", $suffix);
+        program!("classifier", |ctx| passes::<false, $keyed>(Link::Ethernet, ctx), "flowgauge_tcx", $suffix);
+        program!("classifier", |ctx| passes::<true, $keyed>(Link::Ethernet, ctx), "flowgauge_tcx_all", $suffix);
+        program!("classifier", |ctx| passes::<true, $keyed>(Link::Ip, ctx), "flowgauge_tcx_ip", $suffix);
     };
 }
+first_programs!(false, "");
+first_programs!(true, "_keyed");
 
-mod public {
-    use super::*;
-    first_programs!(false, "");
-}
-
-mod keyed {
-    use super::*;
-    first_programs!(true, "_keyed");
-}
-
-/// Does nothing but decide: what benchmarks compare with.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "xdp")]
-extern "C" fn flowgauge_empty(_: *mut xdp_md) -> u32 {
-    config!(verdict)
-}
+// Does nothing but decide: what benchmarks compare with.
+program!("xdp", |_| Whole::verdict(), "flowgauge_empty");

@@ -4,12 +4,12 @@
 //! chain is as long as there are measurements on, and ends at an empty slot.
 
 use crate::memory::{DELAYS, Live, Place, config, context, core, now, packet, settings};
-use aya_ebpf::bindings::{bpf_spin_lock, xdp_md};
+use aya_ebpf::bindings::{bpf_spin_lock, tcx_action_base};
 use aya_ebpf::btf_maps;
 use aya_ebpf::helpers::{bpf_spin_lock as lock, bpf_spin_unlock as unlock};
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::ProgramArray;
-use aya_ebpf::programs::{TcContext, XdpContext};
+use aya_ebpf::programs::XdpContext;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use flowgauge_core::delay::sample::{Outbox, ROOM, Sample};
@@ -17,72 +17,85 @@ use flowgauge_core::kernel::{Core, Layout};
 use flowgauge_core::measurement::MEASUREMENTS;
 use flowgauge_core::{BANKS, Delay, Listed, Memory, Needs, One, Packets, Record, Segments, Sharing};
 
-const SLOTS: u32 = MEASUREMENTS as u32 + 1;
+/// Defines a program by its name, its section, and a function of its context.
+///
+/// The macros of `aya_ebpf` are not used: the linker writes the structures that `__sk_buff` points to into BTF in an order that differs from
+/// run to run.
+macro_rules! program {
+    ($section:literal, $function:expr, $($name:tt)+) => {
+        const _: () = {
+            #[unsafe(export_name = concat!($($name)+))]
+            #[unsafe(link_section = $section)]
+            extern "C" fn program(ctx: *mut c_void) -> i32 {
+                $function(ctx)
+            }
+        };
+    };
+}
+pub(crate) use program;
 
-/// What follows on each hook: an array holds programs of one kind only.
-#[map]
-static XDP_CHAIN: ProgramArray = ProgramArray::with_max_entries(SLOTS, 0);
-#[map]
-static FRAGS_CHAIN: ProgramArray = ProgramArray::with_max_entries(SLOTS, 0);
-#[map]
-static TCX_CHAIN: ProgramArray = ProgramArray::with_max_entries(SLOTS, 0);
-
-/// What a hook is, for a chain of programs.
-pub(crate) trait Chain {
-    /// How many packets on the wire a packet there stands for.
+/// A hook, and the programs that follow the first one there.
+pub(crate) trait Hook {
+    /// Packets on the wire that a packet there stands for.
     type Packets: Packets;
 
-    /// Goes on with the program in a slot; returns if there is none.
-    fn go_on(&self, slot: usize);
-}
+    /// Programs by slot; all are of one kind.
+    fn chain() -> &'static ProgramArray;
 
-/// XDP, packets in one piece.
-pub(crate) struct Whole(pub(crate) XdpContext);
-/// XDP, packets in several pieces.
-pub(crate) struct Pieces(pub(crate) XdpContext);
-/// TCX and classifiers.
-pub(crate) struct Tcx(pub(crate) TcContext);
+    /// Return value of every program.
+    fn verdict() -> i32;
 
-impl Chain for Whole {
-    type Packets = One;
-
+    /// Continues with the program in a slot; returns if there is none.
     #[inline(always)]
-    fn go_on(&self, slot: usize) {
-        // SAFETY: programs in the chain are made for it, and leave the packet as it is.
-        unsafe { XDP_CHAIN.tail_call(&self.0, slot as u32) }
+    fn call(ctx: *mut c_void, slot: usize) {
+        // SAFETY: programs in the chain are made for this hook, and leave the packet as it is; any context type passes the pointer on.
+        unsafe { Self::chain().tail_call(&XdpContext::new(ctx.cast()), slot as u32) }
     }
 }
 
-impl Chain for Pieces {
-    type Packets = One;
+macro_rules! hooks {
+    ($($(#[$doc:meta])+ $Hook:ident, $chain:ident, $Packets:ty, $verdict:expr;)+) => {
+        $(#[map]
+        static $chain: ProgramArray = ProgramArray::with_max_entries(MEASUREMENTS as u32 + 1, 0);
 
-    #[inline(always)]
-    fn go_on(&self, slot: usize) {
-        // SAFETY: as above.
-        unsafe { FRAGS_CHAIN.tail_call(&self.0, slot as u32) }
-    }
+        $(#[$doc])+
+        pub(crate) struct $Hook;
+
+        impl Hook for $Hook {
+            type Packets = $Packets;
+
+            #[inline(always)]
+            fn chain() -> &'static ProgramArray {
+                &$chain
+            }
+
+            #[inline(always)]
+            fn verdict() -> i32 {
+                $verdict
+            }
+        })+
+    };
+}
+hooks! {
+    /// XDP, packets in one piece.
+    Whole, XDP_CHAIN, One, config!(verdict) as i32;
+    /// XDP, packets in several pieces.
+    Pieces, FRAGS_CHAIN, One, config!(verdict) as i32;
+    /// TCX, and classifiers.
+    Tcx, TCX_CHAIN, Segments, tcx_action_base::TCX_NEXT;
 }
 
-impl Chain for Tcx {
-    type Packets = Segments;
-
-    #[inline(always)]
-    fn go_on(&self, slot: usize) {
-        // SAFETY: as above.
-        unsafe { TCX_CHAIN.tail_call(&self.0, slot as u32) }
-    }
-}
-
-/// Counts the packet that the first program has found, and goes on.
+/// Counts the packet that the first program has found.
 #[inline(always)]
-fn count<M: Listed, C: Chain>(chain: &C) {
+fn count<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     if let Some(core) = core() {
-        Place::of(core).measure_by::<M, Live<C::Packets>>(&context(Sharing::Shared), packet(core));
+        Place::of(core).measure_by::<M, Live<H::Packets>>(&context(Sharing::Shared), packet(core));
     }
-    chain.go_on(M::INDEX + 1);
+    H::call(ctx, M::INDEX + 1);
+    H::verdict()
 }
 
-/// Keeps others out where the kernel or its JIT has no addition that returns what was there (x86 since Linux 5.12, arm64 since 5.18).
+/// Lock that keeps other CPUs out where the kernel or its JIT has no addition that returns what was there (x86 since Linux 5.12, arm64 since 5.18).
 #[repr(C)]
 struct Lock {
     lock: bpf_spin_lock,
@@ -110,12 +123,12 @@ impl<P: Packets> Packets for Noted<P> {
 
 /// As [`count`], while all other CPUs wait.
 #[inline(always)]
-fn count_alone<M: Listed, C: Chain>(chain: &C) {
+fn count_alone<M: Listed, H: Hook>(ctx: *mut c_void) -> i32 {
     if let Some(core) = core()
         && let Some(held) = LOCK.get_ptr_mut(0)
     {
         let settings = M::settings(settings());
-        let packet = packet::<Noted<C::Packets>>(core);
+        let packet = packet::<Noted<H::Packets>>(core);
         if M::needs(settings).has(Needs::TIME) {
             packet.note_time(now());
         }
@@ -129,67 +142,26 @@ fn count_alone<M: Listed, C: Chain>(chain: &C) {
             unsafe { unlock(&raw mut (*held).lock) };
         }
     }
-    chain.go_on(M::INDEX + 1);
+    H::call(ctx, M::INDEX + 1);
+    H::verdict()
 }
-
-const NEXT: i32 = aya_ebpf::bindings::tcx_action_base::TCX_NEXT;
 
 macro_rules! programs {
     ($($doc:literal $name:ident: $Kind:ident($Settings:ty),)+) => {
-        $(mod $name {
-            use super::*;
-            use flowgauge_core::$name::$Kind as Kind;
-
-            #[unsafe(export_name = concat!("xdp_", stringify!($name)))]
-            #[unsafe(link_section = "xdp")]
-            extern "C" fn whole(ctx: *mut xdp_md) -> u32 {
-                count::<Kind, _>(&Whole(XdpContext::new(ctx)));
-                config!(verdict)
-            }
-
-            #[unsafe(export_name = concat!("frags_", stringify!($name)))]
-            #[unsafe(link_section = "xdp.frags")]
-            extern "C" fn pieces(ctx: *mut xdp_md) -> u32 {
-                count::<Kind, _>(&Pieces(XdpContext::new(ctx)));
-                config!(verdict)
-            }
-
-            #[unsafe(export_name = concat!("tcx_", stringify!($name)))]
-            #[unsafe(link_section = "classifier")]
-            extern "C" fn tcx(ctx: *mut c_void) -> i32 {
-                count::<Kind, _>(&Tcx(TcContext::new(ctx.cast())));
-                NEXT
-            }
-        })+
+        $(program!("xdp", count::<flowgauge_core::$name::$Kind, Whole>, "xdp_", stringify!($name));
+        program!("xdp.frags", count::<flowgauge_core::$name::$Kind, Pieces>, "frags_", stringify!($name));
+        program!("classifier", count::<flowgauge_core::$name::$Kind, Tcx>, "tcx_", stringify!($name));)+
     };
 }
 flowgauge_core::measurements!(programs);
 
 macro_rules! locked_programs {
     ($($name:ident: $Kind:ident,)+) => {
-        mod locked {
-            $(mod $name {
-                use super::super::*;
-                use flowgauge_core::$name::$Kind as Kind;
-
-                #[unsafe(export_name = concat!("xdp_", stringify!($name), "_locked"))]
-                #[unsafe(link_section = "xdp")]
-                extern "C" fn whole(ctx: *mut xdp_md) -> u32 {
-                    count_alone::<Kind, _>(&Whole(XdpContext::new(ctx)));
-                    config!(verdict)
-                }
-
-                #[unsafe(export_name = concat!("tcx_", stringify!($name), "_locked"))]
-                #[unsafe(link_section = "classifier")]
-                extern "C" fn tcx(ctx: *mut c_void) -> i32 {
-                    count_alone::<Kind, _>(&Tcx(TcContext::new(ctx.cast())));
-                    NEXT
-                }
-            })+
-        }
+        $(program!("xdp", count_alone::<flowgauge_core::$name::$Kind, Whole>, "xdp_", stringify!($name), "_locked");
+        program!("classifier", count_alone::<flowgauge_core::$name::$Kind, Tcx>, "tcx_", stringify!($name), "_locked");)+
     };
 }
-// Measurements that count in memory that CPUs share.
+// Measurements in memory that CPUs share.
 locked_programs! {
     entropy: Entropy,
     delay: Delay,
@@ -199,10 +171,10 @@ locked_programs! {
 /// User space looks by itself.
 const NO_WAKEUP: u64 = 1;
 
-/// Passes the packet's delays on one by one: the last program, if somebody asks for them.
+/// Passes the packet's delays on one by one: the last program, with `--delay-samples`.
 #[inline(always)]
-fn pass_on() {
-    let Some(core) = core() else { return };
+fn pass_on<H: Hook>(_: *mut c_void) -> i32 {
+    let Some(core) = core() else { return H::verdict() };
     let outbox = config!(layout.lasting[Delay::INDEX]) as usize;
     // SAFETY: where the loader put it, aligned to words.
     let outbox: &mut Outbox = unsafe { core.cast::<u8>().add(outbox).cast().as_mut() };
@@ -216,7 +188,12 @@ fn pass_on() {
         index += 1;
     }
     *length = 0;
+    H::verdict()
 }
+
+program!("xdp", pass_on::<Whole>, "xdp_samples");
+program!("xdp.frags", pass_on::<Pieces>, "frags_samples");
+program!("classifier", pass_on::<Tcx>, "tcx_samples");
 
 /// Counts a delay for which there is no room, in the bank that it was counted in.
 #[inline(always)]
@@ -226,25 +203,4 @@ fn missed(core: NonNull<Core>, sample: &Sample) {
     // SAFETY: within the element, as in `Place`.
     let delay: &mut Delay = unsafe { core.cast::<u8>().add(bank).add(own).cast().as_mut() };
     delay.miss(sample.row as usize);
-}
-
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "xdp")]
-extern "C" fn xdp_samples(_: *mut xdp_md) -> u32 {
-    pass_on();
-    config!(verdict)
-}
-
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "xdp.frags")]
-extern "C" fn frags_samples(_: *mut xdp_md) -> u32 {
-    pass_on();
-    config!(verdict)
-}
-
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "classifier")]
-extern "C" fn tcx_samples(_: *mut c_void) -> i32 {
-    pass_on();
-    NEXT
 }

@@ -15,7 +15,7 @@ use flowgauge_core::{
 
 const MMAPABLE: u32 = 1 << 10;
 
-/// What the loader writes.
+/// Settings, which the loader writes.
 #[unsafe(no_mangle)]
 pub(crate) static CONFIG: Config = Config { verdict: xdp_action::XDP_PASS, ..Config::DEFAULT };
 
@@ -44,15 +44,15 @@ pub(crate) fn tabulation() -> &'static Tabulation {
 #[map]
 static CORES: Array<Core> = Array::with_max_entries(1, MMAPABLE);
 
-/// What all CPUs count in together between rotations; without use if that is nothing.
+/// Banked memory that CPUs share; unused if no measurement shares any.
 #[map]
 static SHARED: Array<SharedBanks> = Array::with_max_entries(1, MMAPABLE);
 
-/// What all CPUs, and all programs of a run, know together beyond rotations; user space sets its length.
+/// Persistent memory that CPUs and all programs of a run share; user space sets its length.
 #[map]
 static LASTING: Array<u64> = Array::with_max_entries(1, MMAPABLE);
 
-/// Delays one by one; user space sets its length. Where nobody asks for them it makes an array of it, without use.
+/// Delays one by one; user space sets its length. Without `--delay-samples` it is an array, unused.
 #[map]
 pub(crate) static DELAYS: RingBuf = RingBuf::with_byte_size(1 << 12, 0);
 
@@ -154,7 +154,7 @@ pub(crate) fn now() -> u64 {
     config!(boot_ns) + unsafe { bpf_ktime_get_ns() }
 }
 
-/// Packets that come as the clock says: it is looked at when somebody asks, and their timestamp says nothing.
+/// Packets timed by the kernel's clock, which is read when a measurement asks for the time.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Live<P>(pub(crate) P);

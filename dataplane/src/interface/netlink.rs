@@ -1,4 +1,4 @@
-//! Requests to the kernel over netlink: rtnetlink and generic netlink. [`ask`] is for what changes nothing, [`change`] for what does.
+//! Requests to the kernel over netlink: rtnetlink and generic netlink. [`ask`] is for what changes nothing, `change` for what does.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
