@@ -392,10 +392,10 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
             let costs = Ok(vec![Cost { program: 34, time_ns: 285_000, runs }]);
             program(&counting, &Kernel { measures, costs })
         };
-        assert_eq!(told(true, 10_000), "eth1 ingress, number 34; 28.5 ns of CPU a packet, 10,000 packets");
+        assert_eq!(told(true, 10_000), "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets");
         assert_eq!(
             told(false, 10_000),
-            "eth1 ingress, number 34; 28.5 ns of CPU a packet, 10,000 packets, while the kernel measured it"
+            "eth1 ingress, hook tcx, number 34; 28.5 ns of CPU a packet, 10,000 packets, while the kernel measured it"
         );
         assert!(told(true, 0).ends_with("no packet came yet"));
         assert!(told(false, 0).contains("`sysctl kernel.bpf_stats_enabled=1`"));
