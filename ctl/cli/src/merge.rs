@@ -7,15 +7,16 @@ use crate::terminal;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{FlowKey, MeasurementKind};
-use flowgauge_ctl::lake::union::{By, Options, Selection, UnionError, Unions};
+use flowgauge_ctl::lake::union::{self, By, Options, Selection, Side, UnionError};
 use flowgauge_ctl::measurement::cardinality::distinct;
 use flowgauge_ctl::measurement::cardinality::estimate::joint;
 use flowgauge_ctl::measurement::cardinality::estimate::{Estimate, Joint};
 use flowgauge_ctl::measurement::{Estimation, heavy, reorder};
 use flowgauge_ctl::output::{Format, Look, Origin, Times, escaped, grouped};
 use flowgauge_dataplane::HashKey;
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Unite windows that `run --lake` and `replay --lake` wrote: of many machines, and of hours and days.
 ///
@@ -24,7 +25,8 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge merge lake
-  flowgauge merge lake --from yesterday --to today --by host
+  flowgauge merge lake --from yesterday --to yesterday --by host
+  flowgauge merge lake --from 1h --measure cardinality --exclude lab7 --expect hosts.txt
   flowgauge merge 'lake/date=2026-11-23/hour=1*' --by window --format csv")]
 pub(crate) struct Merge {
     /// Files, directories with files below them, or quoted patterns of their names with * ? [...]
@@ -35,13 +37,25 @@ pub(crate) struct Merge {
     #[arg(long, value_name = "TIME", value_parser = value::time)]
     from: Option<u64>,
 
-    /// Windows that end then or earlier
-    #[arg(long, value_name = "TIME", value_parser = value::time)]
+    /// Windows that end then or earlier; a day includes all of it
+    #[arg(long, value_name = "TIME", value_parser = value::end_time)]
     to: Option<u64>,
 
     /// Only of this host
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+
+    /// Without this host; the option may be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude: Vec<String>,
+
+    /// Hosts that must have windows, one a line; those that have none are named
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+
+    /// Only these measurements; what differs in others does not matter then [default: all]
+    #[arg(long, value_name = "NAMES", value_parser = value::measurement, value_delimiter = ',')]
+    measure: Vec<MeasurementKind>,
 
     /// Only of this interface, port or file
     #[arg(long, value_name = "NAME")]
@@ -71,8 +85,8 @@ pub(crate) struct Merge {
 impl Merge {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let paths = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
-        let Merge { host, source, from, to, .. } = self;
-        let selection = Selection { paths, host, source, direction: None, from, to };
+        let Merge { host, exclude, source, from, to, .. } = self;
+        let selection = Selection { paths, host, exclude, source, direction: None, from, to };
         let key = self.hash_key.map(|path| HashKey::read(&path)).transpose()?;
         let estimation = Estimation {
             queries: self.query,
@@ -81,22 +95,42 @@ impl Merge {
             ..Estimation::default()
         };
         let is_asked = !estimation.queries.is_empty();
-        let unions = Unions::read(&selection, Options { by: self.by.unwrap_or_default(), estimation, key })?;
-        let answering: Vec<_> = ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
-        if is_asked && !answering.iter().any(|kind| unions.measures(*kind)) {
-            let names = answering.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
-            return Err(Failure::Failed(format!("--query is for {names}, which no row has; they are measured with --measure")));
-        }
-        let records = unions.records()?;
+        let expect = self.expect.as_deref().map(expected).transpose()?.unwrap_or_default();
+        let options = Options { by: self.by.unwrap_or_default(), measure: self.measure, expect, estimation, key };
         let look = Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times: Times::Utc, fine: false };
         let mut sink = self.format.unwrap_or_default().sink(io::stdout().lock(), look, Origin::default());
-        records.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
+        let mut is_answered = false;
+        let answering: Vec<&str> = ALL.iter().filter(|about| about.answers).map(|about| about.kind.name()).collect();
+        // Windows can be many, and are told as they come.
+        let mut held = Vec::new();
+        union::unite(&selection, &options, |record| {
+            is_answered |= record.reports.names().any(|name| answering.contains(&name));
+            if options.by == By::Window {
+                sink.record(&record)
+            } else {
+                held.push(record);
+                Ok(())
+            }
+        })?;
+        if is_asked && !is_answered {
+            let names = answering.join(" or ");
+            return Err(Failure::Failed(format!("--query is for {names}, which no row has; they are measured with --measure")));
+        }
+        held.iter().try_for_each(|record| sink.record(record)).map_err(Failure::output)
     }
+}
+
+/// Names of hosts in a file, one a line; empty lines and comments are passed over.
+fn expected(path: &Path) -> Result<Vec<String>, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
+    let names = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// Compare distinct flows: only here, only there, in both.
 ///
 /// Each side is a file, directory or quoted pattern, and after commas what of it: host=NAME, source=NAME, direction=WAY, from=TIME, to=TIME.
+/// A day as the end of a range includes all of it.
 /// Both take the same key, hash and registers.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -122,15 +156,15 @@ impl Diff {
             let paths = selection.paths.iter().map(|path| matching(path)).collect::<Result<Vec<_>, _>>()?.concat();
             Ok(Selection { paths, ..selection })
         };
-        let [a, b] = Unions::read_pair(&expanded(self.a)?, &expanded(self.b)?, &Options::default())?;
-        let without =
-            |side: &str| Failure::Failed(format!("{side} has no distinct flows; they are measured with --measure cardinality"));
-        let key = a.key().ok_or_else(|| without("A"))?;
-        let levels = [a.levels().ok_or_else(|| without("A"))?, b.levels().ok_or_else(|| without("B"))?];
+        let [a, b] = union::sides(&expanded(self.a)?, &expanded(self.b)?)?;
+        let of = |name: &str, side: Side| match side.registers {
+            Some((key, levels)) => Ok((key, levels, side.united)),
+            None => Err(Failure::Failed(format!("{name} has no distinct flows; they are measured with --measure cardinality"))),
+        };
+        let ((key, levels_a, told_a), (_, levels_b, told_b)) = (of("A", a)?, of("B", b)?);
         let Joint { only_a, only_b, both, union, jaccard } =
-            joint(&levels[0], &levels[1]).map_err(|error| Failure::Failed(error.to_string()))?;
+            joint(&levels_a, &levels_b).map_err(|error| Failure::Failed(error.to_string()))?;
         let parts = [("only_a", only_a), ("only_b", only_b), ("both", both), ("union", union)];
-        let [told_a, told_b] = [a, b].map(Unions::told);
         let mut out = io::stdout().lock();
         let written = match self.format.unwrap_or_default() {
             Format::Json => {
@@ -160,6 +194,9 @@ impl Diff {
 
 impl From<UnionError> for Failure {
     fn from(error: UnionError) -> Self {
-        Failure::Failed(error.to_string())
+        match error {
+            UnionError::Output(error) => Failure::output(error),
+            other => Failure::Failed(other.to_string()),
+        }
     }
 }

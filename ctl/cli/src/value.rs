@@ -12,7 +12,7 @@ use flowgauge_dataplane::poll::PollMode;
 use flowgauge_dataplane::poll::port::AfXdp;
 use flowgauge_dataplane::traffic::Profile;
 use flowgauge_dataplane::{Direction, MeasurementKind, tofino, xdp};
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -351,19 +351,29 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
 }
 
 /// A time, in nanoseconds since the Unix epoch: `2026-11-23`, `2026-11-23T14:00` and `2026-11-23T14:00:30`, UTC; with a time zone as in RFC 3339; `now`,
-/// `today`, `yesterday`; or so long ago, as in `24h`.
+/// `today`, `yesterday`; or so long ago, as in `24h`. A day is its begin.
 pub(crate) fn time(text: &str) -> Result<u64, String> {
+    moment(text, 0)
+}
+
+/// A time at the end of a range: as [`time`], and a day is its end.
+pub(crate) fn end_time(text: &str) -> Result<u64, String> {
+    moment(text, 1)
+}
+
+/// A time; of a day, so many days after its begin.
+fn moment(text: &str, days: i64) -> Result<u64, String> {
     let now = Timestamp::now();
-    let midnight = |days: i64| {
-        let today = now.to_zoned(TimeZone::UTC).date();
-        today.checked_sub(days.days()).ok().and_then(|day| day.to_zoned(TimeZone::UTC).ok()).map(|day| day.timestamp())
-    };
+    let day = |day: Date| Some(day.checked_add(days.days()).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
+    let today = || now.to_zoned(TimeZone::UTC).date();
     let in_utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());
     let ago = || now.checked_sub(humantime::parse_duration(text).ok()?).ok();
+    let is_day = !text.contains([':', 'T', 't', ' ']);
     let time = match text {
         "now" => Some(now),
-        "today" => midnight(0),
-        "yesterday" => midnight(1),
+        "today" => day(today()),
+        "yesterday" => today().yesterday().ok().and_then(day),
+        _ if is_day && text.parse::<Date>().is_ok() => text.parse().ok().and_then(day),
         _ => text.parse::<Timestamp>().ok().or_else(|| text.parse::<DateTime>().ok().and_then(in_utc)).or_else(ago),
     };
     let time = time.and_then(|time| u64::try_from(time.as_nanosecond()).ok());
@@ -383,7 +393,7 @@ pub(crate) fn selection(text: &str) -> Result<Selection, String> {
             "source" => selection.source = Some(value.to_owned()),
             "direction" => selection.direction = Some(value.to_owned()),
             "from" => selection.from = Some(time(value)?),
-            "to" => selection.to = Some(time(value)?),
+            "to" => selection.to = Some(end_time(value)?),
             _ => return Err(wanted()),
         }
     }

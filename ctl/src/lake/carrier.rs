@@ -2,7 +2,7 @@
 //!
 //! A file leaves the directory when the store has it. A crash between the two has it put again: the store says that its name is taken, and by what.
 
-use super::parquet::Parquet;
+use super::parquet::{Input, Parquet};
 use super::store::{Put, Store};
 use super::union::files;
 use super::writer::Problems;
@@ -107,7 +107,8 @@ impl Carrier {
             if held <= self.room {
                 break;
             }
-            let rows = File::open(&path).ok().and_then(|file| Parquet::open(file).ok()).map_or(0, |file| file.len());
+            let rows =
+                File::open(&path).and_then(Input::of).ok().and_then(|file| Parquet::open(file).ok()).map_or(0, |file| file.len());
             if fs::remove_file(&path).is_ok() {
                 self.lost.fetch_add(rows, Ordering::Relaxed);
                 held -= size;

@@ -35,11 +35,11 @@ impl Disk {
         for rows in std::mem::take(&mut self.shared.pending().waiting) {
             let unkept = rows.rows.len() - rows.kept;
             let kept = if rows.kept > 0 {
-                format!("{} wait in {JOURNALS} for the next run", counted(rows.kept as u64, "row"))
+                format!("{} left in {JOURNALS} for the next run", counted(rows.kept as u64, "row"))
             } else {
                 String::new()
             };
-            let lost = if unkept > 0 { format!("{} are lost", counted(unkept as u64, "row")) } else { String::new() };
+            let lost = if unkept > 0 { format!("{} lost", counted(unkept as u64, "row")) } else { String::new() };
             let both = if kept.is_empty() || lost.is_empty() { "" } else { ", " };
             (self.shared.problems)(format!("{directory}: {} could not be written: {kept}{both}{lost}", rows.name));
         }
@@ -89,10 +89,22 @@ impl Disk {
                 tracing::info!("{directory}: {rows} of an earlier run are in {partition}/{name}.parquet now");
             }
         }
-        if left.rest > 0 {
+        if left.is_cut {
             tracing::warn!("{directory}: the row that {name} was writing when it ended is lost");
         }
-        fs::remove_file(path)
+        if left.damaged == 0 {
+            return fs::remove_file(path);
+        }
+        let aside = path.with_extension("damaged");
+        fs::rename(path, &aside)?;
+        (self.shared.problems)(format!(
+            "{directory}: {JOURNALS}/{name}.journal was damaged at {}: {} of it kept, at least {} lost; the file is {} now",
+            counted(left.damaged, "place"),
+            counted(left.rows.len() as u64, "row"),
+            left.damaged,
+            aside.display()
+        ));
+        Ok(())
     }
 }
 

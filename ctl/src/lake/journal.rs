@@ -1,19 +1,23 @@
 //! Rows on disk from the moment that they are written until they are in a file of the lake, so that a crash loses none of them.
 //!
-//! A journal is a sequence of entries: length and CRC-32 of four bytes each, low byte first, and a Parquet file of one row. Whoever writes it holds
-//! a lock on it, which ends with the process, whatever ends that.
+//! A journal is a sequence of frames: [`MARK`], the length of an entry, its CRC-32, and the CRC-32 of these twelve bytes, of four bytes each, low byte
+//! first; then the entry, a Parquet file of one row. A reader that meets damage goes on at the next frame. Whoever writes a journal holds a lock on it,
+//! which ends with the process, whatever ends that.
 
-use super::parquet::{self, Parquet};
+use super::is_known;
+use super::parquet::{self, Input, Parquet};
 use super::row::Row;
-use ::parquet::errors::ParquetError;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// What a frame begins with.
+const MARK: [u8; 4] = *b"FGR1";
+const HEAD: usize = 16;
 /// Longer entries are none: something else is in the file.
-const LONGEST: u32 = 1 << 28;
+const LONGEST: usize = 1 << 28;
 
 /// A journal that this process writes.
 pub(super) struct Journal {
@@ -41,8 +45,7 @@ impl Journal {
         let mut bytes = Vec::new();
         for row in rows {
             let entry = parquet::write_row(row).map_err(io::Error::other)?;
-            bytes.extend((entry.len() as u32).to_le_bytes());
-            bytes.extend(crc32fast::hash(&entry).to_le_bytes());
+            bytes.extend(head(&entry));
             bytes.extend(entry);
         }
         let written = self.file.seek(SeekFrom::Start(self.length)).and_then(|_| self.file.write_all(&bytes));
@@ -65,18 +68,36 @@ impl Journal {
     }
 }
 
+fn head(entry: &[u8]) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..4].copy_from_slice(&MARK);
+    head[4..8].copy_from_slice(&(entry.len() as u32).to_le_bytes());
+    head[8..12].copy_from_slice(&crc32fast::hash(entry).to_le_bytes());
+    let sum = crc32fast::hash(&head[..12]);
+    head[12..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
 /// What a journal of a process that has ended holds.
 pub(super) struct Left {
-    /// Its rows, up to the first entry that is not whole.
+    /// Rows of whole frames.
     pub(super) rows: Vec<Row>,
-    /// Bytes behind them: the row that was being written.
-    pub(super) rest: u64,
+    /// Places with something else than a whole frame, each of one row at least; without the end of the file.
+    pub(super) damaged: u64,
+    /// Whether the file ends within a frame: the row that was being written.
+    pub(super) is_cut: bool,
     /// Keeps others from taking it as well.
     _lock: Flock<File>,
 }
 
 /// Reads a journal, if the process that wrote it has ended.
 pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
+    match fs::symlink_metadata(path) {
+        Ok(about) if about.is_file() => {}
+        Ok(_) => return Err(io::Error::other("it is no regular file")),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         // Another process has taken it.
@@ -89,24 +110,91 @@ pub(super) fn left(path: &Path) -> io::Result<Option<Left>> {
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let (mut rows, mut rest) = (Vec::new(), bytes.as_slice());
-    while let Some((row, behind)) = entry(rest) {
-        rows.push(row);
-        rest = behind;
-    }
-    Ok(Some(Left { rows, rest: rest.len() as u64, _lock: file }))
+    let (rows, damaged, is_cut) = rows(&bytes::Bytes::from(bytes));
+    Ok(Some(Left { rows, damaged, is_cut, _lock: file }))
 }
 
-/// The first entry, and what is behind it.
-fn entry(bytes: &[u8]) -> Option<(Row, &[u8])> {
-    let (length, bytes) = bytes.split_first_chunk::<4>()?;
-    let (sum, bytes) = bytes.split_first_chunk::<4>()?;
-    let length = u32::from_le_bytes(*length);
-    let (entry, behind) = bytes.split_at_checked(length as usize).filter(|_| length <= LONGEST)?;
-    if crc32fast::hash(entry) != u32::from_le_bytes(*sum) {
-        return None;
+/// Rows of whole frames, damaged places, and whether the end is within a frame.
+fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
+    let (mut rows, mut damaged, mut at) = (Vec::new(), 0, 0);
+    let mut is_sound = true;
+    while at < bytes.len() {
+        let Some((length, sum)) = bytes.get(at..).and_then(frame) else {
+            // A cut head at the end, or damage, of which only the first byte counts.
+            if is_sound && bytes.len() - at < HEAD && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())]) {
+                return (rows, damaged, true);
+            }
+            damaged += u64::from(is_sound);
+            is_sound = false;
+            at += bytes[at + 1..].windows(MARK.len()).position(|it| it == MARK).map_or(bytes.len(), |more| 1 + more);
+            continue;
+        };
+        let (start, end) = (at + HEAD, at + HEAD + length);
+        if end > bytes.len() {
+            return (rows, damaged, true);
+        }
+        let entry = bytes.slice(start..end);
+        match row(entry).filter(|_| crc32fast::hash(&bytes[start..end]) == sum) {
+            Some(row) => rows.push(row),
+            None => damaged += 1,
+        }
+        is_sound = true;
+        at = end;
     }
-    let row =
-        || -> Result<Option<Row>, ParquetError> { Parquet::open(bytes::Bytes::copy_from_slice(entry))?.rows().next().transpose() };
-    Some((row().ok()??, behind))
+    (rows, damaged, false)
+}
+
+/// Length and CRC-32 of the entry of a frame.
+fn frame(bytes: &[u8]) -> Option<(usize, u32)> {
+    let head = bytes.first_chunk::<HEAD>()?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let length = word(4) as usize;
+    (head.starts_with(&MARK) && crc32fast::hash(&head[..12]) == word(12) && length <= LONGEST).then_some((length, word(8)))
+}
+
+fn row(entry: bytes::Bytes) -> Option<Row> {
+    Parquet::open(Input::Memory(entry)).ok()?.rows(is_known, true).ok()?.next()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lake::row::Value;
+
+    fn journal(count: i64) -> Vec<u8> {
+        let row = |number| {
+            let mut row = Row::default();
+            row.put("window", Value::Int(Some(100 + number)));
+            row.seal();
+            row
+        };
+        let entries = (0..count).map(|number| parquet::write_row(&row(number)).unwrap());
+        entries.flat_map(|entry| [head(&entry).to_vec(), entry].concat()).collect()
+    }
+
+    fn windows(bytes: Vec<u8>) -> (Vec<i64>, u64, bool) {
+        let (rows, damaged, is_cut) = rows(&bytes.into());
+        (rows.iter().map(|row| row.maybe_number("window").unwrap() - 100).collect(), damaged, is_cut)
+    }
+
+    #[test]
+    fn a_flipped_bit_loses_one_row() {
+        let whole = journal(4);
+        let (first, second) = (journal(1).len(), journal(2).len());
+        assert_eq!(windows(whole.clone()), (vec![0, 1, 2, 3], 0, false));
+        for at in first..second {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 0x10;
+            assert_eq!(windows(flipped), (vec![0, 2, 3], 1, false), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn an_end_within_a_frame_is_told_from_damage() {
+        let whole = journal(2);
+        for end in journal(1).len() + 1..whole.len() {
+            assert_eq!(windows(whole[..end].to_vec()), (vec![0], 0, true), "{end}");
+        }
+        assert_eq!(windows(b"something else".to_vec()), (vec![], 1, false));
+    }
 }

@@ -18,14 +18,14 @@ pub use row::Row;
 pub use store::Store;
 pub use writer::{Lake, Problems, Settings};
 
-use crate::measurement::Counted;
+use crate::measurement::{self, Counted};
 use crate::record::Record;
 use flowgauge_core::Counters;
 use identity::SCHEMA;
 use row::{Cells, Value, int};
 
 /// The row of a record that knows what its packets were counted in.
-fn row(record: &Record, identity: &Identity, lost: u64) -> Option<Row> {
+fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<Row> {
     let counted = record.counted.as_ref()?;
     let (start, end) = record.scheduled.unwrap_or((record.start_ns, record.end_ns));
     let Counters { bytes, ipv4, ipv6, non_ip, truncated, bad_header } = record.counters;
@@ -39,6 +39,7 @@ fn row(record: &Record, identity: &Identity, lost: u64) -> Option<Row> {
     row.put("time", Value::Time(int(start / 1000)));
     row.int("window", record.window);
     row.int("last_window", record.last_window.unwrap_or(record.window));
+    row.int("silent_windows", silent);
     row.int("start_ns", record.start_ns);
     row.int("end_ns", record.end_ns);
     row.int("scheduled_start_ns", start);
@@ -66,7 +67,49 @@ fn row(record: &Record, identity: &Identity, lost: u64) -> Option<Row> {
     row.text("hash", identity::name(&counted.hash));
     row.text("row_hash", identity::name(&counted.row_hash));
     row.0.extend(sketches(record, counted).0);
+    row.seal();
     Some(row)
+}
+
+/// Columns of every row.
+const COLUMNS: [&str; 32] = [
+    "schema",
+    "host",
+    "run",
+    "backend",
+    "source",
+    "direction",
+    "time",
+    "window",
+    "last_window",
+    "silent_windows",
+    "start_ns",
+    "end_ns",
+    "scheduled_start_ns",
+    "scheduled_end_ns",
+    "complete",
+    "late_ns",
+    "clock_step_ns",
+    "inner",
+    "packets",
+    "bytes",
+    "ipv4_packets",
+    "ipv6_packets",
+    "non_ip",
+    "truncated",
+    "bad_header",
+    "late",
+    "dropped",
+    "drops",
+    "lost_rows",
+    "hash",
+    "row_hash",
+    row::CHECKSUM,
+];
+
+/// Whether a column of this name can be one of a row: of every row, or of a measurement. Others are not read.
+pub(crate) fn is_known(column: &str) -> bool {
+    COLUMNS.contains(&column) || measurement::columns().any(|begin| column.starts_with(begin))
 }
 
 /// What the measurements of a record say in a lake.

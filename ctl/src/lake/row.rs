@@ -1,6 +1,7 @@
 //! A row of a lake: named columns, as flat as engines like them.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use crc32fast::Hasher;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
@@ -81,6 +82,75 @@ impl Serialize for Cells {
     }
 }
 
+/// CRC-32 of a row's other values ([`Row::sum`]), so that a damaged row is told from a right one, whoever copied or rewrote its file.
+pub(crate) const CHECKSUM: &str = "checksum";
+/// A column that says again what others say.
+const REPEATED: &str = "time";
+
+impl Value {
+    /// Whether it holds nothing; a column that is not there says the same.
+    fn is_nothing(&self) -> bool {
+        match self {
+            Value::Int(number) => number.is_none(),
+            Value::Float(number) => number.is_none(),
+            Value::Bool(flag) => flag.is_none(),
+            Value::Text(text) => text.is_none(),
+            Value::Bytes(bytes) => bytes.is_none(),
+            Value::Time(_) => false,
+            Value::List(list) => list.is_empty(),
+            Value::Table(columns) => columns.first().is_none_or(|(_, cells)| cells.len() == 0),
+        }
+    }
+
+    fn sum(&self, sum: &mut Hasher) {
+        match self {
+            Value::Int(number) => ints(sum, number.as_slice()),
+            Value::Float(number) => floats(sum, number.as_slice()),
+            Value::Bool(flag) => ints(sum, &[i64::from(*flag == Some(true))]),
+            Value::Text(text) => blobs(sum, text.iter().map(String::as_bytes)),
+            Value::Bytes(bytes) => blobs(sum, bytes.iter().map(Vec::as_slice)),
+            Value::Time(time) => ints(sum, &[*time]),
+            Value::List(list) => ints(sum, list),
+            Value::Table(columns) => {
+                let mut columns: Vec<_> = columns.iter().collect();
+                columns.sort_by_key(|(name, _)| name);
+                for (name, cells) in columns {
+                    blobs(sum, std::iter::once(name.as_bytes()));
+                    match cells {
+                        Cells::Int(cells) => ints(sum, cells),
+                        Cells::Float(cells) => floats(sum, cells),
+                        Cells::Text(cells) => blobs(sum, cells.iter().map(String::as_bytes)),
+                        Cells::Bytes(cells) => blobs(sum, cells.iter().map(Vec::as_slice)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ints(sum: &mut Hasher, numbers: &[i64]) {
+    sum.update(b"i");
+    sum.update(&(numbers.len() as u64).to_le_bytes());
+    numbers.iter().for_each(|number| sum.update(&number.to_le_bytes()));
+}
+
+fn floats(sum: &mut Hasher, numbers: &[f64]) {
+    sum.update(b"f");
+    sum.update(&(numbers.len() as u64).to_le_bytes());
+    // Engines do not keep which no number it is.
+    let bits = |number: &f64| if number.is_nan() { f64::NAN.to_bits() } else { number.to_bits() };
+    numbers.iter().for_each(|number| sum.update(&bits(number).to_le_bytes()));
+}
+
+/// Text as well: some engines annotate all bytes as text.
+fn blobs<'a>(sum: &mut Hasher, blobs: impl Iterator<Item = &'a [u8]>) {
+    for blob in blobs {
+        sum.update(b"b");
+        sum.update(&(blob.len() as u64).to_le_bytes());
+        sum.update(blob);
+    }
+}
+
 /// A number that a signed one of 64 bits holds; a larger one is the largest. Engines have no others.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -119,6 +189,31 @@ impl Row {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.columns().find_map(|(column, value)| (column == name).then_some(value))
+    }
+
+    /// CRC-32 of its columns with something in them, in the order of their names: name, type and value of each, numbers with the low byte
+    /// first. Neither the order of columns nor columns without a value count, since engines change these when they unite files.
+    fn sum(&self) -> i64 {
+        let mut columns: Vec<_> =
+            self.columns().filter(|(name, value)| ![CHECKSUM, REPEATED].contains(name) && !value.is_nothing()).collect();
+        columns.sort_by_key(|(name, _)| *name);
+        let mut sum = Hasher::new();
+        for (name, value) in columns {
+            blobs(&mut sum, std::iter::once(name.as_bytes()));
+            value.sum(&mut sum);
+        }
+        i64::from(sum.finalize())
+    }
+
+    /// Adds the checksum of what it has, as its last column.
+    pub(crate) fn seal(&mut self) {
+        let sum = self.sum();
+        self.put(CHECKSUM, Value::Int(Some(sum)));
+    }
+
+    /// Whether its checksum is that of its values; rows of versions before it have none.
+    pub(crate) fn is_as_summed(&self) -> bool {
+        self.maybe_number(CHECKSUM).is_none_or(|sum| sum == self.sum())
     }
 
     /// Bytes that it takes, more or less.

@@ -80,17 +80,17 @@ impl Store {
         self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
     }
 
-    /// Names of all objects below it that could be files of a lake.
-    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+    /// Names of all objects below it that could be files of a lake; directories that are not wanted are not listed.
+    pub(crate) fn names(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
         let mut left = vec![self.prefix.clone()];
         let mut names = Vec::new();
         let beyond = self.prefix.parts().count();
         while let Some(directory) = left.pop() {
             let found = self.runtime.block_on(self.objects.list_with_delimiter(Some(&directory)));
             let found = found.map_err(|error| io::Error::other(told(&error)))?;
-            left.extend(found.common_prefixes);
-            let parts = |path: &Path| path.parts().skip(beyond).map(|part| part.as_ref().to_owned()).collect::<Vec<_>>();
-            let paths = found.objects.into_iter().map(|object| parts(&object.location).join("/"));
+            let name = |path: &Path| path.parts().skip(beyond).map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+            left.extend(found.common_prefixes.into_iter().filter(|directory| is_wanted(&name(directory))));
+            let paths = found.objects.into_iter().map(|object| name(&object.location));
             names.extend(paths.filter(|name| name.ends_with(".parquet")));
         }
         names.sort();

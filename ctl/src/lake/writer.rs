@@ -83,6 +83,9 @@ pub struct Lake {
     identity: Identity,
     patient: bool,
     lost: Arc<AtomicU64>,
+    problems: Problems,
+    /// The last windows without packets that have no row: the first and the last of them.
+    silence: Option<(u64, u64)>,
     /// Whether packets are counted at several places, each of which has rows of its own.
     places: bool,
 }
@@ -111,7 +114,7 @@ impl Lake {
         let left = fs::read_dir(&journals)?.flatten().map(|entry| entry.path()).collect();
         let shared = Arc::new(Shared {
             settings,
-            problems,
+            problems: Arc::clone(&problems),
             lost: Arc::clone(&lost),
             is_told: AtomicBool::new(false),
             pending: Mutex::default(),
@@ -130,12 +133,31 @@ impl Lake {
             Ok((end, carrier))
         });
         let carrier = carrier.transpose()?;
-        Ok(Lake { rows: Some(rows), writers: Some([writer, disk]), carrier, identity, patient, lost, places: false })
+        Ok(Lake {
+            rows: Some(rows),
+            writers: Some([writer, disk]),
+            carrier,
+            identity,
+            patient,
+            lost,
+            problems,
+            silence: None,
+            places: false,
+        })
+    }
+}
+
+impl Lake {
+    fn silent_before(&self, record: &Record) -> u64 {
+        self.silence.filter(|(_, last)| last + 1 == record.window).map_or(0, |(first, last)| last + 1 - first)
     }
 }
 
 impl Sink for Lake {
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        if record.kind == Kind::Silence {
+            self.silence = record.last_window.map(|last| (record.window, last));
+        }
         if record.kind != Kind::Window {
             return Ok(());
         }
@@ -144,11 +166,19 @@ impl Sink for Lake {
         if self.places && !record.part {
             return Ok(());
         }
-        let Some(row) = row(record, &self.identity, self.lost.load(Ordering::Relaxed)) else { return Ok(()) };
+        let Some(row) = row(record, &self.identity, self.lost.load(Ordering::Relaxed), self.silent_before(record)) else {
+            return Ok(());
+        };
         let Some(rows) = &self.rows else { return Ok(()) };
-        let is_sent = if self.patient { rows.send(row).is_ok() } else { rows.try_send(row).is_ok() };
-        if !is_sent {
+        let sent =
+            if self.patient { rows.send(row).map_err(|_| true) } else { rows.try_send(row).map_err(|it| it.is_disconnected()) };
+        if let Err(has_ended) = sent {
             self.lost.fetch_add(1, Ordering::Relaxed);
+            if has_ended {
+                // Its panic was told; now it is a problem of the run, once.
+                self.rows = None;
+                (self.problems)("the thread that writes the lake has ended: no more rows are written; restart the run".to_owned());
+            }
         }
         Ok(())
     }
@@ -157,12 +187,15 @@ impl Sink for Lake {
 impl Drop for Lake {
     fn drop(&mut self) {
         self.rows = None;
-        for writer in self.writers.take().into_iter().flatten() {
-            let _ = writer.join();
-        }
+        let mut join = |thread: JoinHandle<()>| {
+            if thread.join().is_err() {
+                (self.problems)("a thread that writes the lake has failed: rows may be missing".to_owned());
+            }
+        };
+        self.writers.take().into_iter().flatten().for_each(&mut join);
         if let Some((end, carrier)) = self.carrier.take() {
             drop(end);
-            let _ = carrier.join();
+            join(carrier);
         }
     }
 }

@@ -64,6 +64,19 @@ macro_rules! measurements {
             }
         }
 
+        /// What the names of all columns of measurements in a lake begin with.
+        pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
+            [$($module::$report::columns(),)*].into_iter().flatten().copied()
+        }
+
+        /// What the names of a measurement's columns in a lake begin with.
+        pub(crate) fn columns_of(measurement: &str) -> &'static [&'static str] {
+            match measurement {
+                $(stringify!($module) => $module::$report::columns(),)*
+                _ => &[],
+            }
+        }
+
         impl Reports {
             /// What a reading says.
             pub(crate) fn of(reading: &Reading<'_>) -> Result<Self, Damaged> {
@@ -105,6 +118,11 @@ measurements! {
 }
 
 impl Reports {
+    /// Names of the measurements that are on.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.all().map(|(name, _)| name)
+    }
+
     /// The number that has columns of its own in a table.
     #[must_use]
     pub fn headline(&self) -> Option<Headline> {
@@ -246,6 +264,11 @@ pub(crate) trait Measurement {
     fn lines(&self, below: &mut Below<'_>) {
         let _ = below;
     }
+
+    /// What the names of its columns in a lake begin with; others are not read.
+    fn columns() -> &'static [&'static str]
+    where
+        Self: Sized;
 
     /// Its columns in a lake: estimates for engines, and what was counted, to unite it with others.
     fn store(&self, counted: &Counted, row: &mut Row) {

@@ -4,6 +4,7 @@ use super::Origin;
 use crate::controller::Sink;
 use crate::lake::Identity;
 use crate::lake::identity::SCHEMA;
+use crate::lake::union::United;
 use crate::measurement::{Cell, Place};
 use crate::record::{Kind, Record};
 use std::io::{self, Write};
@@ -35,6 +36,7 @@ impl Sink for Csv<'_> {
             columns.extend([("host", quoted(host)), ("run", quoted(run))]);
         }
         columns.push(("schema", SCHEMA.to_string()));
+        columns.extend(record.united.iter().flat_map(|united| of_union(united, record.complete)));
         if is_first {
             let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
             writeln!(self.writer, "{}", names.join(","))?;
@@ -82,6 +84,26 @@ fn columns(record: &Record, origin: u64) -> Vec<(&'static str, String)> {
     let (received, unaccounted) = ledger.unwrap_or_default();
     columns.extend([("received", received), ("unaccounted", unaccounted)]);
     columns
+}
+
+/// Which rows a union is of, and what of it is missing or there twice.
+fn of_union(united: &United, complete: bool) -> Vec<(&'static str, String)> {
+    let number = |name, number: u64| (name, number.to_string());
+    let sum = |pairs: &[(String, u64)]| pairs.iter().map(|(_, ns)| ns).sum();
+    vec![
+        ("complete", complete.to_string()),
+        number("rows", united.rows),
+        number("hosts", united.hosts),
+        number("places", united.places),
+        number("incomplete", united.incomplete),
+        number("lost_rows", united.lost_rows),
+        number("crossing", united.crossing),
+        number("twice", united.twice),
+        number("missing_ns", sum(&united.missing)),
+        number("doubled_ns", sum(&united.doubled)),
+        ("absent", quoted(&united.absent.join(" "))),
+        number("unchecked", united.unchecked),
+    ]
 }
 
 /// The columns of measurements that stand at a place.

@@ -176,6 +176,10 @@ impl Measurement for Alarm {
         }
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["alarm"]
+    }
+
     fn store(&self, _: &Counted, row: &mut Row) {
         row.put("alarm", Value::Bool(self.told()));
     }

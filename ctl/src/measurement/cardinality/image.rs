@@ -21,6 +21,8 @@ const VERSION: u8 = 1;
 const FAMILY: u8 = 7;
 const FLAGS: u8 = 8 | 16;
 const MODE: u8 = 2 | 2 << 2;
+/// Where the sums begin.
+const SUMS: usize = 16;
 /// Registers from here on have a sum of their own.
 const LARGE: u8 = 32;
 
@@ -60,10 +62,14 @@ pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
     let [WORDS, VERSION, FAMILY, log2, _, _, _, MODE, ..] = *preamble else {
         return Err("no image of HLL_8 with all its registers");
     };
-    if 1_usize.checked_shl(log2.into()) == Some(levels.len()) {
+    if 1_usize.checked_shl(log2.into()) != Some(levels.len()) {
+        return Err("an image with registers too few or too many");
+    }
+    // Its sums and its number of zeros are those of its registers; the accumulator is nobody's.
+    if preamble.get(SUMS..) == of(levels).get(SUMS..PREAMBLE) {
         Ok(levels)
     } else {
-        Err("an image with registers too few or too many")
+        Err("a damaged image: its sums are not those of its registers")
     }
 }
 

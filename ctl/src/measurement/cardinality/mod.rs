@@ -146,6 +146,10 @@ impl Measurement for Cardinality {
         figures.truth(self.truth.map(|truth| truth as f64));
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["distinct", "registers", "hll_"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         let precision = counted.settings.cardinality.precision;
         row.text("distinct_key", self.key.name());

@@ -442,6 +442,10 @@ impl Measurement for Delays {
         }
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["delay"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         let (settings, bank) = (&counted.settings.delay, &counted.bank.delay);
         let kinds: Vec<&str> = settings.kinds.each().map(Kind::name).collect();

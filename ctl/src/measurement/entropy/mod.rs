@@ -76,6 +76,10 @@ impl Measurement for Entropies {
         }
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["entropy"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         // In the order of the settings, of which those that are off have no entropy.
         let mut entropies = self.0.iter();

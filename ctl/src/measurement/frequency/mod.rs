@@ -55,6 +55,10 @@ impl Measurement for Frequency {
         );
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["frequency"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         sketched::store("frequency", &counted.settings.frequency, &counted.bank.frequency, row);
     }

@@ -89,6 +89,10 @@ impl Measurement for Heavy {
         figures.ranking("heavy_flows", title, unit, &labels, flows.collect());
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["heavy"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         let Heavy { key, unit, algorithm, slots, .. } = *self;
         let (table, settings) = (&counted.bank.heavy, &counted.settings.heavy);
@@ -122,7 +126,20 @@ impl Measurement for Heavy {
         if heavy.slots() != slots {
             return Err(format!("column heavy_slots has {slots}"));
         }
+        let total: u64 = row.number("heavy_total")?;
+        let most = match unit {
+            Unit::Packets => row.number("packets")?,
+            Unit::Bytes => row.number("bytes")?,
+        };
+        if total > most {
+            return Err(format!("column heavy_total has {total} {}, and the window {most}", unit.name()));
+        }
         let table = row.table("heavy")?;
+        let sum: i128 = table.ints("count")?.iter().map(|count| i128::from(*count)).sum();
+        // What one flow inherits another has lost; cores that counted apart add up to no more.
+        if sum > 4 * i128::from(total) {
+            return Err(format!("column heavy has {sum} {} in all, and the window {total}", unit.name()));
+        }
         let (counts, inherited) = (table.ints("count")?, table.ints("inherited")?);
         let (slots, signatures, keys) = (table.ints("slot")?, table.ints("signature")?, table.blobs("key")?);
         for ((((count, inherited), slot), signature), bytes) in counts.iter().zip(inherited).zip(slots).zip(signatures).zip(keys) {
@@ -132,12 +149,18 @@ impl Measurement for Heavy {
             let entry = Entry {
                 signature: *signature as u32,
                 key: FlowKey::new(bytes),
-                count: count.unsigned_abs(),
-                inherited: inherited.unsigned_abs(),
+                count: u64::try_from(*count).unwrap_or(u64::MAX),
+                inherited: u64::try_from(*inherited).unwrap_or(u64::MAX),
             };
+            if entry.count > total || entry.inherited > entry.count {
+                return Err(format!(
+                    "column heavy has a flow with {count} {}, {inherited} of them inherited, and the window {total}",
+                    unit.name()
+                ));
+            }
             bank.heavy.restore(&heavy, *slot as usize, &entry);
         }
-        bank.heavy.set_totals(row.number("heavy_packets")?, row.number("heavy_total")?);
+        bank.heavy.set_totals(row.number("heavy_packets")?, total);
         settings.heavy = heavy;
         Ok(())
     }

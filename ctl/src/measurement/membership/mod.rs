@@ -59,6 +59,10 @@ impl Measurement for Membership {
         figures.ranking("seen_flows", "whether the flows that are asked for were seen", Unit::Things, &labels, flows.collect());
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["membership"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         row.text("membership_key", self.key.name());
         row.int("membership_rows", self.shape.rows() as u64);

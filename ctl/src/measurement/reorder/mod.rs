@@ -139,6 +139,10 @@ impl Measurement for Reordering {
         figures.ranking("reordering_prefixes", "share of segments out of order", Unit::Ratio, &[], prefixes.collect());
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["reorder"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         let Settings { algorithm, slots_log2, v4_bits, v6_bits } = self.settings;
         row.text("reorder_algorithm", algorithm.name());

@@ -122,6 +122,10 @@ impl Measurement for Sizes {
         figures.distribution("packet_lengths", "packets by length", Unit::Bytes, &[], distribution);
     }
 
+    fn columns() -> &'static [&'static str] {
+        &["length"]
+    }
+
     fn store(&self, counted: &Counted, row: &mut Row) {
         let sizes = &counted.bank.sizes;
         row.put("length_mean", Value::Float(self.lengths.as_ref().map(|it| it.mean.value)));

@@ -1,0 +1,301 @@
+//! What must hold of a file before the library decodes it: its metadata is whole, its pages lie within the file, and to read it takes
+//! memory in proportion to its size.
+
+use super::thrift::{self, Field, Item};
+use parquet::basic::Compression;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
+use std::ops::Range;
+
+/// Annotations of byte arrays as text: converted types, and fields of the union of logical types.
+const UTF8: i64 = 0;
+const ENUM: i64 = 4;
+const JSON: i64 = 19;
+const LOGICAL_TEXTS: [i16; 3] = [1, 4, 12];
+
+/// Length of the metadata and magic bytes, at the end.
+const TAIL: u64 = 8;
+const MAGIC: &[u8; 4] = b"PAR1";
+/// Metadata of a file with 1,000 row groups takes 10 MiB.
+const LONGEST_FOOTER: u64 = 16 << 20;
+/// Groups within groups. Rows of a lake have four.
+const DEEPEST: usize = 16;
+const MOST_ROWS: i64 = 1 << 26;
+const MOST_PAGES: usize = 1 << 16;
+/// Elements of a list in one row; the largest are the 65,536 slots of heavy hitters and counters of sketches.
+const MOST_ELEMENTS: i64 = 1 << 17;
+/// A page header without statistics takes some 30 bytes.
+const HEADER: u64 = 256;
+const LONGEST_HEADER: u64 = 1 << 16;
+/// Bytes that the pages of all columns may take at once: of any file, and for each byte of the file.
+const PAGES: u64 = 32 << 20;
+const PAGES_A_BYTE: u64 = 16;
+/// Memory of an entry of a dictionary beside its bytes.
+const ENTRY: u64 = 32;
+/// What a byte can become at most: deflate (RFC 1951) and LZ4. Other codecs do not exceed the length that the page states.
+const GZIP_RATIO: u64 = 1032;
+const LZ4_RATIO: u64 = 255;
+
+/// Before the digits of the footer's own CRC-32, which is that of the footer with zeros in their place.
+const SUM_KEY: &str = "flowgauge.footer";
+const DIGITS: usize = 8;
+
+pub(super) fn damaged(problem: impl Into<String>) -> ParquetError {
+    ParquetError::General(problem.into())
+}
+
+/// The entry of a file's metadata that [`seal`] fills in.
+pub(super) fn unsealed() -> (&'static str, String) {
+    (SUM_KEY, "0".repeat(DIGITS))
+}
+
+/// Where the digits are in a footer.
+fn digits(footer: &[u8]) -> Option<Range<usize>> {
+    let mark = [SUM_KEY.as_bytes(), &[0x18, DIGITS as u8]].concat();
+    let at = footer.windows(mark.len()).rposition(|bytes| bytes == mark)? + mark.len();
+    (at + DIGITS <= footer.len()).then_some(at..at + DIGITS)
+}
+
+fn sum(footer: &[u8], digits: &Range<usize>) -> String {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&footer[..digits.start]);
+    hasher.update("0".repeat(DIGITS).as_bytes());
+    hasher.update(&footer[digits.end..]);
+    format!("{:08x}", hasher.finalize())
+}
+
+/// Writes the footer's CRC-32 into a complete file.
+pub(super) fn seal(file: &mut [u8]) -> Result<()> {
+    let failed = || damaged("a footer without a place for its checksum");
+    let (start, end) = footer_of(file).ok_or_else(failed)?;
+    let footer = file.get_mut(start..end).ok_or_else(failed)?;
+    let digits = digits(footer).ok_or_else(failed)?;
+    let sum = sum(footer, &digits);
+    footer[digits].copy_from_slice(sum.as_bytes());
+    Ok(())
+}
+
+fn footer_of(file: &[u8]) -> Option<(usize, usize)> {
+    let end = file.len().checked_sub(TAIL as usize)?;
+    let length = u32::from_le_bytes(file.get(end..end + 4)?.try_into().ok()?) as usize;
+    Some((end.checked_sub(length)?, end))
+}
+
+/// The metadata of a file, whose structure is sound.
+pub(super) fn footer(file: &impl ChunkReader) -> Result<Vec<u8>> {
+    let length = file.len();
+    let end = length.checked_sub(TAIL).filter(|end| *end >= 4).ok_or_else(|| damaged("too short"))?;
+    let tail = file.get_bytes(end, TAIL as usize)?;
+    let (size, magic) = tail.split_first_chunk::<4>().ok_or_else(|| damaged("too short"))?;
+    if magic != MAGIC || &file.get_bytes(0, 4)?[..] != MAGIC {
+        return Err(damaged("no Parquet file, or one that was cut short"));
+    }
+    let size = u64::from(u32::from_le_bytes(*size));
+    let start =
+        end.checked_sub(size).filter(|start| *start >= 4).ok_or_else(|| damaged("cut short: its metadata is longer than it"))?;
+    if size > LONGEST_FOOTER {
+        return Err(damaged(format!("metadata of {size} bytes; at most {LONGEST_FOOTER} are read")));
+    }
+    let footer = file.get_bytes(start, size as usize)?;
+    if let Some(digits) = digits(&footer)
+        && sum(&footer, &digits).as_bytes() != &footer[digits.clone()]
+    {
+        return Err(damaged("damaged: its metadata differs from the checksum of it"));
+    }
+    let (metadata, _) = thrift::read(&footer).ok_or_else(|| damaged("damaged metadata"))?;
+    structure(&metadata, start)?;
+    Ok(as_bytes(&footer, &metadata))
+}
+
+/// Metadata in which texts are annotated as BSON instead: the library gives these as the bytes that they are, and refuses texts that are not UTF-8,
+/// as which some engines annotate every byte array. Each annotation keeps its length.
+fn as_bytes(footer: &[u8], metadata: &Item) -> Vec<u8> {
+    const BSON: u8 = 20 << 1;
+    const BSON_LOGICAL: u8 = 13 << 4 | 12;
+    let mut footer = footer.to_vec();
+    for element in metadata.list(number::file::SCHEMA) {
+        let converted = element.placed(number::element::CONVERTED);
+        if let Some(Field { at, value: Item::Int(UTF8 | ENUM | JSON), .. }) = converted
+            && let Some(byte) = footer.get_mut(at + 1)
+        {
+            *byte = BSON;
+        }
+        let logical = element.field(number::element::LOGICAL).and_then(|logical| logical.fields().first());
+        if let Some(at) = logical.filter(|kind| LOGICAL_TEXTS.iter().any(|number| kind.is(*number))).map(|kind| kind.at)
+            && let Some(byte) = footer.get_mut(at)
+        {
+            *byte = BSON_LOGICAL;
+        }
+    }
+    footer
+}
+
+/// Numbers of fields in `parquet.thrift`.
+mod number {
+    pub(super) mod file {
+        pub(in super::super) const SCHEMA: i16 = 2;
+        pub(in super::super) const ROWS: i16 = 3;
+        pub(in super::super) const GROUPS: i16 = 4;
+    }
+    pub(super) mod element {
+        pub(in super::super) const CHILDREN: i16 = 5;
+        pub(in super::super) const CONVERTED: i16 = 6;
+        pub(in super::super) const LOGICAL: i16 = 10;
+    }
+    pub(super) mod group {
+        pub(in super::super) const COLUMNS: i16 = 1;
+        pub(in super::super) const ROWS: i16 = 3;
+    }
+    pub(super) mod chunk {
+        pub(in super::super) const METADATA: i16 = 3;
+    }
+    pub(super) mod column {
+        pub(in super::super) const PATH: i16 = 3;
+        pub(in super::super) const VALUES: i16 = 5;
+        pub(in super::super) const UNCOMPRESSED: i16 = 6;
+        pub(in super::super) const COMPRESSED: i16 = 7;
+        pub(in super::super) const DATA: i16 = 9;
+        pub(in super::super) const DICTIONARY: i16 = 11;
+    }
+    pub(super) mod page {
+        pub(in super::super) const UNCOMPRESSED: i16 = 2;
+        pub(in super::super) const COMPRESSED: i16 = 3;
+        pub(in super::super) const DATA: i16 = 5;
+        pub(in super::super) const DICTIONARY: i16 = 7;
+        pub(in super::super) const DATA_2: i16 = 8;
+        /// In each of the three.
+        pub(in super::super) const VALUES: i16 = 1;
+    }
+}
+
+/// Checks metadata before it is decoded; pages are in the first `end` bytes of the file.
+fn structure(metadata: &Item, end: u64) -> Result<()> {
+    let schema = metadata.list(number::file::SCHEMA);
+    let mut elements = schema.iter();
+    let leaves = leaves(&mut elements, DEEPEST).ok_or_else(|| damaged("damaged, or columns nested too deeply"))?;
+    if elements.next().is_some() {
+        return Err(damaged("damaged: columns beyond its schema"));
+    }
+    let rows = metadata.int(number::file::ROWS).unwrap_or(-1);
+    let mut sum = 0_i64;
+    for group in metadata.list(number::file::GROUPS) {
+        let rows = group.int(number::group::ROWS).unwrap_or(-1);
+        let columns = group.list(number::group::COLUMNS);
+        if !(0..=MOST_ROWS).contains(&rows) || columns.len() != leaves {
+            return Err(damaged("damaged: a row group with wrong numbers of rows or columns"));
+        }
+        sum += rows;
+        for chunk in columns {
+            let column = chunk.field(number::chunk::METADATA).and_then(|column| chunk_fits(column, rows, end));
+            column.ok_or_else(|| damaged("damaged: a column outside of the file, or with too few or many values"))?;
+        }
+    }
+    if sum != rows || rows > MOST_ROWS {
+        return Err(damaged(format!("damaged: {rows} rows, and {sum} in its row groups")));
+    }
+    Ok(())
+}
+
+/// How many columns with values the first element of a schema has below it.
+fn leaves<'a>(elements: &mut impl Iterator<Item = &'a Item>, depth: usize) -> Option<usize> {
+    let depth = depth.checked_sub(1)?;
+    match elements.next()?.int(number::element::CHILDREN).unwrap_or(0) {
+        0 => Some(1),
+        children if children > 0 => (0..children).try_fold(0_usize, |sum, _| Some(sum + leaves(elements, depth)?)),
+        _ => None,
+    }
+}
+
+fn chunk_fits(column: &Item, rows: i64, end: u64) -> Option<()> {
+    let values = column.int(number::column::VALUES)?;
+    let is_flat = column.list(number::column::PATH).len() == 1;
+    let most = if is_flat { rows } else { rows.checked_mul(MOST_ELEMENTS)? };
+    (rows..=most).contains(&values).then_some(())?;
+    let offset = |number| column.int(number).map(u64::try_from);
+    let length = offset(number::column::COMPRESSED)?.ok()?;
+    offset(number::column::UNCOMPRESSED)?.ok()?;
+    let data = offset(number::column::DATA)?.ok()?;
+    let dictionary = offset(number::column::DICTIONARY).transpose().ok()?;
+    let start = dictionary.unwrap_or(data).min(data);
+    (start >= 4 && data >= start && start.checked_add(length)? <= end).then_some(())
+}
+
+/// Checks the headers of all pages of columns that are to be read.
+pub(super) fn pages(file: &impl ChunkReader, metadata: &ParquetMetaData, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let most = PAGES.saturating_add(PAGES_A_BYTE.saturating_mul(file.len()));
+    for group in metadata.row_groups() {
+        let mut sum = 0_u64;
+        for index in 0..group.num_columns() {
+            let name = group.column(index).column_path().parts().first().map_or("", String::as_str);
+            if is_wanted(name) {
+                let largest = chunk(file, group, index).map_err(|problem| damaged(format!("column {name}: {problem}")))?;
+                sum = sum.saturating_add(largest);
+            }
+        }
+        if sum > most {
+            return Err(damaged(format!("{sum} bytes of pages in memory at once; a file of {} bytes may take {most}", file.len())));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that the pages of a chunk which are in memory at once take at most.
+fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std::result::Result<u64, String> {
+    let column = group.column(index);
+    let (start, length) = column.byte_range();
+    let ratio = match column.compression() {
+        Compression::GZIP(_) => GZIP_RATIO,
+        Compression::LZ4 => LZ4_RATIO,
+        Compression::BROTLI(_) | Compression::LZO => {
+            return Err(format!("compressed as {:?}, which is not read", column.compression()));
+        }
+        _ => 0,
+    };
+    let (mut at, end) = (start, start + length);
+    let (mut largest, mut dictionary, mut values) = (0_u64, 0_u64, 0_i64);
+    for _ in 0..MOST_PAGES {
+        if at == end {
+            return if values == column.num_values() {
+                Ok(largest + dictionary)
+            } else {
+                Err(format!("damaged: {} values, and {values} in its pages", column.num_values()))
+            };
+        }
+        let (header, size) = header(file, at, end).ok_or("damaged: a page without a whole header")?;
+        let bytes = |number| header.int(number).and_then(|bytes| u64::try_from(bytes).ok());
+        let (Some(uncompressed), Some(compressed)) = (bytes(number::page::UNCOMPRESSED), bytes(number::page::COMPRESSED)) else {
+            return Err("damaged: a page without a length".to_owned());
+        };
+        let held = |number| header.field(number).and_then(|it| it.int(number::page::VALUES));
+        let taken = uncompressed.max(compressed.saturating_mul(ratio));
+        if let Some(more) = held(number::page::DATA).or_else(|| held(number::page::DATA_2)) {
+            // Levels of a value take two bytes each, and the value at least one bit.
+            values = values.saturating_add(more).max(0);
+            if more < 0 || values > column.num_values() {
+                return Err(format!("damaged: {} values, and {values} in its pages", column.num_values()));
+            }
+            largest = largest.max(taken);
+        } else if let Some(entries) = held(number::page::DICTIONARY) {
+            // An entry takes a byte of the page at least.
+            if u64::try_from(entries).map_or(true, |entries| entries > uncompressed) {
+                return Err(format!("damaged: a dictionary of {entries} entries in {uncompressed} bytes"));
+            }
+            dictionary = dictionary.max(taken.saturating_add(ENTRY.saturating_mul(entries.unsigned_abs())));
+        }
+        at = at
+            .checked_add(size)
+            .and_then(|at| at.checked_add(compressed))
+            .filter(|at| *at <= end)
+            .ok_or("damaged: a page beyond its column")?;
+    }
+    Err(format!("more than {MOST_PAGES} pages"))
+}
+
+/// The header of a page, and its length.
+fn header(file: &impl ChunkReader, at: u64, end: u64) -> Option<(Item, u64)> {
+    [HEADER, LONGEST_HEADER].into_iter().find_map(|length| {
+        let bytes = file.get_bytes(at, length.min(end - at) as usize).ok()?;
+        thrift::read(&bytes).map(|(header, size)| (header, size as u64))
+    })
+}

@@ -1,0 +1,93 @@
+//! Where the bytes of a file are.
+
+use bytes::{Buf, Bytes};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::{ChunkReader, Length};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Bytes that are read at once when a page header is looked at.
+const AHEAD: usize = 512;
+
+/// A file on disk, or bytes in memory.
+#[derive(Clone)]
+pub(crate) enum Input {
+    /// Opened, where its bytes begin, and how many there are.
+    File(Arc<File>, u64, u64),
+    Memory(Bytes),
+}
+
+impl Input {
+    pub(crate) fn of(file: File) -> std::io::Result<Self> {
+        let length = file.metadata()?.len();
+        Ok(Input::File(Arc::new(file), 0, length))
+    }
+
+    /// Some of its bytes.
+    pub(crate) fn part(&self, start: u64, length: u64) -> Self {
+        match self {
+            Input::File(file, before, _) => Input::File(Arc::clone(file), before + start, length),
+            Input::Memory(bytes) => Input::Memory(bytes.slice(start as usize..(start + length) as usize)),
+        }
+    }
+}
+
+impl Length for Input {
+    fn len(&self) -> u64 {
+        match self {
+            Input::File(_, _, length) => *length,
+            Input::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+impl ChunkReader for Input {
+    type T = Box<dyn Read + Send>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        match self {
+            Input::File(file, before, length) => {
+                let from = From { file: Arc::clone(file), at: before + start, end: before + length };
+                Ok(Box::new(std::io::BufReader::with_capacity(AHEAD, from)))
+            }
+            Input::Memory(bytes) => {
+                let start = usize::try_from(start).ok().filter(|start| *start <= bytes.len()).ok_or_else(|| beyond(start, 0))?;
+                Ok(Box::new(bytes.slice(start..).reader()))
+            }
+        }
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        let end = start.checked_add(length as u64).filter(|end| *end <= self.len()).ok_or_else(|| beyond(start, length))?;
+        match self {
+            Input::File(file, before, _) => {
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, before + start)?;
+                Ok(bytes.into())
+            }
+            Input::Memory(bytes) => Ok(bytes.slice(start as usize..end as usize)),
+        }
+    }
+}
+
+fn beyond(start: u64, length: usize) -> ParquetError {
+    ParquetError::EOF(format!("{length} bytes at {start} are beyond its end"))
+}
+
+/// A file from a place on; others that read the same file do not move it.
+struct From {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for From {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.file.read_at(buffer.get_mut(..most).unwrap_or_default(), self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,364 @@
+//! Rows as Parquet files, which every engine reads, and files of engines as rows.
+//!
+//! Lists and tables are LISTs of three levels, none of them optional. Times are whole microseconds, since engines differ about
+//! nanoseconds; these stand beside them as plain numbers.
+//!
+//! A file may be damaged, or made to harm: [`check`] comes before the library that decodes it, and a row's values are held against its
+//! checksum. Whether a byte array is text follows from the name of its column, since engines differ about annotations.
+
+mod check;
+mod input;
+mod thrift;
+mod write;
+
+pub(crate) use input::Input;
+pub(crate) use write::{write, write_row};
+
+use super::row::{Cells, Row, Value};
+use check::damaged;
+use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::errors::Result;
+use parquet::file::metadata::page_index::RowGroupPageIndex;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::properties::ReaderProperties;
+use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::serialized_reader::SerializedRowGroupReader;
+use parquet::file::statistics::Statistics;
+use parquet::record::Field;
+use parquet::record::reader::RowIter;
+use parquet::schema::types::{Type, TypePtr};
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Columns with bytes that are no text, and what names of images begin with. Some engines annotate every byte array as text, others none.
+const BINARY: [&str; 2] = ["membership", "key"];
+const IMAGES: &str = "hll_";
+/// When a window begins, in microseconds. It follows from another column, and engines write it in many ways: it is not read.
+const TIME: &str = "time";
+const BEGIN: &str = "scheduled_start_ns";
+
+/// A file to read.
+pub(crate) struct Parquet {
+    metadata: ParquetMetaData,
+    input: Arc<Input>,
+}
+
+impl FileReader for Parquet {
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+
+    fn num_row_groups(&self) -> usize {
+        self.metadata.num_row_groups()
+    }
+
+    fn get_row_group(&self, index: usize) -> Result<Box<dyn RowGroupReader + '_>> {
+        let properties = Arc::new(ReaderProperties::builder().build());
+        let group = self.metadata.row_group(index);
+        Ok(Box::new(SerializedRowGroupReader::new(
+            Arc::clone(&self.input),
+            group,
+            RowGroupPageIndex::new(index, None),
+            properties,
+        )?))
+    }
+
+    fn get_row_iter(&self, projection: Option<Type>) -> Result<RowIter<'_>> {
+        RowIter::from_file(projection, self)
+    }
+}
+
+impl Parquet {
+    /// Reads the metadata of a file.
+    pub(crate) fn open(input: Input) -> Result<Self> {
+        let footer = check::footer(&input)?;
+        let metadata = caught(|| ParquetMetaDataReader::decode_metadata(&footer))??;
+        Ok(Parquet { metadata, input: Arc::new(input) })
+    }
+
+    /// How many rows it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.metadata.file_metadata().num_rows().unsigned_abs()
+    }
+
+    /// Bytes of its values, before they were compressed.
+    pub(crate) fn size(&self) -> u64 {
+        let columns = self.metadata.row_groups().iter().flat_map(|group| group.columns());
+        columns.map(|column| column.uncompressed_size().unsigned_abs()).fold(0, u64::saturating_add)
+    }
+
+    /// Between which numbers those of a column are, if the file says so.
+    pub(crate) fn range(&self, column: &str) -> Option<(i64, i64)> {
+        let ranges = self.metadata.row_groups().iter().map(|group| {
+            let column = group.columns().iter().find(|it| it.column_path().parts() == [column])?;
+            let Some(Statistics::Int64(numbers)) = column.statistics() else { return None };
+            Some((*numbers.min_opt()?, *numbers.max_opt()?))
+        });
+        ranges.reduce(|one, other| {
+            let ((low, high), (other_low, other_high)) = (one?, other?);
+            Some((low.min(other_low), high.max(other_high)))
+        })?
+    }
+
+    /// Its rows, of the columns that are wanted. Values are held against the row's checksum if all columns are wanted that it is of.
+    pub(crate) fn rows(self, is_wanted: impl Fn(&str) -> bool, is_summed: bool) -> Result<impl Iterator<Item = Result<Row>>> {
+        check::pages(self.input.as_ref(), &self.metadata, |name| name != TIME && is_wanted(name))?;
+        let fields = self.metadata.file_metadata().schema().get_fields();
+        let mut columns = Vec::new();
+        for field in fields.iter().filter(|field| is_wanted(field.name())) {
+            let name = field.name().to_owned();
+            let kind = if name == TIME {
+                Value::Time(0)
+            } else {
+                nothing(field).ok_or_else(|| damaged(format!("column {name} has a type that no column of a lake has")))?
+            };
+            columns.push((name, kind));
+        }
+        let wanted = fields.iter().filter(|field| field.name() != TIME && is_wanted(field.name())).cloned().collect();
+        let schema = Type::group_type_builder(self.metadata.file_metadata().schema().name()).with_fields(wanted).build()?;
+        let expected = self.len();
+        let mut rows = caught(|| RowIter::from_file_into(Box::new(self)).project(Some(schema)))??;
+        let mut number = 0;
+        let mut next = move || -> Result<Option<Row>> {
+            let Some(row) = caught(|| rows.next())?.transpose()? else {
+                return if number == expected {
+                    Ok(None)
+                } else {
+                    Err(damaged(format!("damaged: {expected} rows, and {number} in its columns")))
+                };
+            };
+            number += 1;
+            let row = of_fields(row.into_columns(), &columns)
+                .map_err(|name| damaged(format!("row {number}: column {name} has values that no column of a lake has")))?;
+            if is_summed && !row.is_as_summed() {
+                return Err(damaged(format!("damaged: row {number} differs from its checksum")));
+            }
+            Ok(Some(row))
+        };
+        let mut is_over = false;
+        Ok(std::iter::from_fn(move || {
+            if is_over {
+                return None;
+            }
+            let row = next().transpose();
+            is_over = !matches!(row, Some(Ok(_)));
+            row
+        }))
+    }
+}
+
+/// What the library does with bytes that it does not expect may be a panic.
+fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("damaged: it cannot be decoded"))
+}
+
+/// A row of the values of wanted columns; the name of the column that has a value of another kind.
+fn of_fields(fields: Vec<(String, Field)>, columns: &[(String, Value)]) -> std::result::Result<Row, String> {
+    let mut fields = fields.into_iter().map(|(_, field)| field);
+    let mut row = Row::default();
+    for (name, kind) in columns {
+        let value = if let Value::Time(_) = kind { Some(kind.clone()) } else { fields.next().and_then(|field| value(field, kind)) };
+        row.put(name.clone(), value.ok_or_else(|| name.clone())?);
+    }
+    let begin = row.maybe_number(BEGIN).unwrap_or(0) / 1000;
+    if let Some((_, Value::Time(time))) = row.0.iter_mut().find(|(name, _)| name == TIME) {
+        *time = begin;
+    }
+    Ok(row)
+}
+
+/// What a column without a value holds; nothing of types that no column of a lake has.
+fn nothing(field: &Type) -> Option<Value> {
+    if let Some(element) = element(field) {
+        let columns = |fields: &[TypePtr]| {
+            fields.iter().map(|field| Some((Cow::Owned(field.name().to_owned()), no_cells(field)?))).collect::<Option<Vec<_>>>()
+        };
+        return match element {
+            Type::GroupType { fields, .. } => columns(fields).map(Value::Table),
+            Type::PrimitiveType { physical_type: Physical::INT64, .. } => Some(Value::List(Vec::new())),
+            Type::PrimitiveType { .. } => None,
+        };
+    }
+    let Type::PrimitiveType { basic_info, physical_type, .. } = field else { return None };
+    let is_binary = BINARY.contains(&basic_info.name()) || basic_info.name().starts_with(IMAGES);
+    Some(match physical_type {
+        Physical::INT32 | Physical::INT64 => Value::Int(None),
+        Physical::FLOAT | Physical::DOUBLE => Value::Float(None),
+        Physical::BOOLEAN => Value::Bool(None),
+        Physical::BYTE_ARRAY if is_binary => Value::Bytes(None),
+        Physical::BYTE_ARRAY => Value::Text(None),
+        Physical::INT96 | Physical::FIXED_LEN_BYTE_ARRAY => return None,
+    })
+}
+
+fn is_list(field: &Type) -> bool {
+    let about = field.get_basic_info();
+    about.logical_type_ref() == Some(&LogicalType::List) || about.converted_type() == ConvertedType::LIST
+}
+
+/// What a list consists of.
+fn element(field: &Type) -> Option<&Type> {
+    let Type::GroupType { fields, .. } = field else { return None };
+    let [repeated] = fields.as_slice() else { return None };
+    match repeated.as_ref() {
+        Type::GroupType { fields, .. } if is_list(field) && fields.len() == 1 => fields.first().map(AsRef::as_ref),
+        _ => None,
+    }
+}
+
+fn no_cells(field: &Type) -> Option<Cells> {
+    Some(match nothing(field)? {
+        Value::Int(_) => Cells::Int(Vec::new()),
+        Value::Float(_) => Cells::Float(Vec::new()),
+        Value::Text(_) => Cells::Text(Vec::new()),
+        Value::Bytes(_) => Cells::Bytes(Vec::new()),
+        _ => return None,
+    })
+}
+
+fn integer(field: &Field) -> Option<i64> {
+    match field {
+        Field::Long(number) => Some(*number),
+        Field::Int(number) => Some(i64::from(*number)),
+        _ => None,
+    }
+}
+
+fn real(field: &Field) -> Option<f64> {
+    match field {
+        Field::Double(number) => Some(*number),
+        Field::Float(number) => Some(f64::from(*number)),
+        _ => None,
+    }
+}
+
+fn bytes(field: &Field) -> Option<&[u8]> {
+    if let Field::Bytes(bytes) = field { Some(bytes.data()) } else { None }
+}
+
+fn text(field: &Field) -> Option<String> {
+    bytes(field).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned)
+}
+
+/// What a column holds that is of a kind.
+fn value(field: Field, kind: &Value) -> Option<Value> {
+    if let Field::Null = field {
+        return Some(kind.clone());
+    }
+    Some(match kind {
+        Value::Int(_) => Value::Int(Some(integer(&field)?)),
+        Value::Float(_) => Value::Float(Some(real(&field)?)),
+        Value::Bool(_) => match field {
+            Field::Bool(flag) => Value::Bool(Some(flag)),
+            _ => return None,
+        },
+        Value::Text(_) => Value::Text(Some(text(&field)?)),
+        Value::Bytes(_) => Value::Bytes(Some(bytes(&field)?.to_vec())),
+        Value::Time(_) => return None,
+        Value::List(_) => {
+            let Field::ListInternal(list) = field else { return None };
+            Value::List(list.elements().iter().map(integer).collect::<Option<_>>()?)
+        }
+        Value::Table(columns) => {
+            let Field::ListInternal(list) = field else { return None };
+            let mut columns = columns.clone();
+            for element in list.elements() {
+                let Field::Group(row) = element else { return None };
+                for ((_, field), (_, cells)) in row.get_column_iter().zip(&mut columns) {
+                    match cells {
+                        Cells::Int(cells) => cells.push(integer(field)?),
+                        Cells::Float(cells) => cells.push(real(field)?),
+                        Cells::Text(cells) => cells.push(text(field)?),
+                        Cells::Bytes(cells) => cells.push(bytes(field)?.to_vec()),
+                    }
+                }
+            }
+            Value::Table(columns)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(number: i64) -> Row {
+        let mut row = Row::default();
+        row.put(BEGIN, Value::Int((number != 3).then_some(1_700_000_000_000_000_000 + number * 1000)));
+        row.put("float", Value::Float(Some(number as f64 / 3.0)));
+        row.put("flag", Value::Bool(Some(number % 2 == 0)));
+        row.put("text", Value::Text((number != 2).then(|| format!("text {number}"))));
+        row.put("membership", Value::Bytes(Some(vec![number as u8; 5])));
+        row.put(TIME, Value::Time(if number == 3 { 0 } else { 1_700_000_000_000_000 + number }));
+        row.put("list", Value::List((0..number).collect()));
+        let numbers = || 0..(5 - number).max(0);
+        row.put(
+            "table",
+            Value::Table(vec![
+                ("a".into(), Cells::Int(numbers().collect())),
+                ("b".into(), Cells::Float(numbers().map(|it| it as f64).collect())),
+                ("c".into(), Cells::Text(numbers().map(|it| it.to_string()).collect())),
+                ("key".into(), Cells::Bytes(numbers().map(|it| vec![it as u8]).collect())),
+            ]),
+        );
+        row.seal();
+        row
+    }
+
+    fn open(bytes: Vec<u8>) -> Result<Parquet> {
+        Parquet::open(Input::Memory(bytes.into()))
+    }
+
+    fn read(bytes: Vec<u8>) -> Result<Vec<Row>> {
+        open(bytes)?.rows(|_| true, true)?.collect()
+    }
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        let rows: Vec<Row> = (0..7).map(row).collect();
+        let bytes = write(&rows, &[("flowgauge.schema", "1".to_owned())]).unwrap();
+        let file = open(bytes.clone()).unwrap();
+        assert_eq!((file.len(), file.range(BEGIN)), (7, Some((1_700_000_000_000_000_000, 1_700_000_000_000_006_000))));
+        assert_eq!((file.range("text"), file.range("nothing")), (None, None));
+        assert_eq!(read(bytes.clone()).unwrap(), rows);
+        let some: Vec<Row> = open(bytes).unwrap().rows(|name| name == "flag", false).unwrap().map(Result::unwrap).collect();
+        assert_eq!(some[1].0, [("flag".into(), Value::Bool(Some(false)))]);
+        assert_eq!(read(write_row(&rows[2]).unwrap()).unwrap(), rows[2..3]);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let rows: Vec<Row> = (0..3).map(row).collect();
+        let bytes = write(&rows, &[]).unwrap();
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                // Some bits mean nothing to readers.
+                if let Ok(read) = read(flipped) {
+                    assert_eq!(read, rows, "byte {at}, bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_not_as_summed_are_refused() {
+        let mut wrong = row(1);
+        let (_, value) = wrong.0.iter_mut().find(|(name, _)| name == "float").unwrap();
+        *value = Value::Float(Some(5.0));
+        assert!(read(write(&[row(0), wrong], &[]).unwrap()).unwrap_err().to_string().contains("row 2"));
+    }
+
+    #[test]
+    fn rows_of_different_columns_are_not_mixed() {
+        let mut other = row(1);
+        other.0.swap(0, 1);
+        assert!(write(&[row(0), other], &[]).is_err());
+        let mut other = row(1);
+        other.0.pop();
+        assert!(write(&[row(0), other], &[]).is_err());
+        assert!(write(&[], &[]).is_err());
+    }
+}

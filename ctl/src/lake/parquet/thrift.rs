@@ -1,0 +1,200 @@
+//! Structures in Thrift's compact protocol, as the metadata of Parquet files is written.
+//!
+//! The library that decodes metadata trusts the lengths in it: a list that claims 2^31 elements is allocated, and nested structures are
+//! followed until the stack ends. [`read`] is given the same bytes first. It needs memory in proportion to them, and a bounded stack.
+
+/// Structures within structures; metadata of Parquet has eight.
+const DEEPEST: usize = 16;
+
+/// A value of a field.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// An integer of any width, or a flag as 0 or 1.
+    Int(i64),
+    /// Elements of a list or set.
+    List(Vec<Item>),
+    /// Fields in the order of the bytes.
+    Struct(Vec<Field>),
+    /// A string or floating-point number.
+    Other,
+}
+
+/// A field of a structure.
+#[derive(Debug)]
+pub(super) struct Field {
+    number: i16,
+    /// Where its first byte is, which holds its type and its distance from the field before.
+    pub(super) at: usize,
+    pub(super) value: Item,
+}
+
+impl Field {
+    pub(super) fn is(&self, number: i16) -> bool {
+        self.number == number
+    }
+}
+
+impl Item {
+    /// The fields of a structure.
+    pub(super) fn fields(&self) -> &[Field] {
+        if let Item::Struct(fields) = self { fields } else { &[] }
+    }
+
+    /// A field of a structure, with its place.
+    pub(super) fn placed(&self, number: i16) -> Option<&Field> {
+        self.fields().iter().find(|field| field.number == number)
+    }
+
+    /// A field of a structure.
+    pub(super) fn field(&self, number: i16) -> Option<&Item> {
+        self.placed(number).map(|field| &field.value)
+    }
+
+    /// A field with an integer.
+    pub(super) fn int(&self, number: i16) -> Option<i64> {
+        match self.field(number)? {
+            Item::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// A field with a list; an empty one if it is missing.
+    pub(super) fn list(&self, number: i16) -> &[Item] {
+        match self.field(number) {
+            Some(Item::List(items)) => items,
+            _ => &[],
+        }
+    }
+}
+
+/// Reads one structure. Gives it and its length in bytes; `None` if the bytes are not one whole structure.
+pub(super) fn read(bytes: &[u8]) -> Option<(Item, usize)> {
+    let mut reader = Reader { bytes, at: 0 };
+    let item = reader.structure(DEEPEST)?;
+    Some((item, reader.at))
+}
+
+/// Types of fields and elements (Thrift compact protocol, "Field types").
+mod kind {
+    pub(super) const TRUE: u8 = 1;
+    pub(super) const FALSE: u8 = 2;
+    pub(super) const I8: u8 = 3;
+    pub(super) const I16: u8 = 4;
+    pub(super) const I64: u8 = 6;
+    pub(super) const DOUBLE: u8 = 7;
+    pub(super) const BINARY: u8 = 8;
+    pub(super) const LIST: u8 = 9;
+    pub(super) const SET: u8 = 10;
+    pub(super) const STRUCT: u8 = 12;
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// An unsigned integer of seven bits a byte.
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A signed integer, its sign in the lowest bit.
+    fn zigzag(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
+    }
+
+    /// A number of things of which each takes a byte at least, or that many bytes.
+    fn length(&mut self) -> Option<usize> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        (length <= self.bytes.len() - self.at).then_some(length)
+    }
+
+    fn structure(&mut self, depth: usize) -> Option<Item> {
+        let depth = depth.checked_sub(1)?;
+        let (mut fields, mut number) = (Vec::new(), 0_i16);
+        loop {
+            let at = self.at;
+            let head = self.byte()?;
+            if head == 0 {
+                return Some(Item::Struct(fields));
+            }
+            number = match head >> 4 {
+                0 => i16::try_from(self.zigzag()?).ok()?,
+                delta => number.checked_add(i16::from(delta))?,
+            };
+            // A flag is in the type of its field.
+            let value = match head & 0x0f {
+                kind::TRUE => Item::Int(1),
+                kind::FALSE => Item::Int(0),
+                other => self.value(other, depth)?,
+            };
+            fields.push(Field { number, at, value });
+        }
+    }
+
+    fn value(&mut self, kind: u8, depth: usize) -> Option<Item> {
+        Some(match kind {
+            kind::TRUE | kind::FALSE | kind::I8 => Item::Int(i64::from(self.byte()?.cast_signed())),
+            kind::I16..=kind::I64 => Item::Int(self.zigzag()?),
+            kind::DOUBLE => {
+                self.at = self.at.checked_add(8).filter(|end| *end <= self.bytes.len())?;
+                Item::Other
+            }
+            kind::BINARY => {
+                self.at += self.length()?;
+                Item::Other
+            }
+            kind::LIST | kind::SET => {
+                let depth = depth.checked_sub(1)?;
+                let head = self.byte()?;
+                let length = if head >> 4 == 15 { self.length()? } else { usize::from(head >> 4) };
+                let items = (0..length).map(|_| self.value(head & 0x0f, depth));
+                Item::List(items.collect::<Option<_>>()?)
+            }
+            kind::STRUCT => self.structure(depth)?,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_numbers() {
+        // 1: i32 -3; 2: "ab"; 4: list of i64 1, 2; 20: struct with a flag.
+        let bytes = [0x15, 0x05, 0x18, 2, b'a', b'b', 0x29, 0x26, 2, 4, 0x0c, 40, 0x11, 0, 0, 0xff];
+        let (item, length) = read(&bytes).unwrap();
+        assert_eq!((item.int(1), item.int(2), item.int(3), length), (Some(-3), None, None, 15));
+        assert!(item.field(2).is_some());
+        assert!(matches!(item.list(4), [Item::Int(1), Item::Int(2)]));
+        assert_eq!(item.field(20).unwrap().int(1), Some(1));
+    }
+
+    #[test]
+    fn lengths_are_not_believed_and_depth_is_bounded() {
+        // A list of 2^32 elements, a string of 2^32 bytes, and no end of structures in structures.
+        assert!(read(&[0x19, 0xf5, 0x80, 0x80, 0x80, 0x80, 0x10, 0]).is_none());
+        assert!(read(&[0x18, 0x80, 0x80, 0x80, 0x80, 0x10, 0]).is_none());
+        assert!(read(&[0x1c; 100_000]).is_none());
+        assert!(read(&[0x19; 100_000]).is_none());
+        assert!(read(&[]).is_none());
+    }
+}

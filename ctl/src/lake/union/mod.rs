@@ -1,0 +1,856 @@
+//! Rows of a lake together: the same registers as if one machine had counted all of their packets in one window.
+//!
+//! What must not be united is refused: other hashes, other keys, other shapes, another version, and as windows those that do not coincide. What is
+//! there twice counts once; what is missing is told.
+
+mod coverage;
+mod order;
+mod selection;
+
+use selection::found;
+pub use selection::{By, Options, Selection, files};
+
+use super::identity::{self, SCHEMA};
+use super::row::{CHECKSUM, Misfit, Row, Value};
+use crate::kind::Kind;
+use crate::measurement::{self, Besides, Reading, Reports, Rows};
+use crate::record::Record;
+use crate::text::{counted, lasted, optional};
+use ::parquet::errors::ParquetError;
+use coverage::{Coverage, Span};
+use flowgauge_core::cardinality::Mode;
+use flowgauge_core::{Counters, HashIdentity, KeyKind, MeasurementKind, Settings, WideBank, Zeroed, cardinality};
+use flowgauge_dataplane::{Clock, LossCause, Losses};
+use jiff::Timestamp;
+use order::{Counted, Ordered, Source, Survey};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Files that an error names for each identity.
+const NAMED: usize = 3;
+
+/// Why rows cannot be united.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnionError {
+    /// A file or directory cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no Parquet, or damaged.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A row holds what no lake holds.
+    #[error("{}, row {row}: {problem}", path.display())]
+    Row {
+        /// Of which file.
+        path: PathBuf,
+        /// Counted from one.
+        row: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Rows that no number can be made of together.
+    #[error("{what} differ, and no number can be made of them together: {has}")]
+    Mixed {
+        /// What differs.
+        what: &'static str,
+        /// Which files have which.
+        has: String,
+    },
+    /// Windows that are not of the same times.
+    #[error(
+        "windows do not coincide: {one} and {other} overlap; unite them by host, source or all together, or count them in windows of one length \
+         that are aligned"
+    )]
+    Overlap {
+        /// A window.
+        one: String,
+        /// Another one.
+        other: String,
+    },
+    /// Nothing to unite.
+    #[error("no windows to unite{0}")]
+    Nothing(String),
+    /// A record could not be written.
+    #[error("cannot write: {0}")]
+    Output(#[source] io::Error),
+    /// What a sketch has to say of a flow takes the secret of its hash.
+    #[error("to ask for a flow takes the secret of the hash, {0}: give it with --hash-key")]
+    Secret(String),
+}
+
+impl UnionError {
+    pub(crate) fn file(path: &Path, problem: &ParquetError) -> Self {
+        let problem = match problem {
+            ParquetError::General(problem) => problem.clone(),
+            other => other.to_string(),
+        };
+        UnionError::File { path: path.to_owned(), problem }
+    }
+}
+
+/// A place where packets were counted, of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    host: String,
+    source: String,
+    direction: String,
+}
+
+impl Place {
+    fn name(&self) -> String {
+        let way = match self.direction.as_str() {
+            "ingress" => " in",
+            "egress" => " out",
+            _ => "",
+        };
+        format!("{}:{}{way}", self.host, self.source)
+    }
+}
+
+/// Of which rows a union is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct United {
+    /// Rows.
+    pub rows: u64,
+    /// Hosts.
+    pub hosts: u64,
+    /// Interfaces and ports, with their directions.
+    pub places: u64,
+    /// Rows that were there more than once and count once.
+    pub twice: u64,
+    /// Windows that were not counted from their beginning to their end.
+    pub incomplete: u64,
+    /// Rows that hosts could not write, among those of the range.
+    pub lost_rows: u64,
+    /// Places of which nothing is there of some of the time of the union, and for how many nanoseconds.
+    pub missing: Vec<(String, u64)>,
+    /// Places that two runs counted at once, so that their packets count twice, and for how many nanoseconds.
+    pub doubled: Vec<(String, u64)>,
+    /// Measurements that some rows do not have, and how many have them.
+    pub partial: Vec<(&'static str, u64)>,
+    /// Rows that begin before the range and end in it, or begin in it and end after it.
+    pub crossing: u64,
+    /// Hosts that were expected, and have no row.
+    pub absent: Vec<String>,
+    /// Rows of versions that wrote no checksums.
+    pub unchecked: u64,
+}
+
+impl United {
+    /// The same, a line each.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.told().into_iter().map(|phrases| phrases.join(" ")).collect()
+    }
+
+    /// Lines below a union.
+    pub(crate) fn told(&self) -> Vec<Vec<String>> {
+        let of = format!("of {} of {}", counted(self.places, "place"), counted(self.hosts, "host"));
+        let mut lines = vec![vec![counted(self.rows, "window"), of]];
+        let some =
+            |number: u64, singular: &str, rest: &str| (number > 0).then(|| vec![format!("{} {rest}", counted(number, singular))]);
+        lines.extend(some(self.incomplete, "window", "cut short, or with something missing"));
+        lines.extend(some(self.lost_rows, "window", "lost before they could be written"));
+        lines.extend(some(self.crossing, "window", "across the ends of the range, left out"));
+        lines.extend(some(self.twice, "row", "found more than once, counted once"));
+        lines.extend(self.absent.iter().map(|host| vec![format!("{host}: expected, and no window of it is there")]));
+        lines.extend(some(self.unchecked, "window", "without checksums, from an earlier version"));
+        lines.extend(self.missing.iter().map(|(place, ns)| vec![format!("{place}: {} missing", lasted(*ns))]));
+        let doubled =
+            |(place, ns): &(String, u64)| vec![format!("{place}: {} counted by two runs, packets count twice", lasted(*ns))];
+        lines.extend(self.doubled.iter().map(doubled));
+        let partial = |(name, rows): &(&str, u64)| vec![format!("{name} from {} of {}", counted(*rows, "window"), self.rows)];
+        lines.extend(self.partial.iter().map(partial));
+        lines
+    }
+}
+
+impl Serialize for United {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let by_name = |pairs: &[(String, u64)]| pairs.iter().cloned().collect::<BTreeMap<_, _>>();
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("rows", &self.rows)?;
+        line.serialize_entry("hosts", &self.hosts)?;
+        line.serialize_entry("places", &self.places)?;
+        line.serialize_entry("incomplete", &self.incomplete)?;
+        line.serialize_entry("lost_rows", &self.lost_rows)?;
+        line.serialize_entry("crossing", &self.crossing)?;
+        line.serialize_entry("twice", &self.twice)?;
+        line.serialize_entry("missing_ns", &by_name(&self.missing))?;
+        line.serialize_entry("doubled_ns", &by_name(&self.doubled))?;
+        let partial: BTreeMap<_, _> = self.partial.iter().copied().collect();
+        optional(&mut line, "partial", (!partial.is_empty()).then_some(partial))?;
+        optional(&mut line, "absent", (!self.absent.is_empty()).then_some(&self.absent))?;
+        optional(&mut line, "unchecked", (self.unchecked > 0).then_some(self.unchecked))?;
+        line.end()
+    }
+}
+
+/// What must be equal, the first files that have it, and how many there are.
+#[derive(Default)]
+struct Identities(BTreeMap<String, (Vec<PathBuf>, u64)>);
+
+impl Identities {
+    fn add(&mut self, identity: String, path: &Path) {
+        let (first, number) = self.0.entry(identity).or_default();
+        if first.last().is_none_or(|last| last != path) {
+            *number += 1;
+            if first.len() < NAMED {
+                first.push(path.to_owned());
+            }
+        }
+    }
+
+    fn told(&self) -> String {
+        let told = self.0.iter().map(|(identity, (first, number))| {
+            let names: Vec<String> = first.iter().map(|path| path.display().to_string()).collect();
+            let more = if *number > NAMED as u64 { format!(" and {} more", number - NAMED as u64) } else { String::new() };
+            format!("{}{more} has {identity}", names.join(", "))
+        });
+        told.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Which rows make one union.
+type Key = (String, u64, u64);
+
+struct Group {
+    bank: Box<WideBank>,
+    settings: Settings,
+    besides: Besides,
+    counters: Counters,
+    drops: Losses,
+    late: u64,
+    begin: u64,
+    end: u64,
+    united: United,
+    places: BTreeMap<Place, Coverage>,
+    measured: BTreeMap<&'static str, u64>,
+}
+
+impl Group {
+    fn new() -> Self {
+        Group {
+            bank: WideBank::boxed(),
+            settings: none(cardinality::Settings::default()),
+            besides: Besides::default(),
+            counters: Counters::default(),
+            drops: Losses::default(),
+            late: 0,
+            begin: u64::MAX,
+            end: 0,
+            united: United::default(),
+            places: BTreeMap::new(),
+            measured: BTreeMap::new(),
+        }
+    }
+}
+
+/// Settings in which nothing is measured.
+fn none(cardinality: cardinality::Settings) -> Settings {
+    Settings::only(cardinality::Settings { mode: Mode::Off, ..cardinality })
+}
+
+/// Unites the rows of a selection, and gives a record of each union in the order of names or times. Of unions by window it holds one at a time.
+/// Heavy hitters that a union has no room for depend on the order of rows: it is that of their times, then of host, source, direction and run.
+///
+/// # Errors
+/// [`UnionError`]. Rows with different hashes are refused before the first record; what is wrong with a later row may be found after records of
+/// earlier windows.
+pub fn unite(selection: &Selection, options: &Options, mut each: impl FnMut(Record) -> io::Result<()>) -> Result<(), UnionError> {
+    let mut common = Common::default();
+    let survey = common.survey(selection)?;
+    Unions::new(selection, options, &survey)?.run(survey.sources, &mut common, &mut each)
+}
+
+/// One side of a comparison.
+pub struct Side {
+    /// What distinct flows are by, and the registers of all rows together; nothing if no row has any.
+    pub registers: Option<(KeyKind, Vec<u8>)>,
+    /// Of which rows it is.
+    pub united: United,
+}
+
+/// Unites two selections whose rows could be united with each other.
+///
+/// # Errors
+/// As [`unite`].
+pub fn sides(one: &Selection, other: &Selection) -> Result<[Side; 2], UnionError> {
+    let mut common = Common::default();
+    let options = Options { measure: vec![MeasurementKind::Cardinality], ..Options::default() };
+    let mut side = |selection: &Selection| {
+        let survey = common.survey(selection)?;
+        let mut unions = Unions::new(selection, &options, &survey)?;
+        unions.collect(survey.sources, &mut common, &mut |_| Ok(()))?;
+        let (_, mut group) = unions.groups.pop_first().ok_or_else(|| UnionError::Nothing(String::new()))?;
+        let range = unions.range(&group);
+        group.conclude(range, &options);
+        let cardinality::Settings { mode, key, precision, .. } = group.settings.cardinality;
+        let registers = (mode != Mode::Off).then(|| (key, group.bank.cardinality.levels(precision).to_vec()));
+        Ok(Side { registers, united: United { crossing: survey.crossing, ..group.united } })
+    };
+    Ok([side(one)?, side(other)?])
+}
+
+/// Unions that are being made.
+struct Unions<'a> {
+    selection: &'a Selection,
+    options: &'a Options,
+    groups: BTreeMap<Key, Group>,
+    crossing: u64,
+    /// Whether rows cross the ends of the range, so that it is not the rows that are there that end it.
+    is_cut: (bool, bool),
+    now: u64,
+    /// Of each run, the rows that it had lost when it wrote its last one so far.
+    lost: BTreeMap<u32, u64>,
+    /// Places so far: those of which a later window has no row miss it.
+    places: BTreeSet<Place>,
+    records: u64,
+}
+
+impl<'a> Unions<'a> {
+    fn new(selection: &'a Selection, options: &'a Options, survey: &Survey) -> Result<Self, UnionError> {
+        if survey.sources.is_empty() {
+            let told = |number: u64, what: &str| {
+                if number > 0 { format!(", {} {what}", counted(number, "window")) } else { String::new() }
+            };
+            let told =
+                told(survey.crossing, "across the ends of the range") + &told(survey.left_out, "of other times, hosts or sources");
+            return Err(UnionError::Nothing(told));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+        Ok(Unions {
+            selection,
+            options,
+            groups: BTreeMap::new(),
+            crossing: survey.crossing,
+            is_cut: survey.is_cut,
+            now,
+            lost: BTreeMap::new(),
+            places: BTreeSet::new(),
+            records: 0,
+        })
+    }
+
+    fn is_wanted(measure: &[MeasurementKind]) -> impl Fn(&str) -> bool + 'static {
+        let unwanted: Vec<MeasurementKind> =
+            MeasurementKind::ALL.into_iter().filter(|kind| !measure.is_empty() && !measure.contains(kind)).collect();
+        move |column| {
+            !unwanted.iter().any(|kind| measurement::columns_of(kind.name()).iter().any(|begin| column.starts_with(begin)))
+        }
+    }
+
+    /// Adds all rows to their groups. By window, a group goes to `done` when a later one begins.
+    fn collect(
+        &mut self,
+        sources: Vec<Source>,
+        common: &mut Common,
+        done: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> Result<(), UnionError> {
+        let measure = &self.options.measure;
+        let mut rows = Ordered::new(sources, Self::is_wanted(measure), measure.is_empty());
+        let (mut bank, mut last): (_, Option<About>) = (WideBank::boxed(), None);
+        while let Some(Counted { about, row, number, path }) = rows.next(self.selection)? {
+            let misfit = |problem: Misfit| UnionError::Row { path: path.to_path_buf(), row: number, problem };
+            let key = about.key(self.options.by);
+            let is_twice = last.as_ref().is_some_and(|last| last.order(&about).is_eq());
+            if self.options.by == By::Window && !self.groups.contains_key(&key) {
+                if let Some(before) = last.as_ref().filter(|last| last.scheduled.1 > about.scheduled.0) {
+                    return Err(UnionError::Overlap { one: before.window_name(), other: about.window_name() });
+                }
+                self.tell(common, done)?;
+            }
+            let group = self.groups.entry(key).or_insert_with(Group::new);
+            if is_twice {
+                group.united.twice += 1;
+                continue;
+            }
+            let run = numbered(&mut common.runs, &about.run);
+            let mut settings = none(cardinality::Settings { hash: about.hash.mode, ..cardinality::Settings::default() });
+            group.besides.restore(&row, &mut settings, &mut bank).map_err(misfit)?;
+            common.compare(&settings, &about, &row, &path)?;
+            let lost: u64 = row.number("lost_rows").map_err(misfit)?;
+            // Before the first row of a run in a range that begins later, it is not known when they were lost.
+            let before = self.lost.insert(run, lost).unwrap_or(if self.selection.from.is_some() { lost } else { 0 });
+            group.united.lost_rows += lost.saturating_sub(before);
+            group.add(&row, &about, run, &settings, &bank).map_err(misfit)?;
+            bank.clear(&settings);
+            if self.options.by == By::Window {
+                self.places.insert(about.place.clone());
+            }
+            last = Some(about);
+        }
+        Ok(())
+    }
+
+    fn run(
+        mut self,
+        sources: Vec<Source>,
+        common: &mut Common,
+        done: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> Result<(), UnionError> {
+        self.collect(sources, common, done)?;
+        self.tell_all(common, true, done)
+    }
+
+    /// Gives the records of what is complete.
+    fn tell(&mut self, common: &Common, done: &mut dyn FnMut(Record) -> io::Result<()>) -> Result<(), UnionError> {
+        self.tell_all(common, false, done)
+    }
+
+    /// The time that a group is to cover.
+    fn range(&self, group: &Group) -> (u64, u64) {
+        let Selection { from, to, .. } = *self.selection;
+        let begin = from.filter(|_| !self.is_cut.0).map_or(group.begin, |from| from.min(group.begin));
+        let end = to.filter(|_| !self.is_cut.1).map_or(group.end, |to| to.min(self.now).max(group.end));
+        (begin, end)
+    }
+
+    fn tell_all(
+        &mut self,
+        common: &Common,
+        is_end: bool,
+        done: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> Result<(), UnionError> {
+        let groups = std::mem::take(&mut self.groups);
+        let rows = self.rows(common)?;
+        let number = groups.len();
+        let is_by_window = self.options.by == By::Window;
+        for (((name, begin, end), mut group), last) in groups.into_iter().zip((0..number).map(|it| it + 1 == number)) {
+            let range = if is_by_window { (begin, end) } else { self.range(&group) };
+            if is_by_window {
+                group.miss(&self.places, end.saturating_sub(begin));
+            }
+            group.conclude(range, self.options);
+            if last && is_end {
+                // They belong to no group.
+                group.united.crossing = self.crossing;
+                if !is_by_window {
+                    group.united.absent = common.absent(&self.options.expect);
+                }
+            }
+            let record = self.record(name, range, group, common, &rows)?;
+            self.records += 1;
+            done(record).map_err(UnionError::Output)?;
+        }
+        Ok(())
+    }
+
+    fn record(&self, name: String, range: (u64, u64), group: Group, common: &Common, rows: &Rows) -> Result<Record, UnionError> {
+        let is_by_window = self.options.by == By::Window;
+        let (begin, end) = if is_by_window { range } else { (group.begin, group.end) };
+        let reading = Reading {
+            kind: Kind::Union,
+            is_part: false,
+            settings: &group.settings,
+            clock: Clock::TRACE,
+            options: &self.options.estimation,
+            rows,
+            bank: &group.bank,
+            hash: common.hash,
+            truth: None,
+            besides: Some(&group.besides),
+            snapshot: None,
+            start_ns: begin,
+            now_ns: end,
+            span_ns: end.saturating_sub(begin),
+        };
+        let damaged = |error: Box<dyn std::error::Error + Send + Sync>| UnionError::Row {
+            path: PathBuf::from(&name),
+            row: 0,
+            problem: error.to_string(),
+        };
+        let reports = Reports::of(&reading).map_err(damaged)?;
+        let packets = group.counters.packets();
+        let united = group.united;
+        let is_whole = united.incomplete == 0 && united.missing.is_empty() && united.lost_rows == 0 && united.absent.is_empty();
+        Ok(Record {
+            kind: if is_by_window { Kind::Window } else { Kind::Union },
+            window: self.records,
+            last_window: None,
+            start_ns: begin,
+            end_ns: end,
+            scheduled: Some(range).filter(|_| is_by_window),
+            at_ns: None,
+            late_ns: 0,
+            clock_step_ns: None,
+            complete: is_whole,
+            backend: "lake",
+            interface: name,
+            direction: "both",
+            hook: None,
+            part: false,
+            inner: group.settings.headers.inner,
+            counters: group.counters,
+            packets_before_after: (packets, packets),
+            drops: group.drops,
+            ledger: None,
+            source: None,
+            alerts: Vec::new(),
+            late: group.late,
+            cpu_ns: None,
+            reports,
+            united: Some(united),
+            counted: None,
+        })
+    }
+
+    /// How rows of sketches are hashed; with which words, only those who ask for flows have to know.
+    fn rows(&self, common: &Common) -> Result<Rows, UnionError> {
+        let asks = !self.options.estimation.queries.is_empty();
+        Rows::of(common.row_hash, self.options.key.as_ref())
+            .or_else(|hash| if asks { Err(UnionError::Secret(identity::name(&hash.hash))) } else { Ok(hash) })
+    }
+}
+
+/// What is common to all rows of all unions that belong together.
+struct Common {
+    identities: Identities,
+    hash: HashIdentity,
+    row_hash: HashIdentity,
+    /// Hosts with rows.
+    hosts: BTreeSet<String>,
+    /// Runs by numbers, since rows are many.
+    runs: BTreeMap<String, u32>,
+    /// Settings so far, and the first row that had a measurement on.
+    settings: Option<Settings>,
+    first: BTreeMap<&'static str, First>,
+}
+
+/// The first row that had a measurement on.
+struct First {
+    path: PathBuf,
+    host: String,
+    how: Vec<(String, Value)>,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        let hash = HashIdentity::new(flowgauge_core::HashMode::Crc32, 0);
+        Common {
+            identities: Identities::default(),
+            hash,
+            row_hash: hash,
+            hosts: BTreeSet::new(),
+            runs: BTreeMap::new(),
+            settings: None,
+            first: BTreeMap::new(),
+        }
+    }
+}
+
+impl Common {
+    /// Looks at all files of a selection, and refuses those whose hashes differ.
+    fn survey(&mut self, selection: &Selection) -> Result<Survey, UnionError> {
+        let mut survey = Survey::default();
+        for found in found(selection)? {
+            let mut last = None;
+            survey.add(found, selection, |about, path| {
+                let identity = (about.hash, about.row_hash, about.inner);
+                if last.replace(identity) != Some(identity) {
+                    self.identities.add(about.identity(), path);
+                    (self.hash, self.row_hash) = (about.hash, about.row_hash);
+                }
+                if !self.hosts.contains(&about.place.host) {
+                    self.hosts.insert(about.place.host.clone());
+                }
+            })?;
+        }
+        if self.identities.0.len() > 1 {
+            return Err(UnionError::Mixed { what: "hashes", has: self.identities.told() });
+        }
+        Ok(survey)
+    }
+
+    fn absent(&self, expected: &[String]) -> Vec<String> {
+        expected.iter().filter(|host| !self.hosts.contains(*host)).cloned().collect()
+    }
+
+    /// Whether a row measures as those before it do; what they do not measure, it may.
+    fn compare(&mut self, settings: &Settings, about: &About, row: &Row, path: &Path) -> Result<(), UnionError> {
+        let mine = self.settings.get_or_insert(none(settings.cardinality));
+        for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
+            let name = kind.name();
+            if !kind.is_on(mine) {
+                kind.take_over(mine, settings);
+                let first = First { path: path.to_owned(), host: about.place.host.clone(), how: how(row, name) };
+                self.first.insert(name, first);
+            } else if !kind.is_alike(mine, settings) {
+                let Some(First { path: first, host, how: was }) = self.first.get(name) else { continue };
+                let is: BTreeMap<String, Value> = how(row, name).into_iter().collect();
+                let differs = was.iter().filter(|(column, value)| is.get(column) != Some(value));
+                let told = |value: Option<&Value>| value.map_or("nothing".to_owned(), |value| serde_json::json!(value).to_string());
+                let differs: Vec<String> = differs
+                    .map(|(column, value)| format!("{column} is {}, not {}", told(is.get(column)), told(Some(value))))
+                    .collect();
+                let has = format!(
+                    "{name} of host {} ({}) differs from that of host {host} ({}): {}; choose measurements with --measure, or leave \
+                     hosts out with --exclude",
+                    about.place.host,
+                    path.display(),
+                    first.display(),
+                    differs.join(", ")
+                );
+                return Err(UnionError::Mixed { what: "measurements", has });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Columns of a measurement that say how it counts.
+fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
+    const ENDS: [&str; 16] = [
+        "key",
+        "unit",
+        "algorithm",
+        "slots",
+        "sketch",
+        "rows",
+        "columns",
+        "bits",
+        "registers",
+        "buckets",
+        "log2",
+        "kinds",
+        "auto",
+        "directions",
+        "ns",
+        "prefixes",
+    ];
+    let begins = measurement::columns_of(measurement);
+    let is_how = |name: &str| {
+        begins.iter().any(|begin| name.starts_with(begin)) && name.rsplit('_').next().is_some_and(|end| ENDS.contains(&end))
+    };
+    let is_scalar = |value: &Value| matches!(value, Value::Int(_) | Value::Text(_) | Value::Bool(_));
+    row.columns()
+        .filter(|(name, value)| is_how(name) && is_scalar(value))
+        .map(|(name, value)| (name.to_owned(), value.clone()))
+        .collect()
+}
+
+/// What a window can hold of packets or bytes: two days of 400 Gbit/s.
+const MOST: u64 = 1 << 53;
+
+/// A number of packets or bytes.
+fn count(row: &Row, column: &str) -> Result<u64, Misfit> {
+    let count = row.number(column)?;
+    if count > MOST { Err(format!("column {column} has {count}, more than a window can hold")) } else { Ok(count) }
+}
+
+/// The number of a name, a new one if it has none.
+fn numbered<T: Ord + Clone>(numbers: &mut BTreeMap<T, u32>, name: &T) -> u32 {
+    let next = numbers.len() as u32;
+    numbers.get(name).copied().unwrap_or_else(|| *numbers.entry(name.clone()).or_insert(next))
+}
+
+/// How a row fits a selection.
+enum Fit {
+    Within,
+    /// Of some of its time.
+    Across,
+    Beyond,
+}
+
+/// What is known of a row before its measurements.
+#[derive(Clone)]
+struct About {
+    place: Place,
+    run: String,
+    /// The number of the window, and of the last one in it.
+    windows: (u64, u64),
+    /// Windows without packets before it, which have no rows.
+    silent: u64,
+    begin: u64,
+    end: u64,
+    scheduled: (u64, u64),
+    hash: HashIdentity,
+    row_hash: HashIdentity,
+    inner: bool,
+}
+
+impl About {
+    fn of(row: &Row) -> Result<Self, Misfit> {
+        let schema: u64 = row.number("schema")?;
+        if schema != SCHEMA {
+            return Err(format!("it is of version {schema} of the columns, and this program knows version {SCHEMA}"));
+        }
+        let window: u64 = row.number("window")?;
+        let text = |column: &str| row.maybe_text(column).map(str::to_owned).ok_or_else(|| format!("column {column} is missing"));
+        let times = [
+            row.number::<u64>("start_ns")?,
+            row.number("end_ns")?,
+            row.number("scheduled_start_ns")?,
+            row.number("scheduled_end_ns")?,
+        ];
+        let [begin, end, scheduled_begin, scheduled_end] = times;
+        if begin > end || scheduled_begin > scheduled_end || window > i64::MAX as u64 / 2 {
+            return Err(format!(
+                "a window {window} from {begin} to {end} ns, scheduled from {scheduled_begin} to {scheduled_end} ns"
+            ));
+        }
+        Ok(About {
+            place: Place { host: text("host")?, source: text("source")?, direction: text("direction")? },
+            run: text("run")?,
+            windows: (window, row.maybe_number("last_window").map_or(window, |it| it.max(0).unsigned_abs())),
+            silent: row.maybe_number("silent_windows").map_or(0, |it| it.max(0).unsigned_abs()),
+            begin,
+            end,
+            scheduled: (scheduled_begin, scheduled_end),
+            hash: identity::of(row)?,
+            row_hash: identity::named(row, "row_hash")?,
+            inner: row.flag("inner")?,
+        })
+    }
+
+    fn is_of(&self, selection: &Selection) -> Fit {
+        let Selection { host, exclude, source, direction, from, to, .. } = selection;
+        let Place { host: my_host, source: my_source, direction: my_direction } = &self.place;
+        let is_named = |wanted: &Option<String>, mine: &String| wanted.as_ref().is_none_or(|wanted| wanted == mine);
+        if exclude.contains(my_host) {
+            return Fit::Beyond;
+        }
+        if !is_named(host, my_host) || !is_named(source, my_source) || !is_named(direction, my_direction) {
+            return Fit::Beyond;
+        }
+        let (from, to, (begin, end)) = (from.unwrap_or(0), to.unwrap_or(u64::MAX), self.scheduled);
+        match (begin >= from && end <= to, begin < to && end > from) {
+            (true, _) => Fit::Within,
+            (false, true) => Fit::Across,
+            (false, false) => Fit::Beyond,
+        }
+    }
+
+    /// The order of rows in a union; rows that are equal in it are the same.
+    fn order(&self, other: &About) -> Ordering {
+        let key = |about: &'_ About| (about.scheduled.0, about.windows.0, about.begin);
+        let ((start, window, begin), (other_start, other_window, other_begin)) = (key(self), key(other));
+        start
+            .cmp(&other_start)
+            .then_with(|| self.place.cmp(&other.place))
+            .then_with(|| self.run.cmp(&other.run))
+            .then_with(|| (window, begin).cmp(&(other_window, other_begin)))
+    }
+
+    fn window_name(&self) -> String {
+        let time = |ns: u64| Timestamp::from_nanosecond(ns.into()).map_or_else(|_| format!("{ns} ns"), |time| time.to_string());
+        format!("{} to {} of {}", time(self.scheduled.0), time(self.scheduled.1), self.place.name())
+    }
+
+    /// What other rows must have as well.
+    fn identity(&self) -> String {
+        let (hash, row_hash) = (identity::name(&self.hash), identity::name(&self.row_hash));
+        let rows = if hash == row_hash { String::new() } else { format!(" with rows of {row_hash}") };
+        format!("{hash}{rows}{}", if self.inner { " of inner headers" } else { "" })
+    }
+
+    fn key(&self, by: By) -> Key {
+        match by {
+            By::All => ("all".to_owned(), 0, 0),
+            By::Host => (self.place.host.clone(), 0, 0),
+            By::Source => (self.place.name(), 0, 0),
+            // In the order of their times, which as text have as many digits.
+            By::Window => {
+                let (begin, end) = self.scheduled;
+                (format!("{begin:020}…{end:020}"), begin, end)
+            }
+        }
+    }
+}
+
+impl Group {
+    fn add(&mut self, row: &Row, about: &About, run: u32, settings: &Settings, bank: &WideBank) -> Result<(), Misfit> {
+        for kind in MeasurementKind::ALL.into_iter().filter(|kind| kind.is_on(settings)) {
+            kind.take_over(&mut self.settings, settings);
+            *self.measured.entry(kind.name()).or_default() += 1;
+        }
+        self.settings.cardinality.hash = settings.cardinality.hash;
+        self.settings.headers.inner = about.inner;
+        self.bank.unite(bank, settings);
+        let counters = Counters {
+            bytes: count(row, "bytes")?,
+            ipv4: count(row, "ipv4_packets")?,
+            ipv6: count(row, "ipv6_packets")?,
+            non_ip: count(row, "non_ip")?,
+            truncated: count(row, "truncated")?,
+            bad_header: count(row, "bad_header")?,
+        };
+        let packets: u64 = row.number("packets")?;
+        if counters.packets() != packets {
+            return Err(format!("column packets has {packets}, and those of all kinds {}", counters.packets()));
+        }
+        let late = count(row, "late")?;
+        let sums = [(self.counters.bytes, counters.bytes), (self.counters.packets(), packets), (self.late, late)];
+        if sums.iter().any(|(sum, more)| sum.checked_add(*more).is_none_or(|sum| sum > i64::MAX as u64)) {
+            return Err("more packets or bytes in all than a number can hold".to_owned());
+        }
+        self.counters.merge(&counters);
+        let drops = row.table("drops")?;
+        for (cause, packets) in drops.texts("cause")?.iter().zip(drops.ints("packets")?) {
+            let known = LossCause::ALL.into_iter().find(|it| it.name() == cause);
+            self.drops.add(
+                known.ok_or_else(|| format!("column drops has '{cause}', which this version does not know"))?,
+                u64::try_from(*packets)
+                    .ok()
+                    .filter(|packets| *packets <= MOST)
+                    .ok_or_else(|| format!("column drops has {packets}"))?,
+            );
+        }
+        self.late += late;
+        self.begin = self.begin.min(about.begin);
+        self.end = self.end.max(about.end);
+        self.united.rows += 1;
+        self.united.incomplete += u64::from(!row.flag("complete")?);
+        self.united.unchecked += u64::from(row.get(CHECKSUM).is_none());
+        let length = about.scheduled.1.saturating_sub(about.scheduled.0);
+        let span = Span { begin: about.begin, end: about.end, length, run, windows: about.windows, silent: about.silent };
+        match self.places.get_mut(&about.place) {
+            Some(coverage) => coverage.add(span),
+            None => {
+                self.places.insert(about.place.clone(), Coverage::new(span));
+            }
+        }
+        Ok(())
+    }
+
+    /// Places of earlier windows of which this one has no row.
+    fn miss(&mut self, places: &BTreeSet<Place>, length: u64) {
+        let missing = places.iter().filter(|place| !self.places.contains_key(place));
+        self.united.missing.extend(missing.map(|place| (place.name(), length)));
+    }
+
+    /// What is missing of a range, and what is there twice.
+    fn conclude(&mut self, range: (u64, u64), options: &Options) {
+        self.bank.counters = self.counters;
+        let united = &mut self.united;
+        united.places = self.places.len() as u64;
+        let hosts: BTreeSet<&String> = self.places.keys().map(|place| &place.host).collect();
+        united.hosts = hosts.len() as u64;
+        if options.by == By::Window {
+            united.absent = options.expect.iter().filter(|host| !hosts.contains(host)).cloned().collect();
+        }
+        united.partial = self.measured.iter().filter(|(_, rows)| **rows < united.rows).map(|(name, rows)| (*name, *rows)).collect();
+        for (place, coverage) in &self.places {
+            let (missing, doubled) = coverage.of(range);
+            united.missing.extend((missing > 0).then(|| (place.name(), missing)));
+            united.doubled.extend((doubled > 0).then(|| (place.name(), doubled)));
+        }
+        united.missing.sort();
+    }
+}

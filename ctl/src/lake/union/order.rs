@@ -1,0 +1,241 @@
+//! Rows of many files in one order: by time, then by place. It is that of their content, whatever files they are in, so that a union says the
+//! same of a lake before and after its files were joined.
+
+use super::selection::{Found, Selection};
+use super::{About, Fit, UnionError};
+use crate::lake::is_known;
+use crate::lake::parquet::{self, Input, Parquet};
+use crate::lake::row::Row;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{self, AtomicU64};
+
+/// Files whose values take no more are sorted in memory.
+const SMALL: u64 = 4 << 20;
+/// What is read of each row at first.
+const ABOUT: [&str; 15] = [
+    "schema",
+    "host",
+    "source",
+    "direction",
+    "run",
+    "window",
+    "last_window",
+    "silent_windows",
+    "start_ns",
+    "end_ns",
+    "scheduled_start_ns",
+    "scheduled_end_ns",
+    "hash",
+    "row_hash",
+    "inner",
+];
+
+/// A row, and what is known of it.
+pub(super) struct Counted {
+    pub(super) about: About,
+    pub(super) row: Row,
+    /// Counted from one, in its file.
+    pub(super) number: u64,
+    pub(super) path: Rc<Path>,
+}
+
+/// A file with rows that were selected.
+pub(super) struct Source {
+    found: Found,
+    first: About,
+    is_sorted: bool,
+}
+
+/// What a first look at a file says.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) sources: Vec<Source>,
+    /// Rows across the ends of the range, and others.
+    pub(super) crossing: u64,
+    /// Whether some cross the begin of the range, and its end.
+    pub(super) is_cut: (bool, bool),
+    pub(super) left_out: u64,
+}
+
+impl Survey {
+    /// Looks at a file: which of its rows are selected, and whether they are in order.
+    pub(super) fn add(
+        &mut self,
+        found: Found,
+        selection: &Selection,
+        mut each: impl FnMut(&About, &Path),
+    ) -> Result<(), UnionError> {
+        let file = found.open()?;
+        if selection.is_beyond(&file) {
+            self.left_out += file.len();
+            return Ok(());
+        }
+        let mut last: Option<About> = None;
+        let (mut first, mut is_sorted): (Option<About>, bool) = (None, true);
+        for (number, row) in
+            (1_u64..).zip(file.rows(|name| ABOUT.contains(&name), false).map_err(|it| UnionError::file(&found.path, &it))?)
+        {
+            let row = row.map_err(|it| UnionError::file(&found.path, &it))?;
+            let about = About::of(&row).map_err(|problem| UnionError::Row { path: found.path.clone(), row: number, problem })?;
+            is_sorted &= last.as_ref().is_none_or(|last| last.order(&about).is_le());
+            match about.is_of(selection) {
+                Fit::Within => {
+                    each(&about, &found.path);
+                    if first.as_ref().is_none_or(|first| about.order(first).is_lt()) {
+                        first = Some(about.clone());
+                    }
+                }
+                Fit::Across => {
+                    self.crossing += 1;
+                    self.is_cut.0 |= selection.from.is_some_and(|from| about.scheduled.0 < from);
+                    self.is_cut.1 |= selection.to.is_some_and(|to| about.scheduled.1 > to);
+                }
+                Fit::Beyond => self.left_out += 1,
+            }
+            last = Some(about);
+        }
+        self.sources.extend(first.map(|first| Source { found, first, is_sorted }));
+        Ok(())
+    }
+}
+
+type Rows = Box<dyn Iterator<Item = Result<Counted, UnionError>>>;
+
+/// Rows of all sources in order. A file is open from its first row to its last.
+pub(super) struct Ordered<F> {
+    /// Not opened yet, the first one last.
+    sources: Vec<Source>,
+    open: BinaryHeap<Reverse<Next>>,
+    is_wanted: Rc<F>,
+    is_summed: bool,
+}
+
+/// The next row of an open file.
+struct Next {
+    row: Counted,
+    rows: Rows,
+}
+
+impl PartialEq for Next {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Next {}
+impl PartialOrd for Next {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Next {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.row.about.order(&other.row.about)
+    }
+}
+
+impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
+    /// Of the columns that are wanted, or of all that a lake has.
+    pub(super) fn new(mut sources: Vec<Source>, is_wanted: F, is_summed: bool) -> Self {
+        sources.sort_by(|one, other| other.first.order(&one.first));
+        Ordered { sources, open: BinaryHeap::new(), is_wanted: Rc::new(is_wanted), is_summed }
+    }
+
+    /// The next row of those that are selected.
+    pub(super) fn next(&mut self, selection: &Selection) -> Result<Option<Counted>, UnionError> {
+        loop {
+            let is_due = |source: &Source| self.open.peek().is_none_or(|next| source.first.order(&next.0.row.about).is_le());
+            if self.sources.last().is_some_and(is_due) {
+                let Some(source) = self.sources.pop() else { return Ok(None) };
+                let rows = self.rows(&source)?;
+                self.proceed(rows)?;
+                continue;
+            }
+            let Some(Reverse(Next { row, rows })) = self.open.pop() else { return Ok(None) };
+            self.proceed(rows)?;
+            if let Fit::Within = row.about.is_of(selection) {
+                return Ok(Some(row));
+            }
+        }
+    }
+
+    fn proceed(&mut self, mut rows: Rows) -> Result<(), UnionError> {
+        if let Some(row) = rows.next().transpose()? {
+            self.open.push(Reverse(Next { row, rows }));
+        }
+        Ok(())
+    }
+
+    fn rows(&self, source: &Source) -> Result<Rows, UnionError> {
+        let file = source.found.open()?;
+        let size = file.size();
+        let path: Rc<Path> = source.found.path.as_path().into();
+        let is_wanted = Rc::clone(&self.is_wanted);
+        let rows =
+            read(file, Rc::clone(&path), move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)), self.is_summed)?;
+        if source.is_sorted {
+            return Ok(rows);
+        }
+        if size <= SMALL {
+            let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+            rows.sort_by(|one, other| one.about.order(&other.about));
+            return Ok(Box::new(rows.into_iter().map(Ok)));
+        }
+        sorted_on_disk(rows, &path)
+    }
+}
+
+fn read(file: Parquet, path: Rc<Path>, is_wanted: impl Fn(&str) -> bool + 'static, is_summed: bool) -> Result<Rows, UnionError> {
+    let rows = file.rows(is_wanted, is_summed).map_err(|it| UnionError::file(&path, &it))?;
+    Ok(Box::new((1_u64..).zip(rows).map(move |(number, row)| {
+        let row = row.map_err(|it| UnionError::file(&path, &it))?;
+        let about = About::of(&row).map_err(|problem| UnionError::Row { path: path.to_path_buf(), row: number, problem })?;
+        Ok(Counted { about, row, number, path: Rc::clone(&path) })
+    })))
+}
+
+/// Writes rows to a temporary file, and reads them in order. In memory are their places in it.
+fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
+    let failed = |source: io::Error| UnionError::Read {
+        path: path.to_path_buf(),
+        source: io::Error::other(format!("its rows cannot be sorted on disk: {source}")),
+    };
+    let mut file = temporary().map_err(failed)?;
+    let (mut places, mut end) = (Vec::new(), 0_u64);
+    for row in rows {
+        let Counted { about, row, number, .. } = row?;
+        let bytes = parquet::write_row(&row).map_err(|it| UnionError::file(path, &it))?;
+        file.write_all(&bytes).map_err(failed)?;
+        places.push((about, number, end, bytes.len() as u64));
+        end += bytes.len() as u64;
+    }
+    places.sort_by(|(one, ..), (other, ..)| one.order(other));
+    let whole = Input::of(file).map_err(failed)?;
+    let path = Rc::clone(path);
+    Ok(Box::new(places.into_iter().map(move |(about, number, start, length)| {
+        let row = Parquet::open(whole.part(start, length)).and_then(|file| file.rows(|_| true, false)?.next().transpose());
+        match row {
+            Ok(Some(row)) => Ok(Counted { about, row, number, path: Rc::clone(&path) }),
+            Ok(None) => Err(UnionError::Row {
+                path: path.to_path_buf(),
+                row: number,
+                problem: "it is gone from the temporary file".to_owned(),
+            }),
+            Err(problem) => Err(UnionError::file(&path, &problem)),
+        }
+    })))
+}
+
+/// A file without a name, which ends with the process.
+fn temporary() -> io::Result<File> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, atomic::Ordering::Relaxed);
+    let path: PathBuf = std::env::temp_dir().join(format!("flowgauge-{}-{number}", std::process::id()));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}

@@ -1,0 +1,221 @@
+//! Which rows of which files, and what else is asked of a union.
+
+use super::UnionError;
+use crate::lake::parquet::{Input, Parquet};
+use crate::lake::store::{SCHEME, Store};
+use crate::measurement::Estimation;
+use flowgauge_core::MeasurementKind;
+use flowgauge_dataplane::HashKey;
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Files up to this length are held in memory while their rows are read, so that a fleet's do not take a descriptor each.
+const SMALL: u64 = 1 << 20;
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// Which rows, of which files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Files, directories with files below them, and URLs of stores with objects below them.
+    pub paths: Vec<PathBuf>,
+    /// Of this host only.
+    pub host: Option<String>,
+    /// Of no host of these.
+    pub exclude: Vec<String>,
+    /// Of this source only.
+    pub source: Option<String>,
+    /// Of this direction only.
+    pub direction: Option<String>,
+    /// Windows that begin then or later, in nanoseconds since the Unix epoch.
+    pub from: Option<u64>,
+    /// Windows that end then or earlier.
+    pub to: Option<u64>,
+}
+
+impl Selection {
+    /// Whether no window of a file is in the range of times.
+    pub(super) fn is_beyond(&self, file: &Parquet) -> bool {
+        let range = |column| file.range(column).map(|(low, high)| (low.max(0).unsigned_abs(), high.max(0).unsigned_abs()));
+        let after = self.to.zip(range("scheduled_start_ns")).is_some_and(|(to, (first, _))| first >= to);
+        let before = self.from.zip(range("scheduled_end_ns")).is_some_and(|(from, (_, last))| last <= from);
+        after || before
+    }
+
+    /// Whether a directory `date=2026-11-23` or `date=2026-11-23/hour=14` can hold windows of the range. Windows that begin an hour
+    /// before it are looked at, since they can end in it.
+    fn has_partition(&self, path: &str) -> bool {
+        let value = |name| path.split('/').find_map(|part| part.strip_prefix(name));
+        let Some(date) = value("date=") else { return true };
+        let (hour, length) = match value("hour=") {
+            Some(hour) => (hour, HOUR_NS),
+            None => ("00", 24 * HOUR_NS),
+        };
+        let Ok(begin) = format!("{date}T{hour:0>2}:00:00Z").parse::<Timestamp>() else { return true };
+        let begin = u64::try_from(begin.as_nanosecond()).unwrap_or(0);
+        let is_before = self.from.is_some_and(|from| begin.saturating_add(length).saturating_add(HOUR_NS) <= from);
+        !is_before && self.to.is_none_or(|to| begin < to)
+    }
+}
+
+/// What rows are united by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// All together.
+    #[default]
+    All,
+    /// Host by host.
+    Host,
+    /// Source by source: interface or port of a host, and direction.
+    Source,
+    /// Window by window, of all hosts.
+    Window,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [By; 4] = [By::All, By::Host, By::Source, By::Window];
+
+    /// The name used in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            By::All => "all",
+            By::Host => "host",
+            By::Source => "source",
+            By::Window => "window",
+        }
+    }
+}
+
+/// What to tell of unions.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What they are by.
+    pub by: By,
+    /// Only these measurements; all if empty. What rows have of others is not read.
+    pub measure: Vec<MeasurementKind>,
+    /// Hosts that must have rows.
+    pub expect: Vec<String>,
+    /// How registers become numbers.
+    pub estimation: Estimation,
+    /// The secret of keyed hashes, with which flows are asked for.
+    pub key: Option<HashKey>,
+}
+
+/// A file of a lake.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    object: Option<(Rc<Store>, String)>,
+}
+
+impl Found {
+    pub(crate) fn open(&self) -> Result<Parquet, UnionError> {
+        let unread = |source| UnionError::Read { path: self.path.clone(), source };
+        let input = match &self.object {
+            Some((store, name)) => Input::Memory(store.get(name).map_err(unread)?),
+            None => local(&self.path).map_err(unread)?,
+        };
+        Parquet::open(input).map_err(|problem| UnionError::file(&self.path, &problem))
+    }
+}
+
+fn local(path: &Path) -> io::Result<Input> {
+    let about = fs::metadata(path)?;
+    if !about.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if about.len() <= SMALL { Ok(Input::Memory(fs::read(path)?.into())) } else { Input::of(File::open(path)?) }
+}
+
+/// The files and objects of a selection, sorted; those in partitions of other times are left out.
+pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
+    let (urls, paths): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
+    let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
+    let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
+    let mut found: Vec<Found> = files_where(&paths, is_wanted)?.into_iter().map(|path| Found { path, object: None }).collect();
+    for path in urls {
+        let failed = |source| UnionError::Read { path: path.clone(), source };
+        let store = Rc::new(Store::open(&path.to_string_lossy()).map_err(failed)?);
+        let names = store.names(|name| selection.has_partition(name)).map_err(failed)?;
+        let object = |name: String| Found {
+            path: PathBuf::from(format!("{}/{name}", store.url())),
+            object: Some((Rc::clone(&store), name)),
+        };
+        found.extend(names.into_iter().map(object));
+    }
+    Ok(found)
+}
+
+/// The files of paths: those below directories, but for what has a hidden name, and other files as they are; sorted. Links are followed.
+///
+/// # Errors
+/// [`UnionError::Read`].
+pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, UnionError> {
+    files_where(paths, |_| true)
+}
+
+fn files_where(paths: &[PathBuf], is_wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, UnionError> {
+    let mut found = BTreeSet::new();
+    let mut visited = BTreeSet::new();
+    let mut left: Vec<PathBuf> = paths.to_vec();
+    while let Some(path) = left.pop() {
+        let failed = |source| UnionError::Read { path: path.clone(), source };
+        let about = fs::metadata(&path).map_err(failed)?;
+        if !about.is_dir() {
+            found.insert(path);
+            continue;
+        }
+        // Links can lead back.
+        if !visited.insert((about.dev(), about.ino())) {
+            continue;
+        }
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let (name, path) = (entry.file_name(), entry.path());
+            if name.to_string_lossy().starts_with(['.', '_']) {
+                continue;
+            }
+            let is_directory = match fs::metadata(&path) {
+                Ok(about) => about.is_dir(),
+                // Who compacts or carries files away removes them meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !entry.path().is_symlink() => continue,
+                Err(source) => return Err(UnionError::Read { path, source }),
+            };
+            if (is_directory && is_wanted(&path)) || (!is_directory && path.extension().is_some_and(|it| it == "parquet")) {
+                left.push(path);
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_of_other_times_are_left_out() {
+        let time = |text: &str| Some(text.parse::<Timestamp>().unwrap().as_nanosecond() as u64);
+        let selection = Selection { from: time("2026-11-23T14:00:00Z"), to: time("2026-11-24T00:00:00Z"), ..Selection::default() };
+        for (path, is_within) in [
+            ("lake/date=2026-11-22", false),
+            ("lake/date=2026-11-23", true),
+            ("lake/date=2026-11-24", false),
+            ("lake/date=2026-11-23/hour=12", false),
+            // Its windows can end behind 14:00.
+            ("lake/date=2026-11-23/hour=13", true),
+            ("lake/date=2026-11-23/hour=23", true),
+            ("lake", true),
+            ("lake/date=x", true),
+        ] {
+            assert_eq!(selection.has_partition(path), is_within, "{path}");
+        }
+    }
+}
