@@ -11,6 +11,7 @@ mod doctor;
 mod error;
 mod generate;
 mod help;
+mod lake;
 mod listen;
 mod measure;
 mod merge;
@@ -82,6 +83,7 @@ enum Command {
     Bench(bench::Bench),
     Merge(merge::Merge),
     Diff(merge::Diff),
+    Lake(lake::Lake),
     Tables(tables::Tables),
     Status(status::Status),
     Top(top::Top),
@@ -135,6 +137,7 @@ pub fn main() -> ExitCode {
         Some(Command::Bench(bench)) => bench.check().and_then(|()| Err(program::become_bench())),
         Some(Command::Merge(merge)) => merge.execute(),
         Some(Command::Diff(diff)) => diff.execute(),
+        Some(Command::Lake(lake)) => lake.execute(),
         Some(Command::Tables(tables)) => tables.execute(),
         Some(Command::Status(status)) => status.execute(),
         Some(Command::Top(top)) => top.execute(),

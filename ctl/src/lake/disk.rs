@@ -3,7 +3,6 @@
 //! Rows become a Parquet file under a temporary name, then, when it is on disk, under its own. Their journal is removed after that; if it is
 //! not, whoever starts next finds the file there and removes it, or writes the file. So no reader sees a broken file, and no row is in two.
 
-use super::identity::SCHEMA;
 use super::journal::{self, Journal};
 use super::parquet;
 use super::row::{Row, Value};
@@ -121,8 +120,7 @@ pub(super) fn partition(microseconds: i64) -> String {
 
 /// Writes a file that is seen when it is whole, and on disk.
 fn place(settings: &Settings, name: &str, partition: &str, rows: &[Row]) -> io::Result<()> {
-    let about = [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())];
-    let bytes = parquet::write(rows, &about).map_err(io::Error::other)?;
+    let bytes = parquet::write(rows, &super::about()).map_err(io::Error::other)?;
     let directory = settings.directory.join(partition);
     let temporary = settings.directory.join(JOURNALS).join(format!("{name}.tmp"));
     let written = File::create(&temporary).and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));

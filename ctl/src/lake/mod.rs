@@ -3,6 +3,7 @@
 //! [`Lake`] writes them into a directory, or by way of one into an object store, and [`union`] reads them. What a row holds of a measurement, that measurement says.
 
 mod carrier;
+pub mod compact;
 mod disk;
 pub mod identity;
 mod journal;
@@ -69,6 +70,11 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     row.0.extend(sketches(record, counted).0);
     row.seal();
     Some(row)
+}
+
+/// What the metadata of a file say of all its rows.
+fn about() -> [(&'static str, String); 2] {
+    [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())]
 }
 
 /// Columns of every row.

@@ -41,7 +41,15 @@ impl Store {
         match *self {}
     }
 
-    pub(crate) fn names(&self, _: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    pub(crate) fn replace(&self, _: &str, _: Bytes) -> io::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn remove(&self, _: &str) -> io::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn names(&self, _: &str, _: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
         match *self {}
     }
 }

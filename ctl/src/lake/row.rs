@@ -205,6 +205,11 @@ impl Row {
         i64::from(sum.finalize())
     }
 
+    /// Whether another row has the same values, whatever the order of its columns.
+    pub(crate) fn says_the_same(&self, other: &Row) -> bool {
+        self.sum() == other.sum() && self.maybe_number(CHECKSUM) == other.maybe_number(CHECKSUM)
+    }
+
     /// Adds the checksum of what it has, as its last column.
     pub(crate) fn seal(&mut self) {
         let sum = self.sum();

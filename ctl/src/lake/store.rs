@@ -80,8 +80,22 @@ impl Store {
         self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
     }
 
-    /// Names of all objects below it that could be files of a lake; directories that are not wanted are not listed.
-    pub(crate) fn names(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    /// Puts an object, in the place of one that has its name.
+    pub(crate) fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        let put = self.runtime.block_on(self.objects.put(&self.path(name), bytes.into()));
+        put.map(|_| ()).map_err(|error| io::Error::other(told(&error)))
+    }
+
+    /// Removes an object, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        match self.runtime.block_on(self.objects.delete(&self.path(name))) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(io::Error::other(told(&error))),
+        }
+    }
+
+    /// Names of all objects below it that end so, sorted; directories that are not wanted are not listed.
+    pub(crate) fn names(&self, end: &str, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
         let mut left = vec![self.prefix.clone()];
         let mut names = Vec::new();
         let beyond = self.prefix.parts().count();
@@ -91,7 +105,7 @@ impl Store {
             let name = |path: &Path| path.parts().skip(beyond).map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
             left.extend(found.common_prefixes.into_iter().filter(|directory| is_wanted(&name(directory))));
             let paths = found.objects.into_iter().map(|object| name(&object.location));
-            names.extend(paths.filter(|name| name.ends_with(".parquet")));
+            names.extend(paths.filter(|name| name.ends_with(end)));
         }
         names.sort();
         Ok(names)

@@ -82,6 +82,12 @@ impl Parquet {
         self.metadata.file_metadata().num_rows().unsigned_abs()
     }
 
+    /// A column that is not known.
+    pub(crate) fn unknown_column(&self, is_known: impl Fn(&str) -> bool) -> Option<String> {
+        let fields = self.metadata.file_metadata().schema().get_fields().iter();
+        fields.map(|field| field.name()).find(|name| !is_known(name)).map(str::to_owned)
+    }
+
     /// Bytes of its values, before they were compressed.
     pub(crate) fn size(&self) -> u64 {
         let columns = self.metadata.row_groups().iter().flat_map(|group| group.columns());

@@ -7,6 +7,8 @@ mod coverage;
 mod order;
 mod selection;
 
+pub(crate) use order::Files;
+pub(crate) use selection::Found;
 use selection::found;
 pub use selection::{By, Options, Selection, files};
 

@@ -104,6 +104,37 @@ impl Survey {
     }
 }
 
+/// All rows of files in order, whatever they are hashed by.
+pub(crate) struct Files {
+    rows: Ordered<fn(&str) -> bool>,
+    last: Option<Counted>,
+}
+
+impl Files {
+    /// Opens files.
+    pub(crate) fn ordered(files: impl Iterator<Item = Found>) -> Result<Self, UnionError> {
+        let mut survey = Survey::default();
+        for found in files {
+            survey.add(found, &Selection::default(), |_, _| {})?;
+        }
+        Ok(Files { rows: Ordered::new(survey.sources, |_| true, true), last: None })
+    }
+
+    /// The next row, and whether it says the same as the one before. Rows of one window that say something else are an error.
+    pub(crate) fn next(&mut self) -> Result<Option<(Row, bool)>, UnionError> {
+        let Some(next) = self.rows.next(&Selection::default())? else { return Ok(None) };
+        let last = self.last.as_ref().filter(|last| last.about.order(&next.about).is_eq());
+        let is_twice = last.is_some();
+        if last.is_some_and(|last| !last.row.says_the_same(&next.row)) {
+            let problem = "another row of the same window and run says something else".to_owned();
+            return Err(UnionError::Row { path: next.path.to_path_buf(), row: next.number, problem });
+        }
+        let row = next.row.clone();
+        self.last = Some(next);
+        Ok(Some((row, is_twice)))
+    }
+}
+
 type Rows = Box<dyn Iterator<Item = Result<Counted, UnionError>>>;
 
 /// Rows of all sources in order. A file is open from its first row to its last.

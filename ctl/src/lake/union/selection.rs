@@ -115,6 +115,14 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    pub(crate) fn file(path: PathBuf) -> Self {
+        Found { path, object: None }
+    }
+
+    pub(crate) fn object(store: &Rc<Store>, name: String) -> Self {
+        Found { path: PathBuf::from(format!("{}/{name}", store.url())), object: Some((Rc::clone(store), name)) }
+    }
+
     pub(crate) fn open(&self) -> Result<Parquet, UnionError> {
         let unread = |source| UnionError::Read { path: self.path.clone(), source };
         let input = match &self.object {
@@ -139,16 +147,12 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
         selection.paths.iter().partition(|path| path.to_string_lossy().starts_with(SCHEME));
     let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
     let is_wanted = |path: &Path| selection.has_partition(&path.to_string_lossy());
-    let mut found: Vec<Found> = files_where(&paths, is_wanted)?.into_iter().map(|path| Found { path, object: None }).collect();
+    let mut found: Vec<Found> = files_where(&paths, is_wanted)?.into_iter().map(Found::file).collect();
     for path in urls {
         let failed = |source| UnionError::Read { path: path.clone(), source };
         let store = Rc::new(Store::open(&path.to_string_lossy()).map_err(failed)?);
-        let names = store.names(|name| selection.has_partition(name)).map_err(failed)?;
-        let object = |name: String| Found {
-            path: PathBuf::from(format!("{}/{name}", store.url())),
-            object: Some((Rc::clone(&store), name)),
-        };
-        found.extend(names.into_iter().map(object));
+        let names = store.names(".parquet", |name| selection.has_partition(name)).map_err(failed)?;
+        found.extend(names.into_iter().map(|name| Found::object(&store, name)));
     }
     Ok(found)
 }

@@ -1,0 +1,273 @@
+//! A lake that was damaged, made to harm, or that engines and people have had their hands on.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use common::{Outcome, Scratch, flowgauge};
+use flowgauge_ctl::lake::union::{Options, Selection, files, unite};
+use nix::sys::stat::Mode;
+use rand_chacha::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const ALL: &str = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder";
+
+fn run(command: &mut Command) -> Outcome {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn ok(command: &mut Command) -> String {
+    let outcome = run(command);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+/// Writes a capture into a lake as a host.
+fn replay(scratch: &Scratch, host: &str, profile: &str, options: &str) {
+    let capture = scratch.path(&format!("{host}.pcap"));
+    ok(flowgauge().args(["generate", profile, "--to"]).arg(&capture));
+    let mut command = flowgauge();
+    command.env("FLOWGAUGE_RUN", format!("run-of-{host}")).args(["replay", "--host", host, "--align", "--lake"]);
+    ok(command.arg(scratch.path("lake")).arg(&capture).args(options.split_whitespace()));
+}
+
+fn merge(lake: &Path, options: &str) -> Vec<Value> {
+    let records = ok(flowgauge().arg("merge").arg(lake).args(["--format", "json"]).args(options.split_whitespace()));
+    records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What a union in this process says, or why there is none.
+fn united(path: &Path) -> Result<String, String> {
+    let selection = Selection { paths: vec![path.to_owned()], ..Selection::default() };
+    let mut told = String::new();
+    let each = |record| {
+        told += &format!("{record:?}\n");
+        Ok(())
+    };
+    unite(&selection, &Options::default(), each).map(|()| told).map_err(|error| error.to_string())
+}
+
+/// Most memory that this process has had, in bytes.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// Files that are damaged; `FLOWGAUGE_FLIPS` says otherwise.
+const FLIPS: u32 = 400;
+
+#[test]
+fn a_damaged_file_gives_the_same_number_or_none_and_takes_little_memory() {
+    let flips = std::env::var("FLOWGAUGE_FLIPS").map_or(FLIPS, |flips| flips.parse().unwrap());
+    let scratch = Scratch::new("lake-flips");
+    replay(&scratch, "distinct", "zipf,flows=3000,packets=20000,rate=1k", "--window 1s");
+    replay(&scratch, "all", "delay,shape=conversations,requests=300,seed=2", &format!("--window 1s --measure {ALL} --slots 64 --filter 4x4096"));
+    let mut random = ChaCha8Rng::seed_from_u64(39);
+    let before = peak();
+    for file in files(&[scratch.path("lake")]).unwrap() {
+        let (bytes, right) = (fs::read(&file).unwrap(), united(&file).unwrap());
+        let mut refused = 0;
+        for _ in 0..flips / 2 {
+            let mut damaged = bytes.clone();
+            for _ in 0..random.random_range(1..=4) {
+                damaged[random.random_range(0..bytes.len())] = random.random();
+            }
+            fs::write(&file, &damaged).unwrap();
+            match united(&file) {
+                Ok(told) => assert_eq!(told, right),
+                Err(told) => {
+                    refused += 1;
+                    assert!(told.contains(file.to_str().unwrap()) && told.len() < 1000, "{told}");
+                }
+            }
+        }
+        assert!(refused > flips / 4, "{refused} of {}", flips / 2);
+        fs::write(&file, &bytes).unwrap();
+        // Cut short, longer, and pieces in other places.
+        for _ in 0..flips / 4 {
+            let (from, to) = (random.random_range(0..bytes.len()), random.random_range(0..bytes.len()));
+            let changed = [&bytes[..from], &bytes[to..]].concat();
+            fs::write(&file, &changed).unwrap();
+            if let Ok(told) = united(&file) {
+                assert_eq!(told, right);
+            }
+        }
+        fs::write(&file, &bytes).unwrap();
+    }
+    assert!(peak() - before < 128 << 20, "{} bytes", peak() - before);
+}
+
+#[test]
+fn short_windows_are_missed_and_counted_twice_and_silent_ones_are_not_missed() {
+    for window in ["100ms", "500ms", "900ms"] {
+        let scratch = Scratch::new(&format!("lake-short-{window}"));
+        replay(&scratch, "a", "zipf,flows=100,packets=16000,rate=1k", &format!("--window {window}"));
+        let whole = merge(&scratch.path("lake"), "");
+        assert_eq!(whole[0]["united"]["missing_ns"].as_object().unwrap().len(), 0);
+        let mut command = flowgauge();
+        command.env("FLOWGAUGE_RUN", "again").args(["replay", "--host", "a", "--align", "--window", window, "--lake"]);
+        ok(command.arg(scratch.path("lake")).arg(scratch.path("a.pcap")));
+        let twice = merge(&scratch.path("lake"), "");
+        assert_eq!(twice[0]["packets"], 32_000);
+        let doubled = twice[0]["united"]["doubled_ns"].as_object().unwrap().values().next().unwrap().as_u64().unwrap();
+        assert!(doubled > 15_000_000_000, "{window}: {doubled}");
+    }
+    // Two bursts with an hour between them: nothing is missing.
+    let scratch = Scratch::new("lake-silent");
+    for (name, start) in [("one", "0"), ("other", "3600")] {
+        ok(flowgauge().args(["generate", &format!("zipf,flows=100,packets=5000,rate=1k,start={start}"), "--to"]).arg(scratch.path(name)));
+    }
+    ok(flowgauge().args(["replay", "--host", "a", "--align", "--window", "1s", "--lake"]).arg(scratch.path("lake")).args(["one", "other"].map(|name| scratch.path(name))));
+    let all = merge(&scratch.path("lake"), "");
+    assert_eq!((all[0]["packets"].as_u64(), all[0]["united"]["missing_ns"].as_object().unwrap().len()), (Some(10_000), 0), "{}", all[0]);
+}
+
+#[test]
+fn links_are_followed_what_is_no_file_is_named_and_hosts_that_are_gone_are_told() {
+    let scratch = Scratch::new("lake-links");
+    replay(&scratch, "a", "zipf,flows=100,packets=5000,rate=1k", "--window 1s");
+    let lake = scratch.path("lake");
+    let elsewhere = scratch.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(&lake, elsewhere.join("linked")).unwrap();
+    symlink(&elsewhere, lake.join("back")).unwrap();
+    assert_eq!(merge(&elsewhere, "")[0]["packets"], 5000);
+    let expected = scratch.write("hosts", "# sites\na\nb\n\nc\n");
+    let all = merge(&lake, &format!("--expect {expected}"));
+    assert_eq!((&all[0]["united"]["absent"], &all[0]["complete"]), (&serde_json::json!(["b", "c"]), &Value::Bool(false)));
+    let csv = ok(flowgauge().arg("merge").arg(&lake).args(["--format", "csv", "--expect", &expected]));
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let at = |name: &str| lines[1][lines[0].iter().position(|it| *it == name).unwrap()];
+    assert_eq!((at("rows"), at("absent"), at("missing_ns"), at("complete")), ("5", "b c", "0", "false"));
+    let pipe = lake.join("date=1970-01-01").join("z.parquet");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let outcome = run(flowgauge().arg("merge").arg(&lake));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("z.parquet: it is no regular file"), "{}", outcome.stderr);
+}
+
+#[test]
+fn one_host_that_counts_in_another_way_can_be_left_out() {
+    let scratch = Scratch::new("lake-other");
+    replay(&scratch, "a", "zipf,flows=100,packets=5000,rate=1k", "--window 1s --measure cardinality,heavy --slots 1024");
+    replay(&scratch, "b", "zipf,flows=100,packets=5000,rate=1k,seed=2", "--window 1s --measure cardinality,heavy --slots 64");
+    let lake = scratch.path("lake");
+    let outcome = run(flowgauge().arg("merge").arg(&lake));
+    assert_eq!(outcome.code, Some(1));
+    for part in ["heavy_slots is 64, not 1024", "host b", "host a", "--measure", "--exclude"] {
+        assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
+    }
+    let distinct = merge(&lake, "--measure cardinality");
+    assert_eq!((distinct[0]["packets"].as_u64(), distinct[0]["heavy"].is_null()), (Some(10_000), true));
+    let alone = merge(&lake, "--exclude b");
+    assert_eq!((alone[0]["packets"].as_u64(), alone[0]["heavy"].is_object()), (Some(5_000), true));
+}
+
+#[test]
+fn a_damaged_journal_loses_one_row_and_is_kept() {
+    let scratch = Scratch::new("lake-journal");
+    let lake = scratch.path("lake");
+    let mut command = flowgauge();
+    command.env("FLOWGAUGE_RUN", "killed").args(["run", "--port", "memory:zipf,rate=20k", "--window", "50ms", "--seed", "1", "--lake"]);
+    let mut child = command.arg(&lake).args(["--host", "a"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let journal = loop {
+        let journals = || fs::read_dir(lake.join(".journal")).ok()?.flatten().map(|entry| entry.path()).find(|it| it.extension().is_some_and(|it| it == "journal"));
+        match journals().filter(|path| fs::metadata(path).is_ok_and(|about| about.len() > 200_000)) {
+            Some(path) => break path,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut bytes = fs::read(&journal).unwrap();
+    let rows = bytes.windows(4).filter(|it| it == b"FGR1").count() as u64;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(&journal, &bytes).unwrap();
+    fs::write(journal.with_file_name("other.journal"), b"something else").unwrap();
+    nix::unistd::mkfifo(&journal.with_file_name("pipe.journal"), Mode::S_IRWXU).unwrap();
+    ok(flowgauge().args(["generate", "zipf,packets=100,rate=1k", "--to"]).arg(scratch.path("b.pcap")));
+    let outcome = run(flowgauge().arg("replay").arg(scratch.path("b.pcap")).args(["--host", "b", "--lake"]).arg(&lake));
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    for part in ["was damaged at 1 place", "at least 1 lost", "killed-000000.damaged", "other.damaged", "pipe.journal"] {
+        assert!(outcome.stderr.contains(part), "{part} is not in {}", outcome.stderr);
+    }
+    let kept = merge(&lake, "--host a")[0]["united"]["rows"].as_u64().unwrap();
+    // The last one may have been cut by the kill.
+    assert!((rows - 2..rows).contains(&kept), "{kept} of {rows}");
+    assert!(journal.with_extension("damaged").exists());
+}
+
+/// How often a compaction is killed; `FLOWGAUGE_KILLS` says otherwise.
+const KILLS: u64 = 8;
+
+/// Rows, and what all of them say, but for how many there were twice.
+fn answers(lake: &Path) -> (u64, Value) {
+    let mut all = merge(lake, "").remove(0);
+    let united = all["united"].as_object_mut().unwrap();
+    united.remove("twice");
+    (united["rows"].as_u64().unwrap(), all)
+}
+
+fn small_lake(scratch: &Scratch) -> PathBuf {
+    for host in 0..12 {
+        let measures = if host % 3 == 0 { ALL } else { "cardinality,heavy" };
+        let options = format!("--window 1s --lake-every 2s --measure {measures} --slots 64 --filter 4x4096");
+        replay(scratch, &format!("h{host}"), &format!("zipf,flows=2000,packets=8000,rate=1k,seed={host}"), &options);
+    }
+    scratch.path("lake")
+}
+
+#[test]
+fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_that_was_killed() {
+    let scratch = Scratch::new("lake-compact");
+    let lake = small_lake(&scratch);
+    let before = answers(&lake);
+    let number = files(std::slice::from_ref(&lake)).unwrap().len();
+    assert!(number >= 48, "{number}");
+    let kills = std::env::var("FLOWGAUGE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    for kill in 0..kills {
+        let mut child = flowgauge().args(["lake", "compact"]).arg(&lake).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(random.random_range(0..400)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(answers(&lake), before, "kill {kill}");
+        // Agents write meanwhile, and files come late.
+        if kill % 4 == 1 {
+            let late = files(std::slice::from_ref(&lake)).unwrap().remove(0);
+            fs::copy(&late, late.with_file_name(format!("copy-{kill}.parquet"))).unwrap();
+        }
+    }
+    ok(flowgauge().args(["lake", "compact"]).arg(&lake));
+    assert_eq!(answers(&lake), before);
+    assert_eq!(merge(&lake, "")[0]["united"]["twice"], 0);
+    let joined = files(std::slice::from_ref(&lake)).unwrap();
+    assert!(joined.len() <= 2, "{joined:?}");
+    // Nothing is left to do.
+    assert_eq!(ok(flowgauge().args(["lake", "compact"]).arg(&lake)), "");
+    assert_eq!(fs::read_dir(lake.join(".compact")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_lake_with_a_damaged_file_is_not_joined() {
+    let scratch = Scratch::new("lake-compact-damaged");
+    replay(&scratch, "a", "zipf,flows=100,packets=5000,rate=1k", "--window 1s --lake-every 1s");
+    let lake = scratch.path("lake");
+    let all = files(std::slice::from_ref(&lake)).unwrap();
+    let bytes = fs::read(&all[1]).unwrap();
+    fs::write(&all[1], &bytes[..bytes.len() / 2]).unwrap();
+    let outcome = run(flowgauge().args(["lake", "compact"]).arg(&lake));
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains(all[1].to_str().unwrap()), "{}", outcome.stderr);
+    assert_eq!(files(std::slice::from_ref(&lake)).unwrap(), all);
+}

@@ -1,0 +1,304 @@
+//! Joins the files of an hour into few, with the same rows.
+//!
+//! A manifest says which files become which, so that a compaction that was killed at any time is finished, or taken back, by the next one. Until the old
+//! files are removed, rows are there twice: unions count these once, and engines that ask in that moment twice.
+
+use super::is_known;
+use super::parquet;
+use super::row::Row;
+use super::store::{SCHEME, Store};
+use super::union::{Files, Found, UnionError};
+use jiff::Timestamp;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Where manifests are, out of the way of engines.
+const MANIFESTS: &str = ".compact";
+/// What the names of joined files begin with.
+const JOINED: &str = "joined-";
+const HOUR_NS: u64 = 3_600_000_000_000;
+/// A file is complete when its rows take so many bytes of memory.
+const LARGEST: usize = 32 << 20;
+
+/// A directory or object store with a lake.
+pub struct Compaction {
+    place: Place,
+    /// Keeps others from compacting the same directory.
+    _lock: Option<Flock<File>>,
+}
+
+/// What became of an hour's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// `date=2026-11-23/hour=14`.
+    pub partition: String,
+    /// How many files it had, and has now.
+    pub files: (u64, u64),
+    /// Rows that the new files have.
+    pub rows: u64,
+    /// Rows that were there more than once, and are there once now.
+    pub twice: u64,
+}
+
+/// What a compaction is about to do, or has done but for removing the sources.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    /// What the names of new files begin with.
+    outputs: String,
+    /// Files that they take the place of.
+    sources: Vec<String>,
+    /// Whether all new files are there, and hold what the sources do.
+    complete: bool,
+}
+
+impl Compaction {
+    /// Opens a lake, and finishes what a compaction that was killed has left.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be written, or another process compacts it.
+    pub fn open(path: &Path) -> Result<Self, UnionError> {
+        let failed = |source| UnionError::Read { path: path.to_owned(), source };
+        let url = path.to_string_lossy();
+        let (place, lock) = if url.starts_with(SCHEME) {
+            (Place::Store(Rc::new(Store::open(&url).map_err(failed)?)), None)
+        } else {
+            let manifests = path.join(MANIFESTS);
+            fs::metadata(path).and_then(|_| fs::create_dir_all(&manifests)).map_err(failed)?;
+            let lock = File::create(manifests.join("lock")).map_err(failed)?;
+            let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+                .map_err(|_| failed(io::Error::other("another process compacts this lake")))?;
+            (Place::Directory(path.to_owned()), Some(lock))
+        };
+        let compaction = Compaction { place, _lock: lock };
+        compaction.recover().map_err(failed)?;
+        Ok(compaction)
+    }
+
+    /// Hours that ended before a time (nanoseconds since the Unix epoch) and have more than one file that is not joined, or one beside joined ones; with the
+    /// names of all their files.
+    ///
+    /// # Errors
+    /// If the lake cannot be listed.
+    pub fn hours(&self, before: u64) -> io::Result<Vec<(String, Vec<String>)>> {
+        let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in self.place.names(".parquet")? {
+            if let Some((partition, _)) = name.rsplit_once('/').filter(|(partition, _)| ended(partition).is_some_and(|end| end <= before)) {
+                hours.entry(partition.to_owned()).or_default().push(name);
+            }
+        }
+        let is_joined = |name: &String| name.rsplit('/').next().is_some_and(|file| file.starts_with(JOINED));
+        Ok(hours.into_iter().filter(|(_, names)| names.len() > 1 && !names.iter().all(is_joined)).collect())
+    }
+
+    /// Joins the files of an hour. They are left as they are if something is wrong with one of them.
+    ///
+    /// # Errors
+    /// [`UnionError`]: what is wrong, and with which file.
+    pub fn join(&self, partition: &str, names: &[String]) -> Result<Joined, UnionError> {
+        let failed = |source| UnionError::Read { path: self.place.found(partition).path, source };
+        for found in names.iter().map(|name| self.place.found(name)) {
+            if let Some(column) = found.open()?.unknown_column(is_known) {
+                let problem = format!("it has a column {column}, which this version does not know and would lose");
+                return Err(UnionError::File { path: found.path, problem });
+            }
+        }
+        let mut hasher = DefaultHasher::new();
+        names.hash(&mut hasher);
+        let outputs = format!("{partition}/{JOINED}{:016x}-", hasher.finish());
+        let mut manifest = Manifest { outputs, sources: names.to_vec(), complete: false };
+        let at = manifest_of(partition);
+        self.write_manifest(&at, &manifest).map_err(failed)?;
+        let written = self.write(names, &manifest.outputs).and_then(|written| {
+            self.compare(names, &written.0)?;
+            Ok(written)
+        });
+        let (outputs, rows, twice) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                self.take_back(&at, &manifest).map_err(failed)?;
+                return Err(error);
+            }
+        };
+        manifest.complete = true;
+        self.write_manifest(&at, &manifest).and_then(|()| self.finish(&at, &manifest)).map_err(failed)?;
+        Ok(Joined { partition: partition.to_owned(), files: (names.len() as u64, outputs.len() as u64), rows, twice })
+    }
+
+    /// Writes the rows of files in order; files with rows of different columns are different. Gives the new files, and how many rows they have and were there twice.
+    fn write(&self, names: &[String], prefix: &str) -> Result<(Vec<String>, u64, u64), UnionError> {
+        let mut open: BTreeMap<Vec<String>, (Vec<Row>, usize)> = BTreeMap::new();
+        let (mut outputs, mut number, mut twice) = (Vec::new(), 0, 0);
+        let put = |rows: &[Row], outputs: &mut Vec<String>| {
+            let name = format!("{prefix}{:06}.parquet", outputs.len());
+            let found = self.place.found(&name);
+            let bytes = parquet::write(rows, &super::about()).map_err(|problem| UnionError::file(&found.path, &problem))?;
+            self.place.put(&name, bytes).map_err(|source| UnionError::Read { path: found.path, source })?;
+            outputs.push(name);
+            Ok(())
+        };
+        let mut rows = Files::ordered(names.iter().map(|name| self.place.found(name)))?;
+        while let Some((row, is_twice)) = rows.next()? {
+            if is_twice {
+                twice += 1;
+                continue;
+            }
+            number += 1;
+            let columns = row.columns().map(|(name, _)| name.to_owned()).collect();
+            let (waiting, size) = open.entry(columns).or_default();
+            *size += row.size();
+            waiting.push(row);
+            if *size > LARGEST {
+                *size = 0;
+                put(&std::mem::take(waiting), &mut outputs)?;
+            }
+        }
+        for (waiting, _) in open.values().filter(|(waiting, _)| !waiting.is_empty()) {
+            put(waiting, &mut outputs)?;
+        }
+        Ok((outputs, number, twice))
+    }
+
+    /// Whether the new files have the rows of the old ones, as they are read back.
+    fn compare(&self, sources: &[String], outputs: &[String]) -> Result<(), UnionError> {
+        let open = |names: &[String]| Files::ordered(names.iter().map(|name| self.place.found(name)));
+        let (mut sources, mut outputs) = (open(sources)?, open(outputs)?);
+        let next = |files: &mut Files| loop {
+            match files.next()? {
+                Some((_, true)) => {}
+                row => return Ok::<_, UnionError>(row.map(|(row, _)| row)),
+            }
+        };
+        loop {
+            match (next(&mut sources)?, next(&mut outputs)?) {
+                (None, None) => return Ok(()),
+                (Some(one), Some(other)) if one.says_the_same(&other) => {}
+                _ => {
+                    let path = self.place.found("").path;
+                    return Err(UnionError::Read { path, source: io::Error::other("the joined files were not read back as they were written") });
+                }
+            }
+        }
+    }
+
+    fn write_manifest(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
+        self.place.put(at, serde_json::to_vec(manifest)?)
+    }
+
+    /// Removes the sources of files that are complete.
+    fn finish(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
+        manifest.sources.iter().try_for_each(|name| self.place.remove(name))?;
+        self.place.remove(at)
+    }
+
+    /// Removes files that are not complete.
+    fn take_back(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
+        let outputs = self.place.names(".parquet")?.into_iter().filter(|name| name.starts_with(&manifest.outputs));
+        outputs.into_iter().try_for_each(|name| self.place.remove(&name))?;
+        self.place.remove(at)
+    }
+
+    fn recover(&self) -> io::Result<()> {
+        for at in self.place.names(".json")?.into_iter().filter(|name| name.starts_with(MANIFESTS)) {
+            // One that is cut short was never begun.
+            match serde_json::from_slice::<Manifest>(&self.place.get(&at)?) {
+                Ok(manifest) if manifest.complete => self.finish(&at, &manifest)?,
+                Ok(manifest) => self.take_back(&at, &manifest)?,
+                Err(error) => return Err(io::Error::other(format!("{at} is no manifest of a compaction: {error}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn manifest_of(partition: &str) -> String {
+    format!("{MANIFESTS}/{}.json", partition.replace('/', "_"))
+}
+
+/// When the hour of a partition ends.
+fn ended(partition: &str) -> Option<u64> {
+    let (date, hour) = partition.rsplit_once('/').unwrap_or(("", partition));
+    let (_, date) = date.rsplit_once("date=")?;
+    let hour = hour.strip_prefix("hour=")?;
+    let begin: Timestamp = format!("{date}T{hour:0>2}:00:00Z").parse().ok()?;
+    Some(u64::try_from(begin.as_nanosecond()).ok()? + HOUR_NS)
+}
+
+/// Where the files of a lake are. Names are those below it, with slashes.
+enum Place {
+    Directory(PathBuf),
+    Store(Rc<Store>),
+}
+
+impl Place {
+    /// Names that end so, sorted.
+    fn names(&self, end: &str) -> io::Result<Vec<String>> {
+        let mut names = match self {
+            Place::Store(store) => store.names(end, |_| true)?,
+            Place::Directory(directory) => {
+                let (mut names, mut left) = (Vec::new(), vec![String::new()]);
+                while let Some(below) = left.pop() {
+                    for entry in fs::read_dir(directory.join(&below))? {
+                        let entry = entry?;
+                        let name = entry.file_name().to_string_lossy().into_owned();
+                        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
+                        if entry.file_type()?.is_dir() {
+                            left.push(name);
+                        } else if name.ends_with(end) {
+                            names.push(name);
+                        }
+                    }
+                }
+                names
+            }
+        };
+        names.retain(|name| name.starts_with(MANIFESTS) || !name.split('/').any(|part| part.starts_with(['.', '_'])));
+        names.sort();
+        Ok(names)
+    }
+
+    fn found(&self, name: &str) -> Found {
+        match self {
+            Place::Directory(directory) => Found::file(directory.join(name)),
+            Place::Store(store) => Found::object(store, name.to_owned()),
+        }
+    }
+
+    fn get(&self, name: &str) -> io::Result<Vec<u8>> {
+        match self {
+            Place::Directory(directory) => fs::read(directory.join(name)),
+            Place::Store(store) => store.get(name).map(|bytes| bytes.to_vec()),
+        }
+    }
+
+    /// Writes a file, which is seen when it is whole, and is on disk then.
+    fn put(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
+        let directory = match self {
+            Place::Store(store) => return store.replace(name, bytes.into()),
+            Place::Directory(directory) => directory,
+        };
+        let path = directory.join(name);
+        let temporary = directory.join(MANIFESTS).join("new");
+        let mut file = File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    }
+
+    /// Removes a file, if it is there.
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match self {
+            Place::Store(store) => store.remove(name),
+            Place::Directory(directory) => match fs::remove_file(directory.join(name)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        }
+    }
+}
