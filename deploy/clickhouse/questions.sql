@@ -40,11 +40,11 @@ FROM united;
 
 -- 4: sources that are new: those of all less those before. What was before must have been measured.
 WITH united AS (
-    SELECT countIf(time >= toDateTime64({since:String}, 6, 'UTC')) AS after_windows,
-        countIf(is_measured AND time >= toDateTime64({since:String}, 6, 'UTC')) AS after,
-        countIf(time < toDateTime64({since:String}, 6, 'UTC')) AS before_windows,
-        countIf(is_measured AND time < toDateTime64({since:String}, 6, 'UTC')) AS before,
-        maxForEach(levels) AS all_registers, maxForEachIf(levels, time < toDateTime64({since:String}, 6, 'UTC')) AS old_registers
+    SELECT countIf(time >= parseDateTime64BestEffort({since:String}, 6, 'UTC')) AS after_windows,
+        countIf(is_measured AND time >= parseDateTime64BestEffort({since:String}, 6, 'UTC')) AS after,
+        countIf(time < parseDateTime64BestEffort({since:String}, 6, 'UTC')) AS before_windows,
+        countIf(is_measured AND time < parseDateTime64BestEffort({since:String}, 6, 'UTC')) AS before,
+        maxForEach(levels) AS all_registers, maxForEachIf(levels, time < parseDateTime64BestEffort({since:String}, 6, 'UTC')) AS old_registers
     FROM flowgauge_sketches(lake = {lake:String}, sketch = {sketch:String}, from = {from:String}, to = {to:String})
 )
 SELECT if(before = 0 OR after = 0, NULL, flowgauge_distinct(all_registers)) AS whole,
@@ -118,7 +118,7 @@ WITH covered AS (
     FROM flowgauge_rows(lake = {lake:String}, from = {from:String}, to = {to:String}) WHERE entropy IS NOT NULL
 )
 SELECT host, source, window, start_ns, entropy, entropy_low, entropy_high, below, measured FROM covered LEFT JOIN windows ON 1 = 1
-WHERE host IS NOT NULL OR some = 0 ORDER BY below DESC LIMIT 20;
+WHERE host IS NOT NULL OR some = 0 ORDER BY below DESC, host, source, start_ns LIMIT 20;
 
 -- 9a: packets lost, by host and cause. No row: none of these windows lost any.
 SELECT host, tupleElement(it, 'cause') AS cause, sum(tupleElement(it, 'packets')) AS lost

@@ -24,10 +24,10 @@ WITH selected AS (
         delay_buckets Array(Tuple(kind String, high_ns Int64, weight Int64)),
         reorder_algorithm Nullable(String), reorder_ipv4_bits Nullable(Int64), reorder_ipv6_bits Nullable(Int64),
         reorder Array(Tuple(prefix String, packets Int64, out_of_order Int64, flows Int64))')
-    WHERE toDateTime(date, 'UTC') + toIntervalHour(hour + 1) > toDateTime({from:String}, 'UTC')
-        AND toDateTime(date, 'UTC') + toIntervalHour(hour) < toDateTime({to:String}, 'UTC')
-        AND scheduled_start_ns >= toInt64(toUnixTimestamp(toDateTime({from:String}, 'UTC'))) * 1000000000
-        AND scheduled_end_ns <= toInt64(toUnixTimestamp(toDateTime({to:String}, 'UTC'))) * 1000000000
+    WHERE toDateTime(date, 'UTC') + toIntervalHour(hour + 1) > parseDateTimeBestEffort({from:String}, 'UTC')
+        AND toDateTime(date, 'UTC') + toIntervalHour(hour) < parseDateTimeBestEffort({to:String}, 'UTC')
+        AND scheduled_start_ns >= toInt64(toUnixTimestamp(parseDateTimeBestEffort({from:String}, 'UTC'))) * 1000000000
+        AND scheduled_end_ns <= toInt64(toUnixTimestamp(parseDateTimeBestEffort({to:String}, 'UTC'))) * 1000000000
 )
 SELECT * FROM selected
 WHERE (
@@ -47,10 +47,10 @@ WITH selected AS (
         direction String, time DateTime64(6, \'UTC\'), window Int64, start_ns Int64, scheduled_start_ns Int64, scheduled_end_ns Int64, complete Bool,
         inner Nullable(Bool), packets Int64, bytes Int64, dropped Int64, hash Nullable(String), row_hash Nullable(String),
         distinct_key Nullable(String), registers Nullable(Int64), ', {sketch:String}, ' Nullable(String)'))
-    WHERE toDateTime(date, 'UTC') + toIntervalHour(hour + 1) > toDateTime({from:String}, 'UTC')
-        AND toDateTime(date, 'UTC') + toIntervalHour(hour) < toDateTime({to:String}, 'UTC')
-        AND scheduled_start_ns >= toInt64(toUnixTimestamp(toDateTime({from:String}, 'UTC'))) * 1000000000
-        AND scheduled_end_ns <= toInt64(toUnixTimestamp(toDateTime({to:String}, 'UTC'))) * 1000000000
+    WHERE toDateTime(date, 'UTC') + toIntervalHour(hour + 1) > parseDateTimeBestEffort({from:String}, 'UTC')
+        AND toDateTime(date, 'UTC') + toIntervalHour(hour) < parseDateTimeBestEffort({to:String}, 'UTC')
+        AND scheduled_start_ns >= toInt64(toUnixTimestamp(parseDateTimeBestEffort({from:String}, 'UTC'))) * 1000000000
+        AND scheduled_end_ns <= toInt64(toUnixTimestamp(parseDateTimeBestEffort({to:String}, 'UTC'))) * 1000000000
 )
 SELECT host, run, source, direction, time, window, start_ns, complete, packets, bytes, dropped, image IS NOT NULL AS is_measured,
     reinterpret(substring(ifNull(image, ''), 41), 'Array(UInt8)') AS levels

@@ -5,10 +5,10 @@ SELECT schema, hash, row_hash, inner, distinct_key, registers, count() AS rows, 
         concat('hll_', replaceAll(distinct_key, '-', '_'), '_p', toString(toUInt8(log2(ifNull(registers, 1)))), '_', hash)) AS sketch
 FROM file({lake:String}, Parquet, 'schema Nullable(Int64), hash Nullable(String), row_hash Nullable(String), inner Nullable(Bool),
     distinct_key Nullable(String), registers Nullable(Int64), scheduled_start_ns Int64, scheduled_end_ns Int64')
-WHERE toDateTime(date, 'UTC') + toIntervalHour(hour + 1) > toDateTime({from:String}, 'UTC')
-    AND toDateTime(date, 'UTC') + toIntervalHour(hour) < toDateTime({to:String}, 'UTC')
-    AND scheduled_start_ns >= toInt64(toUnixTimestamp(toDateTime({from:String}, 'UTC'))) * 1000000000
-    AND scheduled_end_ns <= toInt64(toUnixTimestamp(toDateTime({to:String}, 'UTC'))) * 1000000000
+WHERE toDateTime(date, 'UTC') + toIntervalHour(hour + 1) > parseDateTimeBestEffort({from:String}, 'UTC')
+    AND toDateTime(date, 'UTC') + toIntervalHour(hour) < parseDateTimeBestEffort({to:String}, 'UTC')
+    AND scheduled_start_ns >= toInt64(toUnixTimestamp(parseDateTimeBestEffort({from:String}, 'UTC'))) * 1000000000
+    AND scheduled_end_ns <= toInt64(toUnixTimestamp(parseDateTimeBestEffort({to:String}, 'UTC'))) * 1000000000
 GROUP BY schema, hash, row_hash, inner, distinct_key, registers
 ORDER BY rows DESC
 FORMAT TabSeparatedWithNames;

@@ -142,7 +142,7 @@ WITH covered AS (
     FROM flowgauge_rows WHERE entropy IS NOT NULL
 )
 SELECT host, source, "window", start_ns, entropy, entropy_low, entropy_high, below, measured FROM covered LEFT JOIN windows ON true
-WHERE host IS NOT NULL OR known = 0 ORDER BY below DESC LIMIT 20;
+WHERE host IS NOT NULL OR known = 0 ORDER BY below DESC, host, source, start_ns LIMIT 20;
 
 -- 9a: packets lost, by host and cause. No row: none of these windows lost any.
 SELECT host, d.cause AS cause, sum(d.packets) AS packets FROM (SELECT host, unnest(drops) AS d FROM flowgauge_rows)
