@@ -500,6 +500,40 @@ class Engines(unittest.TestCase):
                         values = [value for name, value in answers[number][0].items() if name not in ("host", "hour", "measured")]
                         self.assertEqual(set(values), {None}, f"{engine} {number}")
 
+    def added(self, kind, *arguments):
+        run = subprocess.run([sys.executable, HERE.parent / "tables" / f"{kind}.py", *arguments], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def assert_table(self, kind, read, *more):
+        """A table of some files of a lake takes further ones, once, and new columns with them."""
+        lake, waiting = f"{self.scratch.name}/table-{kind}", f"{self.scratch.name}/waiting-{kind}"
+        replay(f"{self.scratch.name}", lake, "a", "", "--measure", "cardinality")
+        replay(f"{self.scratch.name}", waiting, "b", "", "--measure", NO_DISTINCT)
+        self.assertIn("1 files added", self.added(kind, lake, *more))
+        for file in files(waiting):
+            os.rename(file, file.replace(waiting, lake))
+        self.assertIn("1 files added", self.added(kind, lake, *more))
+        self.assertIn("nothing new", self.added(kind, lake, *more))
+        rows = read(lake)
+        self.assertEqual(rows.num_rows, united(lake)[0]["united"]["rows"])
+        measured = {(row["host"], row[SKETCH] is not None, row["heavy_key"] is not None) for row in rows.to_pylist()}
+        self.assertEqual(measured, {("a", True, False), ("b", False, True)})
+
+    @needs("pyarrow", "pyiceberg")
+    def test_a_lake_is_an_iceberg_table(self):
+        warehouse = f"{self.scratch.name}/warehouse"
+
+        def read(_):
+            catalog = module("pyiceberg.catalog.sql").SqlCatalog("flowgauge", uri=f"sqlite:///{warehouse}/catalog.db")
+            return catalog.load_table("flowgauge.rows").scan(selected_fields=("host", "heavy_key", SKETCH)).to_arrow()
+
+        self.assert_table("iceberg", read, warehouse)
+
+    @needs("pyarrow", "deltalake")
+    def test_a_lake_is_a_delta_table(self):
+        self.assert_table("delta", lambda lake: module("deltalake").DeltaTable(lake).to_pyarrow_table(columns=["host", "heavy_key", SKETCH]))
+
     def plain(self):
         """A lake of everything that is measured, of two hosts."""
         lake = f"{self.scratch.name}/plain"
