@@ -366,10 +366,13 @@ class Engines(unittest.TestCase):
 
     @needs("pyarrow")
     def test_measurements_by_different_settings_are_refused_where_they_matter(self):
-        lake = f"{self.scratch.name}/settings"
-        replay(self.scratch.name, lake, "a", "", "--measure", EVERYTHING)
+        lake, captures = f"{self.scratch.name}/settings", f"{self.scratch.name}/settings-captures"
+        os.makedirs(captures)
         other = ("--key", "heavy=dst", "--sketch", "entropy=3x512", "--delay-admit", "1/2", "--reorder-algorithm", "sampling")
-        replay(self.scratch.name, lake, "b", "", "--measure", EVERYTHING, *other)
+        # Traffic of which each question has an answer.
+        for host, profile in [("talks", "delay,shape=conversations,requests=300,seed=2"), ("late", "reorder,packets=5000,prefixes=8,heavy=2,rate=1k")]:
+            replay(captures, lake, host, profile, "--measure", EVERYTHING)
+            replay(captures, lake, f"{host}2", profile, "--measure", EVERYTHING, *other)
         for engine, start, questions in engines():
             with start(lake) as asked:
                 for number in questions:
