@@ -10,10 +10,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 FLOWGAUGE = os.environ.get("FLOWGAUGE", "flowgauge")
 HERE = pathlib.Path(__file__).resolve().parent
 SKETCH = "hll_src_p11_tabulated_790900f3_1"
+# The traffic of two hosts.
+USUAL = {host: f"zipf,flows=30k,packets=60000,rate=1k,seed={seed}" for host, seed in (("a", 1), ("b", 2))}
 # DataSketches' estimator and flowgauge's differ by this much at most on the same registers, from four flows a register on.
 ESTIMATORS_APART = 0.002
 
@@ -48,7 +51,8 @@ def flowgauge(*arguments, **environment):
 
 
 def replay(directory, lake, host, profile, *options, window="10s"):
-    capture = pathlib.Path(directory, f"{host}.pcap")
+    profile = profile or USUAL[host]
+    capture = pathlib.Path(directory, f"{zlib.crc32(profile.encode()):08x}.pcap")
     if not capture.exists():
         flowgauge("generate", profile, "--to", capture)
     flowgauge("replay", capture, "--host", host, "--lake", lake, "--align", "--window", window, *options, FLOWGAUGE_RUN=f"run-{host}")
@@ -204,8 +208,8 @@ class Engines(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.lake = f"{cls.scratch.name}/lake"
-        replay(cls.scratch.name, cls.lake, "a", "zipf,flows=30k,packets=60000,rate=1k,seed=1")
-        replay(cls.scratch.name, cls.lake, "b", "zipf,flows=30k,packets=60000,rate=1k,seed=2")
+        replay(cls.scratch.name, cls.lake, "a", "")
+        replay(cls.scratch.name, cls.lake, "b", "")
 
     @needs("pyarrow", "datasketches")
     def test_datasketches_reads_every_image(self):
@@ -350,6 +354,40 @@ class Engines(unittest.TestCase):
             line = next((line for line in run.stderr.splitlines() if line.startswith("distinct.py:")), run.stderr)
             self.assertIn("a-run_a-000000.parquet", line)
 
+    @needs("chdb")
+    def test_each_side_of_a_new_key_can_be_asked(self):
+        lake, names = f"{self.scratch.name}/rotated", []
+        profile = "unique,packets=2000,rate=0.01"
+        # The first day with one key, all others with the next.
+        for number in (1, 2):
+            secret, one = pathlib.Path(self.scratch.name, f"secret{number}"), f"{self.scratch.name}/key{number}"
+            secret.write_bytes(bytes([number]) * 32)
+            secret.chmod(0o600)
+            replay(self.scratch.name, one, "slow", profile, "--measure", "cardinality", "--hash-key", secret, window="1h")
+            for file in files(one):
+                if ("date=1970-01-01" in file) == (number == 1):
+                    wanted = pathlib.Path(file.replace(one, lake))
+                    wanted.parent.mkdir(parents=True, exist_ok=True)
+                    os.rename(file, wanted.with_name(f"{number}-{wanted.name}"))
+            with ClickHouse(one) as engine:
+                [[_, statement]] = script("clickhouse/schema.sql")
+                names.append(engine.ask(statement.replace("FORMAT TabSeparatedWithNames", ""))[0]["sketch"])
+        self.assertRegex(" ".join(names), "^hll_src_p11_keyed_[0-9a-f]{16} hll_src_p11_keyed_[0-9a-f]{16}$")
+        self.assertNotEqual(*names)
+        rotation = "1970-01-02"
+        for name, options, times in [(names[0], ("--to", f"{rotation}T00:00"), {"to": rotation}), (names[1], ("--from", rotation), {"from": rotation})]:
+            [record] = united(lake, *options)
+            with ClickHouse(lake, sketch=name, **times) as engine:
+                [[row]] = engine.answers(["1"]).values()
+            self.assertAlmostEqual(row["estimate"] / record["cardinality"]["estimate"], 1, places=9)
+        for name in names:
+            with ClickHouse(lake, sketch=name) as engine, self.assertRaisesRegex(Exception, "differ|another column"):
+                engine.answers(["1"])
+            with ClickHouse(lake, sketch=name, to=rotation) as engine:
+                if name == names[1]:
+                    with self.assertRaisesRegex(Exception, "another column"):
+                        engine.answers(["1"])
+
     @needs("pyarrow")
     def test_no_statement_gives_a_number_without_the_views_that_guard_it(self):
         for engine, start, questions in engines():
@@ -366,13 +404,12 @@ class Engines(unittest.TestCase):
 
     @needs("pyarrow")
     def test_measurements_by_different_settings_are_refused_where_they_matter(self):
-        lake, captures = f"{self.scratch.name}/settings", f"{self.scratch.name}/settings-captures"
-        os.makedirs(captures)
+        lake = f"{self.scratch.name}/settings"
         other = ("--key", "heavy=dst", "--sketch", "entropy=3x512", "--delay-admit", "1/2", "--reorder-algorithm", "sampling")
         # Traffic of which each question has an answer.
-        for host, profile in [("talks", "delay,shape=conversations,requests=300,seed=2"), ("late", "reorder,packets=5000,prefixes=8,heavy=2,rate=1k")]:
-            replay(captures, lake, host, profile, "--measure", EVERYTHING)
-            replay(captures, lake, f"{host}2", profile, "--measure", EVERYTHING, *other)
+        for host, profile in [("talks", "delay,shape=conversations,requests=300,seed=2"), ("late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,rate=1k")]:
+            replay(self.scratch.name, lake, host, profile, "--measure", EVERYTHING)
+            replay(self.scratch.name, lake, f"{host}2", profile, "--measure", EVERYTHING, *other)
         for engine, start, questions in engines():
             with start(lake) as asked:
                 for number in questions:
@@ -423,10 +460,9 @@ class Engines(unittest.TestCase):
         """A lake of hosts that measure different things, of the same conversations."""
         lake = f"{self.scratch.name}/fleet-{'-'.join(measure)}"
         if not os.path.exists(lake):
-            profile, captures = "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2", f"{self.scratch.name}/conversations"
-            os.makedirs(captures, exist_ok=True)
+            profile = "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2"
             for host, measured in measure.items():
-                replay(captures, lake, host, profile, "--measure", measured, window="100ms")
+                replay(self.scratch.name, lake, host, profile, "--measure", measured, window="100ms")
         return lake
 
     @needs("pyarrow")
@@ -511,8 +547,8 @@ class Engines(unittest.TestCase):
     def assert_table(self, kind, read, *more):
         """A table of some files of a lake takes further ones, once, and new columns with them."""
         lake, waiting = f"{self.scratch.name}/table-{kind}", f"{self.scratch.name}/waiting-{kind}"
-        replay(f"{self.scratch.name}", lake, "a", "", "--measure", "cardinality")
-        replay(f"{self.scratch.name}", waiting, "b", "", "--measure", NO_DISTINCT)
+        replay(self.scratch.name, lake, "a", "", "--measure", "cardinality")
+        replay(self.scratch.name, waiting, "b", "", "--measure", NO_DISTINCT)
         self.assertIn("1 files added", self.added(kind, lake, *more))
         for file in files(waiting):
             os.rename(file, file.replace(waiting, lake))
