@@ -4,6 +4,7 @@
 import glob
 import importlib
 import json
+import logging
 import os
 import pathlib
 import subprocess
@@ -160,6 +161,7 @@ class Spark:
         builder = module("pyspark.sql").SparkSession.builder.appName("test_engines").config("spark.sql.session.timeZone", "UTC")
         self.spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", False).getOrCreate()
         self.spark.sparkContext.setLogLevel("OFF")
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         self.questions = importlib.import_module("questions")
         self.questions.views(self.spark, lake, begin, end, name)
 
