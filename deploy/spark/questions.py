@@ -40,7 +40,8 @@ def measured(column, *settings):
 
 
 # Of distinct flows, which rows of sketches answer. Windows are counted without their sketches, which are wide.
-UNION = "hll_sketch_estimate(hll_union_agg(sketch, false))"
+# A union of nothing is 0 flows for Spark: it is not measured.
+UNION = "CASE WHEN count(sketch) > 0 THEN hll_sketch_estimate(hll_union_agg(sketch, false)) END"
 SKETCHED = {
     "1": f"""WITH covered AS (SELECT {measured("distinct_key")} FROM flowgauge_rows), united AS (SELECT {UNION} AS estimate FROM flowgauge_sketches)
         SELECT estimate, measured FROM united CROSS JOIN covered""",
