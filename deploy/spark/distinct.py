@@ -19,8 +19,9 @@ from pyspark.sql.utils import AnalysisException
 
 # Version of the columns that this job knows.
 SCHEMA = 1
-# Columns of which jobs make use. One that a file does not have is NULL there: agents that measure less break no job, and no file is opened for its
-# schema alone. `date` and `hour` are of directories.
+# Columns of which jobs make use. One that a file does not have is NULL there: agents that measure
+# less break no job, and no file is opened for its schema alone. `date` and `hour` are of
+# directories.
 COLUMNS = """schema BIGINT, host STRING, run STRING, source STRING, direction STRING, time TIMESTAMP, window BIGINT, start_ns BIGINT, end_ns BIGINT,
     scheduled_start_ns BIGINT, scheduled_end_ns BIGINT, complete BOOLEAN, inner BOOLEAN, packets BIGINT, bytes BIGINT, dropped BIGINT,
     drops ARRAY<STRUCT<cause: STRING, packets: BIGINT>>, lost_rows BIGINT, hash STRING, row_hash STRING, distinct_key STRING, registers BIGINT,
@@ -51,11 +52,29 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("lake", help="directory or URL that agents write to")
     parser.add_argument("output", help="directory or URL of the result")
-    parser.add_argument("--by", choices=sorted(PERIODS), default="hour", help="length of a period [default: hour]")
-    parser.add_argument("--sites", metavar="FILE", help="CSV with the columns host and site [default: each host is a site]")
-    parser.add_argument("--from", dest="begin", metavar="DAY", type=datetime.date.fromisoformat, help="first day, UTC")
-    parser.add_argument("--to", dest="end", metavar="DAY", type=datetime.date.fromisoformat, help="last day, UTC")
-    parser.add_argument("--unread", action="store_true", help="only days of which there are files that this output is not made of")
+    parser.add_argument(
+        "--by", choices=sorted(PERIODS), default="hour", help="length of a period [default: hour]"
+    )
+    parser.add_argument(
+        "--sites",
+        metavar="FILE",
+        help="CSV with the columns host and site [default: each host is a site]",
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        metavar="DAY",
+        type=datetime.date.fromisoformat,
+        help="first day, UTC",
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="DAY", type=datetime.date.fromisoformat, help="last day, UTC"
+    )
+    parser.add_argument(
+        "--unread",
+        action="store_true",
+        help="only days of which there are files that this output is not made of",
+    )
     return parser.parse_args()
 
 
@@ -69,23 +88,38 @@ def lake(spark, path, *more):
 
 def check(rows):
     """Refuses what cannot be united. Returns the name of the column of sketches and the number of registers, or nothing if no row has any."""
-    found = rows.groupBy(*IDENTITY, *DISTINCT).agg(F.min("_metadata.file_path").alias("file")).orderBy("file").collect()
+    found = (
+        rows.groupBy(*IDENTITY, *DISTINCT)
+        .agg(F.min("_metadata.file_path").alias("file"))
+        .orderBy("file")
+        .collect()
+    )
     if not found:
         raise Refused("there are no rows (of this time)")
 
     def listed(names, some):
-        return [f"{row.file} has " + " ".join(f"{name}={row[name]}" for name in names) for row in some]
+        return [
+            f"{row.file} has " + " ".join(f"{name}={row[name]}" for name in names) for row in some
+        ]
 
     unknown = [row for row in found if row.schema != SCHEMA]
     if unknown:
-        raise Refused(f"this job knows version {SCHEMA} of the columns: " + "; ".join(listed(IDENTITY, unknown)))
+        raise Refused(
+            f"this job knows version {SCHEMA} of the columns: "
+            + "; ".join(listed(IDENTITY, unknown))
+        )
     measured = [row for row in found if row.distinct_key is not None]
     if len({tuple(row[name] for name in IDENTITY) for row in found}) > 1 or len(measured) > 1:
-        raise Refused("rows that cannot be united: " + "; ".join(listed(IDENTITY + DISTINCT, found)))
+        raise Refused(
+            "rows that cannot be united: " + "; ".join(listed(IDENTITY + DISTINCT, found))
+        )
     if not measured:
         return None
     [row] = measured
-    return f"hll_{row.distinct_key.replace('-', '_')}_p{int(math.log2(row.registers))}_{row.hash}", row.registers
+    return (
+        f"hll_{row.distinct_key.replace('-', '_')}_p{int(math.log2(row.registers))}_{row.hash}",
+        row.registers,
+    )
 
 
 def newly_lost(rows, keys):
@@ -93,9 +127,19 @@ def newly_lost(rows, keys):
 
     `lost_rows` of a row counts from the start of its run: what is new is what no earlier row of the run knows.
     """
-    earlier = Window.partitionBy("host", "run").orderBy("window").rowsBetween(Window.unboundedPreceding, -1)
-    fresh = F.greatest(F.col("lost_rows") - F.coalesce(F.max("lost_rows").over(earlier), F.lit(0)), F.lit(0))
-    return rows.withColumn("lost_rows", fresh).groupBy(*keys).agg(F.sum("lost_rows").alias("lost_rows"))
+    earlier = (
+        Window.partitionBy("host", "run")
+        .orderBy("window")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    fresh = F.greatest(
+        F.col("lost_rows") - F.coalesce(F.max("lost_rows").over(earlier), F.lit(0)), F.lit(0)
+    )
+    return (
+        rows.withColumn("lost_rows", fresh)
+        .groupBy(*keys)
+        .agg(F.sum("lost_rows").alias("lost_rows"))
+    )
 
 
 def unite(rows, before, sketches, registers):
@@ -115,7 +159,8 @@ def unite(rows, before, sketches, registers):
         F.max("end_ns").alias("end_ns"),
     )
     united = united.join(newly_lost(before, keys), keys, "left")
-    # DataSketches' estimate of sketches that were united, whose relative error is that of HyperLogLog.
+    # DataSketches' estimate of sketches that were united, whose relative error is that of
+    # HyperLogLog.
     error = 1.96 * 1.04 / math.sqrt(registers)
     estimate = F.expr("hll_sketch_estimate(sketch)")
     return (
@@ -144,7 +189,9 @@ class Lists:
             return set()
         stream = system.open(path)
         try:
-            return set(self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8").splitlines())
+            return set(
+                self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8").splitlines()
+            )
         finally:
             stream.close()
 
@@ -153,9 +200,13 @@ class Lists:
         stream = path.getFileSystem(self.configuration).create(unfinished, True)
         stream.write("".join(f"{file}\n" for file in sorted(files)).encode())
         stream.close()
-        overwrite = self.gateway.new_array(getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename"), 1)
+        overwrite = self.gateway.new_array(
+            getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename"), 1
+        )
         overwrite[0] = getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename").OVERWRITE
-        self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), self.configuration).rename(unfinished, path, overwrite)
+        self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            path.toUri(), self.configuration
+        ).rename(unfinished, path, overwrite)
 
 
 def files_by_day(rows, begin, end):
@@ -188,16 +239,22 @@ def run(spark, arguments):
     sketches, registers = found
     # Times of a day before tell which lost rows are known already.
     around = rows.where(F.col("date").isin(list(days | {day - DAY: None for day in days})))
-    selected = lake(spark, arguments.lake, f"`{sketches}` BINARY").where(wanted & F.col("distinct_key").isNotNull())
+    selected = lake(spark, arguments.lake, f"`{sketches}` BINARY").where(
+        wanted & F.col("distinct_key").isNotNull()
+    )
     if arguments.sites:
         sites = F.broadcast(spark.read.csv(arguments.sites, header=True).select("host", "site"))
 
     def placed(rows):
         # A file that was copied twice counts once.
-        rows = rows.dropDuplicates(ROW).withColumn("period", F.date_trunc(PERIODS[arguments.by], F.col("time")))
+        rows = rows.dropDuplicates(ROW).withColumn(
+            "period", F.date_trunc(PERIODS[arguments.by], F.col("time"))
+        )
         if not arguments.sites:
             return rows.withColumn("site", F.col("host"))
-        return rows.join(sites, "host", "left").withColumn("site", F.coalesce("site", F.lit("unknown")))
+        return rows.join(sites, "host", "left").withColumn(
+            "site", F.coalesce("site", F.lit("unknown"))
+        )
 
     result = unite(placed(selected), placed(around), sketches, registers)
     result.write.mode("overwrite").partitionBy("day").parquet(arguments.output)

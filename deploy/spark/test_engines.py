@@ -17,8 +17,11 @@ FLOWGAUGE = os.environ.get("FLOWGAUGE", "flowgauge")
 HERE = pathlib.Path(__file__).resolve().parent
 SKETCH = "hll_src_p11_tabulated_790900f3_1"
 # The traffic of two hosts.
-USUAL = {host: f"zipf,flows=30k,packets=60000,rate=1k,seed={seed}" for host, seed in (("a", 1), ("b", 2))}
-# DataSketches' estimator and flowgauge's differ by this much at most on the same registers, from four flows a register on.
+USUAL = {
+    host: f"zipf,flows=30k,packets=60000,rate=1k,seed={seed}" for host, seed in (("a", 1), ("b", 2))
+}
+# DataSketches' estimator and flowgauge's differ by this much at most on the same registers, from
+# four flows a register on.
 ESTIMATORS_APART = 0.002
 
 
@@ -45,7 +48,13 @@ def needs(*names):
 
 
 def flowgauge(*arguments, **environment):
-    run = subprocess.run([FLOWGAUGE, *map(str, arguments)], capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    run = subprocess.run(
+        [FLOWGAUGE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
     if run.returncode != 0:
         raise AssertionError(f"{arguments}: {run.stderr}")
     return run.stdout
@@ -56,7 +65,19 @@ def replay(directory, lake, host, profile, *options, window="10s"):
     capture = pathlib.Path(directory, f"{zlib.crc32(profile.encode()):08x}.pcap")
     if not capture.exists():
         flowgauge("generate", profile, "--to", capture)
-    flowgauge("replay", capture, "--host", host, "--lake", lake, "--align", "--window", window, *options, FLOWGAUGE_RUN=f"run-{host}")
+    flowgauge(
+        "replay",
+        capture,
+        "--host",
+        host,
+        "--lake",
+        lake,
+        "--align",
+        "--window",
+        window,
+        *options,
+        FLOWGAUGE_RUN=f"run-{host}",
+    )
 
 
 def files(lake):
@@ -64,7 +85,10 @@ def files(lake):
 
 
 def united(lake, *options):
-    return [json.loads(line) for line in flowgauge("merge", lake, "--format", "json", *options).splitlines()]
+    return [
+        json.loads(line)
+        for line in flowgauge("merge", lake, "--format", "json", *options).splitlines()
+    ]
 
 
 def images(lake):
@@ -79,12 +103,21 @@ def registers(lake):
 
 
 def job(lake, output, *options):
-    return subprocess.run([sys.executable, HERE / "distinct.py", lake, output, *options], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, HERE / "distinct.py", lake, output, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def results(output):
     parquet = module("pyarrow.parquet")
-    rows = [row for file in glob.glob(f"{output}/*/*.parquet") for row in parquet.read_table(file, partitioning=None).to_pylist()]
+    rows = [
+        row
+        for file in glob.glob(f"{output}/*/*.parquet")
+        for row in parquet.read_table(file, partitioning=None).to_pylist()
+    ]
     return sorted(rows, key=lambda row: (row["period"], row["site"], row["direction"]))
 
 
@@ -104,7 +137,14 @@ class ClickHouse:
 
     def __init__(self, lake, views=True, **parameters):
         self.session = module("chdb.session").Session()
-        for name, value in {"lake": f"{lake}/*/*/*.parquet", "sketch": SKETCH, "site": SITE, "since": SINCE, **ALWAYS, **parameters}.items():
+        for name, value in {
+            "lake": f"{lake}/*/*/*.parquet",
+            "sketch": SKETCH,
+            "site": SITE,
+            "since": SINCE,
+            **ALWAYS,
+            **parameters,
+        }.items():
             self.session.query(f"SET param_{name} = '{value}'")
         if views:
             for _, statement in script("clickhouse/rows.sql"):
@@ -118,11 +158,24 @@ class ClickHouse:
 
     def ask(self, statement):
         """Rows, each a dictionary; None is NULL."""
-        lines = self.session.query(statement, "JSONCompactEachRowWithNames").bytes().decode().splitlines()
-        return [dict(zip(json.loads(lines[0]), json.loads(line))) for line in lines[1:]] if lines else []
+        lines = (
+            self.session.query(statement, "JSONCompactEachRowWithNames")
+            .bytes()
+            .decode()
+            .splitlines()
+        )
+        return (
+            [dict(zip(json.loads(lines[0]), json.loads(line))) for line in lines[1:]]
+            if lines
+            else []
+        )
 
     def answers(self, only=QUESTIONS):
-        return {number: self.ask(statement) for number, statement in script("clickhouse/questions.sql") if number in only}
+        return {
+            number: self.ask(statement)
+            for number, statement in script("clickhouse/questions.sql")
+            if number in only
+        }
 
 
 class Duck:
@@ -149,7 +202,11 @@ class Duck:
         return [dict(zip(names, row)) for row in found.fetchall()]
 
     def answers(self, only=PLAIN):
-        return {number: self.ask(statement) for number, statement in script("duckdb/questions.sql") if number in only}
+        return {
+            number: self.ask(statement)
+            for number, statement in script("duckdb/questions.sql")
+            if number in only
+        }
 
 
 class Spark:
@@ -158,8 +215,16 @@ class Spark:
     def __init__(self, lake, begin=None, end=None, name=SKETCH):
         if str(HERE) not in sys.path:
             sys.path.insert(0, str(HERE))
-        builder = module("pyspark.sql").SparkSession.builder.appName("test_engines").config("spark.sql.session.timeZone", "UTC")
-        self.spark = builder.config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", False).getOrCreate()
+        builder = (
+            module("pyspark.sql")
+            .SparkSession.builder.appName("test_engines")
+            .config("spark.sql.session.timeZone", "UTC")
+        )
+        self.spark = (
+            builder.config("spark.sql.shuffle.partitions", 2)
+            .config("spark.ui.enabled", False)
+            .getOrCreate()
+        )
         self.spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         self.questions = importlib.import_module("questions")
@@ -174,13 +239,22 @@ class Spark:
 
     def one(self, number):
         named = {"3": {"site": SITE}, "4": {"since": SINCE}}.get(number, {})
-        return [row.asDict() for row in self.spark.sql({**self.questions.SKETCHED, **self.questions.PLAIN}[number], args=named).collect()]
+        return [
+            row.asDict()
+            for row in self.spark.sql(
+                {**self.questions.SKETCHED, **self.questions.PLAIN}[number], args=named
+            ).collect()
+        ]
 
     def answers(self, only=QUESTIONS):
         return {number: self.one(number) for number in only}
 
 
-ENGINES = {"clickhouse": ("chdb", ClickHouse, QUESTIONS), "duckdb": ("duckdb", Duck, PLAIN), "spark": ("pyspark", Spark, QUESTIONS)}
+ENGINES = {
+    "clickhouse": ("chdb", ClickHouse, QUESTIONS),
+    "duckdb": ("duckdb", Duck, PLAIN),
+    "spark": ("pyspark", Spark, QUESTIONS),
+}
 
 
 def engines():
@@ -201,7 +275,14 @@ def statements(text):
     for statement in text.split(";\n"):
         lines = [line for line in statement.splitlines() if line.strip()]
         if any(not line.startswith("--") for line in lines):
-            yield next((line[3:].split(":")[0] for line in lines if line.startswith("--") and line[3:4].isdigit()), None), statement
+            yield next(
+                (
+                    line[3:].split(":")[0]
+                    for line in lines
+                    if line.startswith("--") and line[3:4].isdigit()
+                ),
+                None,
+            ), statement
 
 
 class Engines(unittest.TestCase):
@@ -233,7 +314,9 @@ class Engines(unittest.TestCase):
         found = json.loads(chdb.query(text, "TabSeparated").bytes().decode())
         self.assertEqual(bytes(found), registers(self.lake))
         with ClickHouse(self.lake) as engine:
-            [[_, distinct]], [[_, schema]] = list(script("clickhouse/distinct.sql")), list(script("clickhouse/schema.sql"))
+            [[_, distinct]], [[_, schema]] = list(script("clickhouse/distinct.sql")), list(
+                script("clickhouse/schema.sql")
+            )
             rows = engine.ask(distinct.replace("FORMAT TabSeparatedWithNames", ""))
             schema = engine.ask(schema.replace("FORMAT TabSeparatedWithNames", ""))
         of_hosts = {record["interface"]: record for record in united(self.lake, "--by", "host")}
@@ -242,8 +325,12 @@ class Engines(unittest.TestCase):
         for row in rows:
             record = of_hosts.get(row["host"], of_all)
             self.assertEqual(int(row["packets"]), record["packets"])
-            self.assertAlmostEqual(float(row["estimate"]) / record["cardinality"]["estimate"], 1, places=9)
-        self.assertEqual([(row["hash"], row["sketch"]) for row in schema], [("tabulated_790900f3_1", SKETCH)])
+            self.assertAlmostEqual(
+                float(row["estimate"]) / record["cardinality"]["estimate"], 1, places=9
+            )
+        self.assertEqual(
+            [(row["hash"], row["sketch"]) for row in schema], [("tabulated_790900f3_1", SKETCH)]
+        )
 
     @needs("pyarrow", "pyspark")
     def test_spark_has_the_same_registers(self):
@@ -260,7 +347,10 @@ class Engines(unittest.TestCase):
             union.update(datasketches.hll_sketch.deserialize(row["sketch"]))
             image = bytes(union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_updatable())
             self.assertEqual(image[40 : 40 + 2048], registers(self.lake))
-        self.assertEqual((row["site"], row["hosts"], row["windows"], row["packets"]), ("north", 2, 12, record["packets"]))
+        self.assertEqual(
+            (row["site"], row["hosts"], row["windows"], row["packets"]),
+            ("north", 2, 12, record["packets"]),
+        )
         ours = record["cardinality"]["estimate"]
         print(f"spark {row['estimate'] / ours - 1:+.3%}")
         self.assertLess(abs(row["estimate"] / ours - 1), ESTIMATORS_APART)
@@ -269,7 +359,15 @@ class Engines(unittest.TestCase):
     def test_windows_that_arrive_late_change_their_day_alone(self):
         lake, output = f"{self.scratch.name}/late", f"{self.scratch.name}/late-out"
         # One packet in 100 seconds: 2,000 of them come in three days.
-        replay(self.scratch.name, lake, "slow", "unique,packets=2000,rate=0.01", "--measure", "cardinality", window="1h")
+        replay(
+            self.scratch.name,
+            lake,
+            "slow",
+            "unique,packets=2000,rate=0.01",
+            "--measure",
+            "cardinality",
+            window="1h",
+        )
         self.assertEqual(job(lake, output, "--by", "day").returncode, 0)
         before = {row["period"]: row for row in results(output)}
         self.assertGreater(len(before), 2)
@@ -278,8 +376,17 @@ class Engines(unittest.TestCase):
             return {file: os.stat(file).st_mtime_ns for file in glob.glob(f"{output}/*/*.parquet")}
 
         kept = written()
-        # Another host's windows of the first hours come long after, with times of files that are older than all others.
-        replay(self.scratch.name, lake, "tardy", "unique,packets=100,rate=0.01,seed=5", "--measure", "cardinality", window="1h")
+        # Another host's windows of the first hours come long after, with times of files that are
+        # older than all others.
+        replay(
+            self.scratch.name,
+            lake,
+            "tardy",
+            "unique,packets=100,rate=0.01,seed=5",
+            "--measure",
+            "cardinality",
+            window="1h",
+        )
         for file in (file for file in files(lake) if "tardy-" in file):
             os.utime(file, (1, 1))
         run = job(lake, output, "--by", "day", "--unread")
@@ -290,7 +397,10 @@ class Engines(unittest.TestCase):
         again = written()
         self.assertEqual(len(set(kept.items()) & set(again.items())), len(before) - 1)
         lists = sorted(os.listdir(f"{output}/_flowgauge_files"))
-        self.assertEqual([name for name in lists if name.startswith("date=")], sorted({f"date={row['period']:%Y-%m-%d}" for row in after}))
+        self.assertEqual(
+            [name for name in lists if name.startswith("date=")],
+            sorted({f"date={row['period']:%Y-%m-%d}" for row in after}),
+        )
         # There is nothing else to read.
         run = job(lake, output, "--by", "day", "--unread")
         self.assertEqual((run.returncode, written()), (0, again), run.stderr)
@@ -299,7 +409,15 @@ class Engines(unittest.TestCase):
     @needs("pyarrow", "pyspark")
     def test_lost_rows_are_counted_once(self):
         lake = f"{self.scratch.name}/lossy"
-        replay(self.scratch.name, lake, "slow", "unique,packets=2000,rate=0.01", "--measure", "cardinality", window="1h")
+        replay(
+            self.scratch.name,
+            lake,
+            "slow",
+            "unique,packets=2000,rate=0.01",
+            "--measure",
+            "cardinality",
+            window="1h",
+        )
         # From the fourth window on, each row says that five could not be written before.
         self.rewrite(lake, lost_rows=lambda row: 5 if row["window"] >= 3 else 0)
         for options in ((), ("--from", "1970-01-02")):
@@ -316,7 +434,11 @@ class Engines(unittest.TestCase):
             rows = table.to_pylist()
             for name, value in columns.items():
                 index = table.schema.get_field_index(name)
-                table = table.set_column(index, name, pyarrow.array([value(row) for row in rows], table.schema.field(index).type))
+                table = table.set_column(
+                    index,
+                    name,
+                    pyarrow.array([value(row) for row in rows], table.schema.field(index).type),
+                )
             parquet.write_table(table, file)
 
     @needs("pyarrow")
@@ -332,28 +454,42 @@ class Engines(unittest.TestCase):
             ("inner", ("--inner",)),
             ("version", None),
         ]:
-            lake, output = f"{self.scratch.name}/mixed-{name}", f"{self.scratch.name}/mixed-{name}-out"
+            lake, output = (
+                f"{self.scratch.name}/mixed-{name}",
+                f"{self.scratch.name}/mixed-{name}-out",
+            )
             replay(self.scratch.name, lake, "a", "", *measure, *(options or ()))
             if options is None:
                 self.rewrite(lake, schema=lambda row: 2)
             replay(self.scratch.name, lake, "b", "", *measure)
-            merged = subprocess.run([FLOWGAUGE, "merge", lake], capture_output=True, text=True, check=False)
+            merged = subprocess.run(
+                [FLOWGAUGE, "merge", lake], capture_output=True, text=True, check=False
+            )
             self.assertEqual((merged.returncode, merged.stdout), (1, ""), name)
             refusal = "differ|another version|this view does not know"
             for engine, start, questions in engines():
                 with start(lake) as asked:
                     for number in questions:
-                        with self.assertRaisesRegex(Exception, refusal, msg=f"{engine}, {name}, question {number}"):
+                        with self.assertRaisesRegex(
+                            Exception, refusal, msg=f"{engine}, {name}, question {number}"
+                        ):
                             asked.answers([number])
                     if engine == "clickhouse":
                         for _, statement in script("clickhouse/distinct.sql"):
-                            with self.assertRaisesRegex(Exception, refusal, msg=f"{name}: distinct.sql"):
+                            with self.assertRaisesRegex(
+                                Exception, refusal, msg=f"{name}: distinct.sql"
+                            ):
                                 asked.ask(statement)
             if module("pyspark") is None:
                 continue
             run = job(lake, output)
-            self.assertEqual((run.returncode, os.path.exists(output)), (1, False), f"{name}: {run.stderr}")
-            line = next((line for line in run.stderr.splitlines() if line.startswith("distinct.py:")), run.stderr)
+            self.assertEqual(
+                (run.returncode, os.path.exists(output)), (1, False), f"{name}: {run.stderr}"
+            )
+            line = next(
+                (line for line in run.stderr.splitlines() if line.startswith("distinct.py:")),
+                run.stderr,
+            )
             self.assertIn("a-run_a-000000.parquet", line)
 
     @needs("chdb")
@@ -362,10 +498,23 @@ class Engines(unittest.TestCase):
         profile = "unique,packets=2000,rate=0.01"
         # The first day with one key, all others with the next.
         for number in (1, 2):
-            secret, one = pathlib.Path(self.scratch.name, f"secret{number}"), f"{self.scratch.name}/key{number}"
+            secret, one = (
+                pathlib.Path(self.scratch.name, f"secret{number}"),
+                f"{self.scratch.name}/key{number}",
+            )
             secret.write_bytes(bytes([number]) * 32)
             secret.chmod(0o600)
-            replay(self.scratch.name, one, "slow", profile, "--measure", "cardinality", "--hash-key", secret, window="1h")
+            replay(
+                self.scratch.name,
+                one,
+                "slow",
+                profile,
+                "--measure",
+                "cardinality",
+                "--hash-key",
+                secret,
+                window="1h",
+            )
             for file in files(one):
                 if ("date=1970-01-01" in file) == (number == 1):
                     wanted = pathlib.Path(file.replace(one, lake))
@@ -373,17 +522,26 @@ class Engines(unittest.TestCase):
                     os.rename(file, wanted.with_name(f"{number}-{wanted.name}"))
             with ClickHouse(one) as engine:
                 [[_, statement]] = script("clickhouse/schema.sql")
-                names.append(engine.ask(statement.replace("FORMAT TabSeparatedWithNames", ""))[0]["sketch"])
-        self.assertRegex(" ".join(names), "^hll_src_p11_keyed_[0-9a-f]{16} hll_src_p11_keyed_[0-9a-f]{16}$")
+                names.append(
+                    engine.ask(statement.replace("FORMAT TabSeparatedWithNames", ""))[0]["sketch"]
+                )
+        self.assertRegex(
+            " ".join(names), "^hll_src_p11_keyed_[0-9a-f]{16} hll_src_p11_keyed_[0-9a-f]{16}$"
+        )
         self.assertNotEqual(*names)
         rotation = "1970-01-02"
-        for name, options, times in [(names[0], ("--to", f"{rotation}T00:00"), {"to": rotation}), (names[1], ("--from", rotation), {"from": rotation})]:
+        for name, options, times in [
+            (names[0], ("--to", f"{rotation}T00:00"), {"to": rotation}),
+            (names[1], ("--from", rotation), {"from": rotation}),
+        ]:
             [record] = united(lake, *options)
             with ClickHouse(lake, sketch=name, **times) as engine:
                 [[row]] = engine.answers(["1"]).values()
             self.assertAlmostEqual(row["estimate"] / record["cardinality"]["estimate"], 1, places=9)
         for name in names:
-            with ClickHouse(lake, sketch=name) as engine, self.assertRaisesRegex(Exception, "differ|another column"):
+            with ClickHouse(lake, sketch=name) as engine, self.assertRaisesRegex(
+                Exception, "differ|another column"
+            ):
                 engine.answers(["1"])
             with ClickHouse(lake, sketch=name, to=rotation) as engine:
                 if name == names[1]:
@@ -399,7 +557,11 @@ class Engines(unittest.TestCase):
             else:
                 asked = start(self.lake, views=False)
             for number in questions:
-                with self.assertRaisesRegex(Exception, "flowgauge_(rows|sketches|measured)", msg=f"{engine}, question {number}"):
+                with self.assertRaisesRegex(
+                    Exception,
+                    "flowgauge_(rows|sketches|measured)",
+                    msg=f"{engine}, question {number}",
+                ):
                     asked.answers([number])
             if engine != "spark":
                 asked.__exit__()
@@ -407,16 +569,32 @@ class Engines(unittest.TestCase):
     @needs("pyarrow")
     def test_measurements_by_different_settings_are_refused_where_they_matter(self):
         lake = f"{self.scratch.name}/settings"
-        other = ("--key", "heavy=dst", "--sketch", "entropy=3x512", "--delay-admit", "1/2", "--reorder-algorithm", "sampling")
+        other = (
+            "--key",
+            "heavy=dst",
+            "--sketch",
+            "entropy=3x512",
+            "--delay-admit",
+            "1/2",
+            "--reorder-algorithm",
+            "sampling",
+        )
         # Traffic of which each question has an answer.
-        for host, profile in [("talks", "delay,shape=conversations,requests=300,seed=2"), ("late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,rate=1k")]:
+        for host, profile in [
+            ("talks", "delay,shape=conversations,requests=300,seed=2"),
+            ("late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,rate=1k"),
+        ]:
             replay(self.scratch.name, lake, host, profile, "--measure", EVERYTHING)
             replay(self.scratch.name, lake, f"{host}2", profile, "--measure", EVERYTHING, *other)
         for engine, start, questions in engines():
             with start(lake) as asked:
                 for number in questions:
                     if number in ("5", "6", "7", "8"):
-                        with self.assertRaisesRegex(Exception, "different keys or settings", msg=f"{engine}, question {number}"):
+                        with self.assertRaisesRegex(
+                            Exception,
+                            "different keys or settings",
+                            msg=f"{engine}, question {number}",
+                        ):
                             asked.answers([number])
                     else:
                         asked.answers([number])
@@ -424,7 +602,15 @@ class Engines(unittest.TestCase):
     @needs("pyarrow")
     def test_only_files_of_wanted_hours_are_opened(self):
         lake = f"{self.scratch.name}/pruned"
-        replay(self.scratch.name, lake, "slow", "unique,packets=300,rate=0.01", "--measure", EVERYTHING, window="1h")
+        replay(
+            self.scratch.name,
+            lake,
+            "slow",
+            "unique,packets=300,rate=0.01",
+            "--measure",
+            EVERYTHING,
+            window="1h",
+        )
         wanted = {"1970-01-01/hour=02", "1970-01-01/hour=03"}
         for file in files(lake):
             # What is opened of another hour is an error.
@@ -432,9 +618,15 @@ class Engines(unittest.TestCase):
                 pathlib.Path(file).write_bytes(b"no Parquet at all")
         begin, end = "1970-01-01 02:00:00", "1970-01-01 04:00:00"
         for engine, start, questions in engines():
-            with start(lake, begin, end) if engine == "spark" else start(lake, **{"from": begin, "to": end}) as asked:
+            with (
+                start(lake, begin, end)
+                if engine == "spark"
+                else start(lake, **{"from": begin, "to": end})
+            ) as asked:
                 answers = asked.answers(questions)
-                self.assertEqual([row["measured"] for row in answers["5"]][:1], ["2 of 2 windows"], engine)
+                self.assertEqual(
+                    [row["measured"] for row in answers["5"]][:1], ["2 of 2 windows"], engine
+                )
                 self.assertEqual(sum(int(row["packets"]) for row in answers["10"]), 72, engine)
             with start(lake) as asked, self.assertRaises(Exception, msg=engine):
                 asked.answers(["5"])
@@ -443,11 +635,23 @@ class Engines(unittest.TestCase):
     def test_a_time_without_windows_is_no_zero(self):
         lake = f"{self.scratch.name}/silent"
         # A packet in 28 hours: windows of an hour between them are silent, and get no row.
-        replay(self.scratch.name, lake, "rare", "unique,packets=4,rate=0.00001", "--measure", EVERYTHING, window="1h")
+        replay(
+            self.scratch.name,
+            lake,
+            "rare",
+            "unique,packets=4,rate=0.00001",
+            "--measure",
+            EVERYTHING,
+            window="1h",
+        )
         for engine, start, questions in engines():
             with start(lake) as asked:
                 answers = asked.answers(questions)
-            self.assertEqual({row["reason"] for row in answers["9b"]}, {"no packets (replay), or a file that is not here"}, engine)
+            self.assertEqual(
+                {row["reason"] for row in answers["9b"]},
+                {"no packets (replay), or a file that is not here"},
+                engine,
+            )
             hours = {str(row["hour"]) for row in answers["10"]}
             self.assertEqual(len(hours), len(answers["9b"]) + 1, engine)
             self.assertNotIn("0", [str(row["packets"]) for row in answers["10"]], engine)
@@ -455,8 +659,17 @@ class Engines(unittest.TestCase):
         for engine, start, questions in engines():
             with start(lake) as asked:
                 answers = asked.answers(["9b", "9c"])
-            self.assertIn("rows that could not be written", {row["reason"] for row in answers["9b"]}, engine)
-            self.assertEqual([int(next(value for name, value in row.items() if name.startswith("lost"))) for row in answers["9c"]], [5], engine)
+            self.assertIn(
+                "rows that could not be written", {row["reason"] for row in answers["9b"]}, engine
+            )
+            self.assertEqual(
+                [
+                    int(next(value for name, value in row.items() if name.startswith("lost")))
+                    for row in answers["9c"]
+                ],
+                [5],
+                engine,
+            )
 
     def fleet(self, **measure):
         """A lake of hosts that measure different things, of the same conversations."""
@@ -464,7 +677,9 @@ class Engines(unittest.TestCase):
         if not os.path.exists(lake):
             profile = "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2"
             for host, measured in measure.items():
-                replay(self.scratch.name, lake, host, profile, "--measure", measured, window="100ms")
+                replay(
+                    self.scratch.name, lake, host, profile, "--measure", measured, window="100ms"
+                )
         return lake
 
     @needs("pyarrow")
@@ -479,56 +694,106 @@ class Engines(unittest.TestCase):
                 answers = asked.answers(questions)
 
             def about(number, **wanted):
-                return [row for row in answers[number] if all(row[name] == value for name, value in wanted.items())]
+                return [
+                    row
+                    for row in answers[number]
+                    if all(row[name] == value for name, value in wanted.items())
+                ]
 
             def measured(name, of=of_all):
                 return f"{of['united'].get('partial', {}).get(name, of['united']['rows'])} of {of['united']['rows']} windows"
 
             if "1" in questions:
                 [row] = answers["1"]
-                self.assertLess(abs(float(row["estimate"]) / of_all["cardinality"]["estimate"] - 1), apart)
+                self.assertLess(
+                    abs(float(row["estimate"]) / of_all["cardinality"]["estimate"] - 1), apart
+                )
                 self.assertEqual(row["measured"], measured("cardinality"), engine)
                 for host, record in by_host.items():
                     [row] = about("2", host=host)
                     if host == "plain":
-                        self.assertEqual((row["estimate"], row["measured"]), (None, "not measured"), engine)
+                        self.assertEqual(
+                            (row["estimate"], row["measured"]), (None, "not measured"), engine
+                        )
                     else:
-                        self.assertLess(abs(float(row["estimate"]) / record["cardinality"]["estimate"] - 1), apart)
+                        self.assertLess(
+                            abs(float(row["estimate"]) / record["cardinality"]["estimate"] - 1),
+                            apart,
+                        )
                         self.assertEqual(row["measured"], measured("cardinality", record), engine)
                 [row] = answers["3"]
-                self.assertEqual((row["measured"], row["measured_elsewhere"]), ("11 of 11 windows", "11 of 22 windows"), engine)
+                self.assertEqual(
+                    (row["measured"], row["measured_elsewhere"]),
+                    ("11 of 11 windows", "11 of 22 windows"),
+                    engine,
+                )
                 # All windows are before the time of question 4.
                 [row] = answers["4"]
                 self.assertEqual((row["whole"], row["measured"]), (None, "no windows"), engine)
             heaviest = of_all["heavy"]["flows"]
             told = [(row["flow"], int(row["count"]), int(row["at_least"])) for row in answers["5"]]
-            self.assertEqual(sorted(told[:5]), sorted((flow["flow"], flow["count"], flow["low"]) for flow in heaviest[:5]), engine)
+            self.assertEqual(
+                sorted(told[:5]),
+                sorted((flow["flow"], flow["count"], flow["low"]) for flow in heaviest[:5]),
+                engine,
+            )
             self.assertEqual({row["measured"] for row in answers["5"]}, {measured("heavy")}, engine)
             [row] = about("6", host="flows")
-            self.assertEqual((row["kind"], row["p50_ms"], row["measured"]), (None, None, "not measured"), engine)
+            self.assertEqual(
+                (row["kind"], row["p50_ms"], row["measured"]), (None, None, "not measured"), engine
+            )
             for host in ("a", "plain"):
                 kinds = {row["kind"]: row for row in about("6", host=host)}
-                self.assertEqual(set(kinds), {delay["kind"] for delay in by_host[host]["delay"]}, engine)
-                self.assertEqual({row["measured"] for row in kinds.values()}, {measured("delay", by_host[host])}, engine)
+                self.assertEqual(
+                    set(kinds), {delay["kind"] for delay in by_host[host]["delay"]}, engine
+                )
+                self.assertEqual(
+                    {row["measured"] for row in kinds.values()},
+                    {measured("delay", by_host[host])},
+                    engine,
+                )
             self.assertEqual(answers["7"], [], engine)
-            self.assertEqual({(row["host"], row["measured"]) for row in answers["8"]}, {(host, measured("entropy")) for host in ("a", "plain")}, engine)
-            self.assertEqual((answers["9a"], answers["9b"], len(answers["9c"])), ([], [], 3), engine)
-            self.assertEqual(sum(int(row["packets"]) for row in answers["10"]), of_all["sizes"]["packets"], engine)
-            self.assertEqual({row["measured"] for row in answers["10"]}, {measured("sizes")}, engine)
+            self.assertEqual(
+                {(row["host"], row["measured"]) for row in answers["8"]},
+                {(host, measured("entropy")) for host in ("a", "plain")},
+                engine,
+            )
+            self.assertEqual(
+                (answers["9a"], answers["9b"], len(answers["9c"])), ([], [], 3), engine
+            )
+            self.assertEqual(
+                sum(int(row["packets"]) for row in answers["10"]),
+                of_all["sizes"]["packets"],
+                engine,
+            )
+            self.assertEqual(
+                {row["measured"] for row in answers["10"]}, {measured("sizes")}, engine
+            )
         self.assertEqual((rows, partial["cardinality"]), (33, 22))
 
     @needs("pyarrow")
     def test_what_no_agent_measures_is_called_so(self):
-        for lake, there in [(self.fleet(flows="cardinality"), QUESTIONS[:4]), (self.fleet(plain=NO_DISTINCT), ["5", "6", "8", "10"])]:
+        for lake, there in [
+            (self.fleet(flows="cardinality"), QUESTIONS[:4]),
+            (self.fleet(plain=NO_DISTINCT), ["5", "6", "8", "10"]),
+        ]:
             for engine, start, questions in engines():
                 # Spark's job asks for a column of sketches if there is one.
-                with start(lake, name=SKETCH if "1" in there else None) if engine == "spark" else start(lake) as asked:
+                with (
+                    start(lake, name=SKETCH if "1" in there else None)
+                    if engine == "spark"
+                    else start(lake)
+                ) as asked:
                     answers = asked.answers(questions)
                 for number in questions:
                     told = [row["measured"] for row in answers[number] if "measured" in row]
                     if number in ("3", "4"):
                         # There is no host of that name, and no window after that time.
-                        self.assertEqual((told, answers[number][0]["whole"]), (["no windows"], None), f"{engine} {number}")
+                        self.assertEqual(
+                            (told, answers[number][0]["whole"]),
+                            (["no windows"], None),
+                            f"{engine} {number}",
+                        )
                     elif number.startswith("9"):
                         self.assertEqual(told, [])
                     elif number in there:
@@ -538,11 +803,20 @@ class Engines(unittest.TestCase):
                         self.assertEqual(told, [], f"{engine} {number}")
                     else:
                         self.assertEqual(told, ["not measured"], f"{engine} {number}")
-                        values = [value for name, value in answers[number][0].items() if name not in ("host", "hour", "measured")]
+                        values = [
+                            value
+                            for name, value in answers[number][0].items()
+                            if name not in ("host", "hour", "measured")
+                        ]
                         self.assertEqual(set(values), {None}, f"{engine} {number}")
 
     def added(self, kind, *arguments):
-        run = subprocess.run([sys.executable, HERE.parent / "tables" / f"{kind}.py", *arguments], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, HERE.parent / "tables" / f"{kind}.py", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         self.assertEqual(run.returncode, 0, run.stderr)
         return run.stdout
 
@@ -558,7 +832,10 @@ class Engines(unittest.TestCase):
         self.assertIn("nothing new", self.added(kind, lake, *more))
         rows = read(lake)
         self.assertEqual(rows.num_rows, united(lake)[0]["united"]["rows"])
-        measured = {(row["host"], row[SKETCH] is not None, row["heavy_key"] is not None) for row in rows.to_pylist()}
+        measured = {
+            (row["host"], row[SKETCH] is not None, row["heavy_key"] is not None)
+            for row in rows.to_pylist()
+        }
         self.assertEqual(measured, {("a", True, False), ("b", False, True)})
 
     @needs("pyarrow", "pyiceberg")
@@ -566,22 +843,47 @@ class Engines(unittest.TestCase):
         warehouse = f"{self.scratch.name}/warehouse"
 
         def read(_):
-            catalog = module("pyiceberg.catalog.sql").SqlCatalog("flowgauge", uri=f"sqlite:///{warehouse}/catalog.db")
-            return catalog.load_table("flowgauge.rows").scan(selected_fields=("host", "heavy_key", SKETCH)).to_arrow()
+            catalog = module("pyiceberg.catalog.sql").SqlCatalog(
+                "flowgauge", uri=f"sqlite:///{warehouse}/catalog.db"
+            )
+            return (
+                catalog.load_table("flowgauge.rows")
+                .scan(selected_fields=("host", "heavy_key", SKETCH))
+                .to_arrow()
+            )
 
         self.assert_table("iceberg", read, warehouse)
 
     @needs("pyarrow", "deltalake")
     def test_a_lake_is_a_delta_table(self):
-        self.assert_table("delta", lambda lake: module("deltalake").DeltaTable(lake).to_pyarrow_table(columns=["host", "heavy_key", SKETCH]))
+        self.assert_table(
+            "delta",
+            lambda lake: module("deltalake")
+            .DeltaTable(lake)
+            .to_pyarrow_table(columns=["host", "heavy_key", SKETCH]),
+        )
 
     def plain(self):
         """A lake of everything that is measured, of two hosts."""
         lake = f"{self.scratch.name}/plain"
         if not os.path.exists(lake):
             measure = ("--measure", EVERYTHING)
-            replay(self.scratch.name, lake, "talks", "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2", *measure, window="100ms")
-            replay(self.scratch.name, lake, "late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k", *measure, window="1s")
+            replay(
+                self.scratch.name,
+                lake,
+                "talks",
+                "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2",
+                *measure,
+                window="100ms",
+            )
+            replay(
+                self.scratch.name,
+                lake,
+                "late",
+                "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k",
+                *measure,
+                window="1s",
+            )
         return lake
 
     def assert_answers(self, lake, answers):
@@ -590,13 +892,22 @@ class Engines(unittest.TestCase):
         [of_all] = united(lake)
         # Heavy hitters of all hosts: no table was full, so that counts are exact.
         row, heaviest = answers["5"][0], of_all["heavy"]["flows"][0]
-        self.assertEqual((row["flow"], int(row["count"]), int(row["at_least"])), (heaviest["flow"], heaviest["count"], heaviest["low"]))
+        self.assertEqual(
+            (row["flow"], int(row["count"]), int(row["at_least"])),
+            (heaviest["flow"], heaviest["count"], heaviest["low"]),
+        )
         # Percentiles are ends of buckets, which are 3 % wide.
         delays = {(row["host"], row["kind"]): row for row in answers["6"]}
         for delay in by_host["talks"]["delay"]:
             for name in ("p50", "p95"):
-                told, corrected = float(delays[("talks", delay["kind"])][f"{name}_ms"]), delay["corrected"][name]
-                self.assertTrue(corrected["low"] * 0.96 <= told * 1e6 <= corrected["high"] * 1.04, (delay["kind"], name, told, corrected))
+                told, corrected = (
+                    float(delays[("talks", delay["kind"])][f"{name}_ms"]),
+                    delay["corrected"][name],
+                )
+                self.assertTrue(
+                    corrected["low"] * 0.96 <= told * 1e6 <= corrected["high"] * 1.04,
+                    (delay["kind"], name, told, corrected),
+                )
         # The prefixes of flowgauge with enough segments, by their rates.
         rates = {row["prefix"]: float(row["rate"]) for row in answers["7"]}
         for prefix in of_all["reorder"]["prefixes"]:
@@ -605,21 +916,34 @@ class Engines(unittest.TestCase):
         self.assertTrue(answers["8"])
         self.assertEqual((answers["9a"], answers["9b"]), ([], []))
         self.assertEqual({row["host"] for row in answers["9c"]}, {"talks", "late"})
-        self.assertEqual(sum(int(row["packets"]) for row in answers["10"]), of_all["sizes"]["packets"])
+        self.assertEqual(
+            sum(int(row["packets"]) for row in answers["10"]), of_all["sizes"]["packets"]
+        )
         self.assertEqual(sum(int(row["bytes"]) for row in answers["10"]), of_all["sizes"]["bytes"])
 
     def assert_distinct(self, lake, answers, apart):
         """Answers to the questions of distinct flows are what flowgauge says."""
         [of_all] = united(lake)
-        hosts = {record["interface"]: record["cardinality"]["estimate"] for record in united(lake, "--by", "host")}
-        [whole], [only], [new] = ([{name: float(row[name]) for name in ("estimate", "low", "high")} for row in answers[it]] for it in ("1", "3", "4"))
+        hosts = {
+            record["interface"]: record["cardinality"]["estimate"]
+            for record in united(lake, "--by", "host")
+        }
+        [whole], [only], [new] = (
+            [
+                {name: float(row[name]) for name in ("estimate", "low", "high")}
+                for row in answers[it]
+            ]
+            for it in ("1", "3", "4")
+        )
         self.assertLess(abs(whole["estimate"] / of_all["cardinality"]["estimate"] - 1), apart)
         # All windows of a host are in one hour.
         by_hour = {row["host"]: float(row["estimate"]) for row in answers["2"]}
         self.assertEqual(set(by_hour), set(hosts))
         for host, estimate in by_hour.items():
             self.assertLess(abs(estimate / hosts[host] - 1), apart)
-        part = json.loads(flowgauge("diff", f"{lake},host=a", f"{lake},host=b", "--format", "json"))["only_a"]["value"]
+        part = json.loads(
+            flowgauge("diff", f"{lake},host=a", f"{lake},host=b", "--format", "json")
+        )["only_a"]["value"]
         for answer in (whole, only, new):
             self.assertTrue(answer["low"] <= answer["estimate"] <= answer["high"], answer)
         self.assertTrue(only["low"] <= part <= only["high"], (only, part))
@@ -644,7 +968,12 @@ class Engines(unittest.TestCase):
     @needs("pyarrow", "pyspark")
     def test_spark_answers_ten_questions(self):
         def ask(lake, *arguments):
-            run = subprocess.run([sys.executable, HERE / "questions.py", lake, *arguments], capture_output=True, text=True, check=False)
+            run = subprocess.run(
+                [sys.executable, HERE / "questions.py", lake, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             self.assertEqual(run.returncode, 0, run.stderr)
             found = {number: [] for number in QUESTIONS}
             for row in map(json.loads, run.stdout.splitlines()):
@@ -652,7 +981,9 @@ class Engines(unittest.TestCase):
             return found
 
         self.assert_answers(self.plain(), ask(self.plain()))
-        answers = ask(self.lake, "--only", "1,2,3,4", "--site", SITE, "--since", SINCE.replace(" ", "T") + "Z")
+        answers = ask(
+            self.lake, "--only", "1,2,3,4", "--site", SITE, "--since", SINCE.replace(" ", "T") + "Z"
+        )
         self.assert_distinct(self.lake, answers, 0.008)
 
     @needs("chdb")
@@ -677,7 +1008,9 @@ class Engines(unittest.TestCase):
                 self.assertNotIn("${", query)
                 return engine.ask(query)
 
-            [hosts] = [it["query"] for it in dashboard["templating"]["list"] if it["name"] == "host"]
+            [hosts] = [
+                it["query"] for it in dashboard["templating"]["list"] if it["name"] == "host"
+            ]
             self.assertEqual([row["host"] for row in ask(hosts)], ["a", "flows", "plain"])
             for panel in dashboard["panels"]:
                 for target in panel["targets"]:
@@ -685,11 +1018,23 @@ class Engines(unittest.TestCase):
                     if panel["type"] == "timeseries":
                         self.assertIn("time", answers[panel["title"]][0], panel["title"])
         [whole] = answers["Distinct flows of all hosts by hour"]
-        self.assertAlmostEqual(float(whole["estimate"]) / of_all["cardinality"]["estimate"], 1, places=9)
-        coverage = {row["host"]: (row["windows"], row["distinct_flows"], row["heavy_hitters"]) for row in answers["Windows with each measurement, by host"]}
+        self.assertAlmostEqual(
+            float(whole["estimate"]) / of_all["cardinality"]["estimate"], 1, places=9
+        )
+        coverage = {
+            row["host"]: (row["windows"], row["distinct_flows"], row["heavy_hitters"])
+            for row in answers["Windows with each measurement, by host"]
+        }
         self.assertEqual(coverage, {"a": (11, 11, 11), "flows": (11, 11, 0), "plain": (11, 0, 11)})
         empty = {title for title, rows in answers.items() if not rows}
-        self.assertEqual(empty, {"Times without a window", "Packets lost by host and cause", "Prefixes with most segments out of order"})
+        self.assertEqual(
+            empty,
+            {
+                "Times without a window",
+                "Packets lost by host and cause",
+                "Prefixes with most segments out of order",
+            },
+        )
 
 
 if __name__ == "__main__":

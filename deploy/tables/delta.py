@@ -36,22 +36,36 @@ def main():
         # A column that a file does not have is NULL.
         files = sorted(lake.glob("date=*/hour=*/*.parquet"))
         schema = pyarrow.unify_schemas([pyarrow.parquet.read_schema(file) for file in files])
-        fields = Schema.from_arrow(pyarrow.schema([field.with_nullable(True) for field in schema])).fields
+        fields = Schema.from_arrow(
+            pyarrow.schema([field.with_nullable(True) for field in schema])
+        ).fields
         schema = Schema(fields + [Field(name, PrimitiveType("string")) for name in PARTITIONS])
         DeltaTable.create(str(lake), schema, partition_by=PARTITIONS)
     table = DeltaTable(str(lake))
-    known = set(table.get_add_actions(flatten=True).column("path").to_pylist()) if table.version() > 0 else set()
-    files = [file for file in sorted(lake.glob("date=*/hour=*/*.parquet")) if str(file.relative_to(lake)) not in known]
+    known = (
+        set(table.get_add_actions(flatten=True).column("path").to_pylist())
+        if table.version() > 0
+        else set()
+    )
+    files = [
+        file
+        for file in sorted(lake.glob("date=*/hour=*/*.parquet"))
+        if str(file.relative_to(lake)) not in known
+    ]
     if not files:
         print("nothing new")
         return
     have = {field.name for field in table.schema().fields}
     schema = pyarrow.unify_schemas([pyarrow.parquet.read_schema(file) for file in files])
-    new = Schema.from_arrow(pyarrow.schema([field.with_nullable(True) for field in schema if field.name not in have])).fields
+    new = Schema.from_arrow(
+        pyarrow.schema([field.with_nullable(True) for field in schema if field.name not in have])
+    ).fields
     if new:
         table.alter.add_columns(new)
         table = DeltaTable(str(lake))
-    table.create_write_transaction([action(lake, file) for file in files], "append", table.schema(), PARTITIONS)
+    table.create_write_transaction(
+        [action(lake, file) for file in files], "append", table.schema(), PARTITIONS
+    )
     print(f"{len(files)} files added: version {DeltaTable(str(lake)).version()}")
 
 

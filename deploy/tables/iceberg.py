@@ -15,13 +15,21 @@ TABLE = "flowgauge.rows"
 
 
 def main():
-    lake, warehouse = (pathlib.Path(it).resolve() for it in sys.argv[1:3]) if len(sys.argv) == 3 else sys.exit(__doc__)
+    lake, warehouse = (
+        (pathlib.Path(it).resolve() for it in sys.argv[1:3])
+        if len(sys.argv) == 3
+        else sys.exit(__doc__)
+    )
     warehouse.mkdir(parents=True, exist_ok=True)
-    catalog = SqlCatalog("flowgauge", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=warehouse.as_uri())
+    catalog = SqlCatalog(
+        "flowgauge", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=warehouse.as_uri()
+    )
     catalog.create_namespace_if_not_exists("flowgauge")
     table = catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
     known = set(table.inspect.files().column("file_path").to_pylist()) if table else set()
-    files = [str(file) for file in sorted(lake.glob("date=*/hour=*/*.parquet")) if str(file) not in known]
+    files = [
+        str(file) for file in sorted(lake.glob("date=*/hour=*/*.parquet")) if str(file) not in known
+    ]
     if not files:
         print("nothing new")
         return
