@@ -9,8 +9,8 @@
 -- * stops a query whose rows must not be united, so that a statement that is copied out of a file
 --   is guarded as well;
 -- * counts a file that was copied twice once;
--- * knows the columns that it names. One that a file does not have is NULL: agents that measure less
---   break no question.
+-- * knows the columns that it names. One that a file does not have is NULL: agents that measure
+--   less break no question.
 
 -- The hour of a directory, and a time in nanoseconds.
 CREATE FUNCTION IF NOT EXISTS flowgauge_hour AS (date, hour) ->
@@ -127,7 +127,9 @@ CREATE FUNCTION IF NOT EXISTS flowgauge_last AS (registers) ->
 CREATE FUNCTION IF NOT EXISTS flowgauge_distinct AS (registers) ->
     if(countEqual(registers, 0) = length(registers), 0, pow(length(registers), 2) / (2 * ln(2) * (
         length(registers)
-            * flowgauge_tau(1 - countEqual(registers, flowgauge_last(registers)) / length(registers))
+            * flowgauge_tau(
+                1 - countEqual(registers, flowgauge_last(registers)) / length(registers)
+            )
             * pow(2, 1 - flowgauge_last(registers))
         + arraySum(
             k -> countEqual(registers, toUInt8(k)) * pow(2, -k), range(1, flowgauge_last(registers))

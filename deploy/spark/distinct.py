@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Distinct flows of a fleet: unites the windows of a lake by period, site and direction.
 
-The result is a table of Parquet files, partitioned by day: estimate, 95 % interval, the united sketch (an image of Apache DataSketches), and what it
-rests on. A day is written as a whole, so the job may run again when windows arrive late. Beside its output it keeps, for each day, the list of files
-that the day was made of; with --unread it computes the days of which there are other files, and leaves the rest alone.
+The result is a table of Parquet files, partitioned by day: estimate, 95 % interval, the united
+sketch (an image of Apache DataSketches), and what it rests on. A day is written as a whole, so the
+job may run again when windows arrive late. Beside its output it keeps, for each day, the list of
+files that the day was made of; with --unread it computes the days of which there are other files,
+and leaves the rest alone.
 
-Rows whose hashes, keys, registers, headers or versions differ are refused: Spark could unite them, and the number would be wrong.
+Rows whose hashes, keys, registers, headers or versions differ are refused: Spark could unite them,
+and the number would be wrong.
 """
 
 import argparse
@@ -22,17 +25,22 @@ SCHEMA = 1
 # Columns of which jobs make use. One that a file does not have is NULL there: agents that measure
 # less break no job, and no file is opened for its schema alone. `date` and `hour` are of
 # directories.
-COLUMNS = """schema BIGINT, host STRING, run STRING, source STRING, direction STRING, time TIMESTAMP, window BIGINT, start_ns BIGINT, end_ns BIGINT,
-    scheduled_start_ns BIGINT, scheduled_end_ns BIGINT, complete BOOLEAN, inner BOOLEAN, packets BIGINT, bytes BIGINT, dropped BIGINT,
-    drops ARRAY<STRUCT<cause: STRING, packets: BIGINT>>, lost_rows BIGINT, hash STRING, row_hash STRING, distinct_key STRING, registers BIGINT,
-    entropy DOUBLE, entropy_low DOUBLE, entropy_high DOUBLE, entropy_key STRING, entropy_sketch STRING, entropy_rows BIGINT, entropy_columns BIGINT,
-    heavy_key STRING, heavy_unit STRING, heavy_algorithm STRING, heavy_slots BIGINT,
-    heavy ARRAY<STRUCT<flow: STRING, count: BIGINT, inherited: BIGINT>>,
-    lengths_full BIGINT, lengths ARRAY<STRUCT<low: BIGINT, high: BIGINT, packets: BIGINT, excess: BIGINT>>,
+COLUMNS = """
+    schema BIGINT, host STRING, run STRING, source STRING, direction STRING, time TIMESTAMP,
+    window BIGINT, start_ns BIGINT, end_ns BIGINT, scheduled_start_ns BIGINT,
+    scheduled_end_ns BIGINT, complete BOOLEAN, inner BOOLEAN, packets BIGINT, bytes BIGINT,
+    dropped BIGINT, drops ARRAY<STRUCT<cause: STRING, packets: BIGINT>>, lost_rows BIGINT,
+    hash STRING, row_hash STRING, distinct_key STRING, registers BIGINT, entropy DOUBLE,
+    entropy_low DOUBLE, entropy_high DOUBLE, entropy_key STRING, entropy_sketch STRING,
+    entropy_rows BIGINT, entropy_columns BIGINT, heavy_key STRING, heavy_unit STRING,
+    heavy_algorithm STRING, heavy_slots BIGINT,
+    heavy ARRAY<STRUCT<flow: STRING, count: BIGINT, inherited: BIGINT>>, lengths_full BIGINT,
+    lengths ARRAY<STRUCT<low: BIGINT, high: BIGINT, packets: BIGINT, excess: BIGINT>>,
     delay_kinds STRING, delay_algorithm STRING, delay_admit_log2 BIGINT, delay_auto BOOLEAN,
     delay_buckets ARRAY<STRUCT<kind: STRING, high_ns: BIGINT, weight: BIGINT>>,
     reorder_algorithm STRING, reorder_ipv4_bits BIGINT, reorder_ipv6_bits BIGINT,
-    reorder ARRAY<STRUCT<prefix: STRING, packets: BIGINT, out_of_order: BIGINT, flows: BIGINT>>, date DATE, hour INT"""
+    reorder ARRAY<STRUCT<prefix: STRING, packets: BIGINT, out_of_order: BIGINT, flows: BIGINT>>,
+    date DATE, hour INT"""
 # What must be the same in all rows that are united, and in those with distinct flows.
 IDENTITY = ["schema", "hash", "row_hash", "inner"]
 DISTINCT = ["distinct_key", "registers"]
@@ -79,7 +87,10 @@ def options():
 
 
 def lake(spark, path, *more):
-    """All rows, of files with and without some columns, with further columns (in DDL). Filters of `date` and `hour` decide which files are opened."""
+    """Returns all rows, of files with and without some columns, with further columns (in DDL).
+
+    Filters of `date` and `hour` decide which files are opened.
+    """
     try:
         return spark.read.schema(", ".join([COLUMNS, *more])).option("basePath", path).parquet(path)
     except AnalysisException as error:
@@ -87,7 +98,11 @@ def lake(spark, path, *more):
 
 
 def check(rows):
-    """Refuses what cannot be united. Returns the name of the column of sketches and the number of registers, or nothing if no row has any."""
+    """Refuses what cannot be united.
+
+    Returns the name of the column of sketches and the number of registers, or nothing if no row
+    has any.
+    """
     found = (
         rows.groupBy(*IDENTITY, *DISTINCT)
         .agg(F.min("_metadata.file_path").alias("file"))
@@ -123,9 +138,10 @@ def check(rows):
 
 
 def newly_lost(rows, keys):
-    """Rows that could not be written, by the period of the next one that could.
+    """Returns the rows that could not be written, by the period of the next one that could.
 
-    `lost_rows` of a row counts from the start of its run: what is new is what no earlier row of the run knows.
+    `lost_rows` of a row counts from the start of its run: what is new is what no earlier row of the
+    run knows.
     """
     earlier = (
         Window.partitionBy("host", "run")
@@ -143,7 +159,10 @@ def newly_lost(rows, keys):
 
 
 def unite(rows, before, sketches, registers):
-    """One row for each period, site and direction; `before` are the rows by which lost ones are counted, of one more day."""
+    """Returns a row for each period, site and direction.
+
+    `before` are the rows by which lost ones are counted, of one more day.
+    """
     keys = ["period", "site", "direction"]
     united = rows.groupBy(*keys).agg(
         # Without `true` other numbers of registers are an error.
@@ -172,7 +191,7 @@ def unite(rows, before, sketches, registers):
 
 
 class Lists:
-    """Per day, the files that the output was made of: a file below the output that is replaced as a whole."""
+    """Per day, the files that the output was made of: a list that is replaced as a whole."""
 
     def __init__(self, spark, output):
         self.jvm, self.gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
@@ -210,7 +229,7 @@ class Lists:
 
 
 def files_by_day(rows, begin, end):
-    """Names of all files of wanted days, by day."""
+    """Returns the names of all files of wanted days, by day."""
     found = {}
     for file in rows.inputFiles():
         name = file[file.rfind("/date=") + 1 :]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the files of a lake an Iceberg table, without copying them, and adds those that came since.
 
-Usage: iceberg.py LAKE WAREHOUSE; the catalogue is WAREHOUSE/catalog.db, the table flowgauge.rows. Needs pip's pyiceberg[sql-sqlite,pyarrow].
+Usage: iceberg.py LAKE WAREHOUSE; the catalogue is WAREHOUSE/catalog.db, the table flowgauge.rows.
+Needs pip's pyiceberg[sql-sqlite,pyarrow].
 """
 
 import pathlib
