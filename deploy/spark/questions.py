@@ -54,8 +54,8 @@ def measured(column, *settings):
     return MEASURED.format(column=column, settings=different if settings else "1")
 
 
-# Of distinct flows, which rows of sketches answer. Windows are counted without their sketches, which
-# are wide. A union of nothing is 0 flows for Spark: it is not measured.
+# Of distinct flows, which rows of sketches answer. Windows are counted without their sketches,
+# which are wide. A union of nothing is 0 flows for Spark: it is not measured.
 UNION = "CASE WHEN count(sketch) > 0 THEN hll_sketch_estimate(hll_union_agg(sketch, false)) END"
 COVERED = f"count(distinct_key) AS known, {measured('distinct_key')} FROM flowgauge_rows"
 
@@ -185,7 +185,8 @@ PLAIN = {
     "10": f"""WITH hours AS (
             SELECT date_trunc('hour', time) AS hour, lengths, lengths_full FROM flowgauge_rows
         ), covered AS (
-            SELECT hour, count(lengths_full) AS known, {measured("lengths_full")} FROM hours GROUP BY hour
+            SELECT hour, count(lengths_full) AS known, {measured("lengths_full")}
+            FROM hours GROUP BY hour
         ), lengths AS (
             SELECT hour, cast(pow(2, floor(log2(greatest(l.low, 1)))) AS long) AS from_bytes,
                 sum(l.packets) AS packets, sum(l.packets * l.low + l.excess) AS bytes

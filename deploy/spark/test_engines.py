@@ -310,7 +310,8 @@ class Engines(unittest.TestCase):
     @needs("pyarrow", "chdb")
     def test_clickhouse_has_the_same_registers_and_the_same_estimate(self):
         chdb = module("chdb")
-        text = f"select maxForEach(reinterpret(substring(assumeNotNull({SKETCH}), 41), 'Array(UInt8)')) from file('{self.lake}/*/*/*.parquet')"
+        levels = f"reinterpret(substring(assumeNotNull({SKETCH}), 41), 'Array(UInt8)')"
+        text = f"select maxForEach({levels}) from file('{self.lake}/*/*/*.parquet')"
         found = json.loads(chdb.query(text, "TabSeparated").bytes().decode())
         self.assertEqual(bytes(found), registers(self.lake))
         with ClickHouse(self.lake) as engine:
@@ -701,7 +702,8 @@ class Engines(unittest.TestCase):
                 ]
 
             def measured(name, of=of_all):
-                return f"{of['united'].get('partial', {}).get(name, of['united']['rows'])} of {of['united']['rows']} windows"
+                rows = of["united"]["rows"]
+                return f"{of['united'].get('partial', {}).get(name, rows)} of {rows} windows"
 
             if "1" in questions:
                 [row] = answers["1"]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Scratch, SECOND, flowgauge, frames, pcap};
+use common::{SECOND, Scratch, flowgauge, frames, pcap};
 use flowgauge_dataplane::capture::build::Packet;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,12 @@ fn shell(directory: &Path, line: &str) {
     let others = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths([built.to_owned()].into_iter().chain(env::split_paths(&others))).unwrap();
     let mut command = Command::new("sh");
-    command.args(["-e", "-c", line]).current_dir(directory).env("PATH", path).env("FLOWGAUGE_STATUS_DIR", "").env_remove("RUST_LOG");
+    command
+        .args(["-e", "-c", line])
+        .current_dir(directory)
+        .env("PATH", path)
+        .env("FLOWGAUGE_STATUS_DIR", "")
+        .env_remove("RUST_LOG");
     let output = command.stdin(Stdio::null()).output().unwrap();
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     assert!(output.status.success(), "{line}: {}\n{stdout}{stderr}", output.status);
