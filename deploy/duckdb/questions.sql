@@ -1,49 +1,257 @@
--- Questions of operators to the lake that flowgauge writes, of which plain columns know the answers.
--- Files are those of a variable, as in SET VARIABLE lake = 'lake/**/*.parquet'
--- Each statement begins with its number, by which test_engines.py knows it. Distinct flows of several windows are no plain numbers: `flowgauge merge`,
--- Spark and ClickHouse unite them.
+-- Questions of operators to the lake that flowgauge writes, as far as plain columns answer them.
+-- Distinct flows of several windows are no plain numbers: `flowgauge merge`, Spark and ClickHouse
+-- unite them.
+--
+--   SET VARIABLE lake = 'lake/*/*/*.parquet';      -- files
+--   SET VARIABLE "from" = '2026-11-23';            -- windows that begin then or later (UTC)
+--   SET VARIABLE "to" = '2026-11-24';              -- windows that end then or earlier (UTC)
+--
+-- Without `from` or `to` there is no bound. The view `flowgauge_rows` is the only access to files.
+-- It opens those of the wanted hours alone, and stops each question whose rows must not be united.
+-- So a statement that is copied out of this file is guarded as well: without the view it does not
+-- run.
+--
+-- Each statement begins with its number, by which test_engines.py knows it. The column `measured`
+-- says how many of the windows have the measurement: '12 of 18 windows', 'not measured', or
+-- 'no windows'. Of a time without a window nothing is known: it is no zero (9b lists such times).
 
-CREATE OR REPLACE TEMP VIEW rows AS
-SELECT * FROM read_parquet(getvariable('lake'), union_by_name = true, hive_partitioning = false)
--- A file that was copied twice counts once.
-QUALIFY row_number() OVER (PARTITION BY host, run, source, direction, "window", start_ns) = 1;
-
--- 5: the heaviest flows of the fleet. Counts of one table have bounds; what a table did not admit is in `absent` of all flows together.
-SELECT flow.flow AS flow, sum(flow.count) AS packets, sum(flow.count - flow.inherited) AS at_least, count(DISTINCT host) AS hosts
-FROM (SELECT host, unnest(heavy) AS flow FROM rows WHERE heavy_unit = 'packets')
-GROUP BY ALL ORDER BY packets DESC, flow LIMIT 20;
-
--- 6: round-trip delays by host and kind: the percentiles of what buckets weigh, in milliseconds.
-WITH buckets AS (
-    SELECT host, b.kind AS kind, b.high_ns AS high_ns, sum(b.weight) AS weight FROM (SELECT host, unnest(delay_buckets) AS b FROM rows)
-    GROUP BY ALL
-), shares AS (
-    SELECT *, sum(weight) OVER (PARTITION BY host, kind ORDER BY high_ns) / sum(weight) OVER (PARTITION BY host, kind) AS share FROM buckets
+CREATE OR REPLACE TEMP VIEW flowgauge_rows AS
+WITH selected AS NOT MATERIALIZED (
+    -- Only columns that are named here are known. One that a file does not have is NULL: agents
+    -- that measure less break no question.
+    SELECT * FROM read_parquet(getvariable('lake'), schema = MAP {
+        'schema': {name: 'schema', type: 'BIGINT', default_value: NULL},
+        'host': {name: 'host', type: 'VARCHAR', default_value: NULL},
+        'run': {name: 'run', type: 'VARCHAR', default_value: NULL},
+        'source': {name: 'source', type: 'VARCHAR', default_value: NULL},
+        'direction': {name: 'direction', type: 'VARCHAR', default_value: NULL},
+        'time': {name: 'time', type: 'TIMESTAMPTZ', default_value: NULL},
+        'window': {name: 'window', type: 'BIGINT', default_value: NULL},
+        'start_ns': {name: 'start_ns', type: 'BIGINT', default_value: NULL},
+        'end_ns': {name: 'end_ns', type: 'BIGINT', default_value: NULL},
+        'scheduled_start_ns': {name: 'scheduled_start_ns', type: 'BIGINT', default_value: NULL},
+        'scheduled_end_ns': {name: 'scheduled_end_ns', type: 'BIGINT', default_value: NULL},
+        'complete': {name: 'complete', type: 'BOOLEAN', default_value: NULL},
+        'inner': {name: 'inner', type: 'BOOLEAN', default_value: NULL},
+        'packets': {name: 'packets', type: 'BIGINT', default_value: NULL},
+        'bytes': {name: 'bytes', type: 'BIGINT', default_value: NULL},
+        'dropped': {name: 'dropped', type: 'BIGINT', default_value: NULL},
+        'drops': {
+            name: 'drops', default_value: NULL,
+            type: 'STRUCT(cause VARCHAR, packets BIGINT)[]'
+        },
+        'lost_rows': {name: 'lost_rows', type: 'BIGINT', default_value: NULL},
+        'hash': {name: 'hash', type: 'VARCHAR', default_value: NULL},
+        'row_hash': {name: 'row_hash', type: 'VARCHAR', default_value: NULL},
+        'distinct_key': {name: 'distinct_key', type: 'VARCHAR', default_value: NULL},
+        'registers': {name: 'registers', type: 'BIGINT', default_value: NULL},
+        'entropy': {name: 'entropy', type: 'DOUBLE', default_value: NULL},
+        'entropy_low': {name: 'entropy_low', type: 'DOUBLE', default_value: NULL},
+        'entropy_high': {name: 'entropy_high', type: 'DOUBLE', default_value: NULL},
+        'entropy_key': {name: 'entropy_key', type: 'VARCHAR', default_value: NULL},
+        'entropy_sketch': {name: 'entropy_sketch', type: 'VARCHAR', default_value: NULL},
+        'entropy_rows': {name: 'entropy_rows', type: 'BIGINT', default_value: NULL},
+        'entropy_columns': {name: 'entropy_columns', type: 'BIGINT', default_value: NULL},
+        'heavy_key': {name: 'heavy_key', type: 'VARCHAR', default_value: NULL},
+        'heavy_unit': {name: 'heavy_unit', type: 'VARCHAR', default_value: NULL},
+        'heavy_algorithm': {name: 'heavy_algorithm', type: 'VARCHAR', default_value: NULL},
+        'heavy_slots': {name: 'heavy_slots', type: 'BIGINT', default_value: NULL},
+        'heavy': {
+            name: 'heavy', default_value: NULL,
+            type: 'STRUCT(flow VARCHAR, count BIGINT, inherited BIGINT)[]'
+        },
+        'lengths_full': {name: 'lengths_full', type: 'BIGINT', default_value: NULL},
+        'lengths': {
+            name: 'lengths', default_value: NULL,
+            type: 'STRUCT(low BIGINT, high BIGINT, packets BIGINT, excess BIGINT)[]'
+        },
+        'delay_kinds': {name: 'delay_kinds', type: 'VARCHAR', default_value: NULL},
+        'delay_algorithm': {name: 'delay_algorithm', type: 'VARCHAR', default_value: NULL},
+        'delay_admit_log2': {name: 'delay_admit_log2', type: 'BIGINT', default_value: NULL},
+        'delay_auto': {name: 'delay_auto', type: 'BOOLEAN', default_value: NULL},
+        'delay_buckets': {
+            name: 'delay_buckets', default_value: NULL,
+            type: 'STRUCT(kind VARCHAR, high_ns BIGINT, weight BIGINT)[]'
+        },
+        'reorder_algorithm': {name: 'reorder_algorithm', type: 'VARCHAR', default_value: NULL},
+        'reorder_ipv4_bits': {name: 'reorder_ipv4_bits', type: 'BIGINT', default_value: NULL},
+        'reorder_ipv6_bits': {name: 'reorder_ipv6_bits', type: 'BIGINT', default_value: NULL},
+        'reorder': {
+            name: 'reorder', default_value: NULL,
+            type: 'STRUCT(prefix VARCHAR, packets BIGINT, out_of_order BIGINT, flows BIGINT)[]'
+        }
+    })
+    -- A path without an hour is read in any case. Names alone decide first, so that other files are
+    -- not opened.
+    WHERE coalesce(
+            try_strptime(
+                regexp_extract(filename, 'date=[-0-9]{10}.hour=[0-9]{2}'), 'date=%Y-%m-%d/hour=%H'
+            ) > coalesce(getvariable('from')::TIMESTAMP - INTERVAL 1 HOUR, '-infinity'::TIMESTAMP),
+            true
+        )
+        AND coalesce(
+            try_strptime(
+                regexp_extract(filename, 'date=[-0-9]{10}.hour=[0-9]{2}'), 'date=%Y-%m-%d/hour=%H'
+            ) < coalesce(getvariable('to')::TIMESTAMP, 'infinity'::TIMESTAMP),
+            true
+        )
+        AND make_timestamp(scheduled_start_ns // 1000)
+            >= coalesce(getvariable('from')::TIMESTAMP, '-infinity'::TIMESTAMP)
+        AND make_timestamp(scheduled_end_ns // 1000)
+            <= coalesce(getvariable('to')::TIMESTAMP, 'infinity'::TIMESTAMP)
+), guard AS (
+    SELECT CASE
+        WHEN max(schema) > 1 OR count(*) != count(schema)
+        THEN error('rows are of a version of the columns that this view does not know')
+        WHEN count(DISTINCT (hash, row_hash, "inner")) > 1
+            OR count(DISTINCT (distinct_key, registers)) FILTER (distinct_key IS NOT NULL) > 1
+        THEN error(
+            'rows differ in hash, row_hash, inner, distinct_key or registers, and no number can be '
+            || 'made of them together; `flowgauge merge` names the files'
+        )
+        ELSE true END AS passed
+    FROM selected
 )
-SELECT host, kind, min(high_ns) FILTER (share >= 0.5) / 1e6 AS p50_ms, min(high_ns) FILTER (share >= 0.95) / 1e6 AS p95_ms,
-    min(high_ns) FILTER (share >= 0.99) / 1e6 AS p99_ms
-FROM shares GROUP BY host, kind ORDER BY host, kind;
+SELECT * FROM selected WHERE (SELECT passed FROM guard)
+-- A file that was copied twice counts once.
+QUALIFY row_number() OVER (
+    PARTITION BY host, run, source, direction, "window", start_ns
+) = 1;
+
+-- How many windows have a measurement; stops if they have it by different settings.
+CREATE OR REPLACE TEMP MACRO flowgauge_measured(windows, measured, settings) AS CASE
+    WHEN settings > 1
+    THEN error(
+        'windows have this measurement by different keys or settings, and no number can be made of '
+        || 'them together'
+    )
+    WHEN windows = 0 THEN 'no windows'
+    WHEN measured = 0 THEN 'not measured'
+    ELSE measured || ' of ' || windows || ' windows' END;
+
+-- 5: the heaviest flows of the fleet. Counts of one table have bounds; what a table did not admit
+-- is in `absent` of all flows together.
+WITH covered AS (
+    SELECT count(heavy_key) AS known, any_value(heavy_unit) AS unit, flowgauge_measured(
+        count(*), count(heavy_key),
+        count(DISTINCT (heavy_key, heavy_unit, heavy_algorithm, heavy_slots))
+            FILTER (heavy_key IS NOT NULL)
+    ) AS measured
+    FROM flowgauge_rows
+), flows AS (
+    SELECT it.flow AS flow, sum(it.count) AS count, sum(it.count - it.inherited) AS at_least,
+        count(DISTINCT host) AS hosts
+    FROM (SELECT host, unnest(heavy) AS it FROM flowgauge_rows) GROUP BY it.flow
+)
+SELECT flow, count, at_least, hosts, unit, measured FROM covered LEFT JOIN flows ON true
+WHERE flow IS NOT NULL OR known = 0 ORDER BY count DESC, flow LIMIT 20;
+
+-- 6: round-trip delays by host and kind: the percentiles of what buckets weigh, in milliseconds. A
+-- window without answers adds no weight.
+WITH settings AS (
+    SELECT count(DISTINCT (
+        delay_kinds, delay_algorithm, delay_auto,
+        CASE WHEN NOT delay_auto THEN delay_admit_log2 END
+    )) FILTER (delay_kinds IS NOT NULL) AS settings
+    FROM flowgauge_rows
+), covered AS (
+    SELECT host, count(delay_kinds) AS known,
+        flowgauge_measured(count(*), count(delay_kinds), any_value(settings)) AS measured
+    FROM flowgauge_rows, settings GROUP BY host
+), buckets AS (
+    SELECT host, b.kind AS kind, b.high_ns AS high_ns, sum(b.weight) AS weight
+    FROM (SELECT host, unnest(delay_buckets) AS b FROM flowgauge_rows) GROUP BY ALL
+), shares AS (
+    SELECT *, sum(weight) OVER (PARTITION BY host, kind ORDER BY high_ns)
+        / sum(weight) OVER (PARTITION BY host, kind) AS share
+    FROM buckets
+), delays AS (
+    SELECT host, kind, min(high_ns) FILTER (share >= 0.5) / 1e6 AS p50_ms,
+        min(high_ns) FILTER (share >= 0.95) / 1e6 AS p95_ms,
+        min(high_ns) FILTER (share >= 0.99) / 1e6 AS p99_ms
+    FROM shares GROUP BY host, kind
+)
+SELECT covered.host, kind, p50_ms, p95_ms, p99_ms, measured
+FROM covered LEFT JOIN delays ON delays.host = covered.host
+WHERE kind IS NOT NULL OR known = 0 ORDER BY covered.host, kind;
 
 -- 7: prefixes that send most segments out of order, of those with 300 segments and more.
-SELECT p.prefix AS prefix, sum(p.out_of_order) AS out_of_order, sum(p.packets) AS packets, sum(p.out_of_order) / sum(p.packets) AS rate, sum(p.flows) AS flows
-FROM (SELECT unnest(reorder) AS p FROM rows) GROUP BY ALL HAVING sum(p.packets) >= 300 ORDER BY rate DESC, prefix LIMIT 20;
+WITH covered AS (
+    SELECT count(reorder_algorithm) AS known, flowgauge_measured(
+        count(*), count(reorder_algorithm),
+        count(DISTINCT (reorder_algorithm, reorder_ipv4_bits, reorder_ipv6_bits))
+            FILTER (reorder_algorithm IS NOT NULL)
+    ) AS measured
+    FROM flowgauge_rows
+), prefixes AS (
+    SELECT p.prefix AS prefix, sum(p.out_of_order) AS out_of_order, sum(p.packets) AS packets,
+        sum(p.out_of_order) / sum(p.packets) AS rate, sum(p.flows) AS flows
+    FROM (SELECT unnest(reorder) AS p FROM flowgauge_rows)
+    GROUP BY p.prefix HAVING sum(p.packets) >= 300
+)
+SELECT prefix, out_of_order, packets, rate, flows, measured
+FROM covered LEFT JOIN prefixes ON true
+WHERE prefix IS NOT NULL OR known = 0 ORDER BY rate DESC, prefix LIMIT 20;
 
--- 8: windows whose entropy is furthest below what is usual at their place, with the interval.
-SELECT host, source, "window", start_ns, entropy, entropy_low, entropy_high, avg(entropy) OVER place - entropy AS below
-FROM rows WHERE entropy IS NOT NULL WINDOW place AS (PARTITION BY host, source, direction) ORDER BY below DESC LIMIT 20;
+-- 8: windows whose entropy is furthest below what is usual at their place, with the interval. The
+-- mean is that of windows with packets.
+WITH covered AS (
+    SELECT count(entropy) AS known, flowgauge_measured(
+        count(*), count(entropy_key),
+        count(DISTINCT (entropy_key, entropy_sketch, entropy_rows, entropy_columns))
+            FILTER (entropy_key IS NOT NULL)
+    ) AS measured
+    FROM flowgauge_rows
+), windows AS (
+    SELECT host, source, "window", start_ns, entropy, entropy_low, entropy_high,
+        avg(entropy) OVER (PARTITION BY host, source, direction) - entropy AS below
+    FROM flowgauge_rows WHERE entropy IS NOT NULL
+)
+SELECT host, source, "window", start_ns, entropy, entropy_low, entropy_high, below, measured
+FROM covered LEFT JOIN windows ON true
+WHERE host IS NOT NULL OR known = 0 ORDER BY below DESC, host, source, start_ns LIMIT 20;
 
--- 9a: packets lost, by host and cause.
-SELECT host, d.cause AS cause, sum(d.packets) AS packets FROM (SELECT host, unnest(drops) AS d FROM rows) GROUP BY ALL ORDER BY packets DESC;
+-- 9a: packets lost, by host and cause. No row: none of these windows lost any.
+SELECT host, d.cause AS cause, sum(d.packets) AS packets
+FROM (SELECT host, unnest(drops) AS d FROM flowgauge_rows)
+GROUP BY host, d.cause ORDER BY packets DESC, host, cause;
 
--- 9b: times of which a place has no window: an agent was away, or its files are on their way.
-SELECT host, source, direction, end_ns AS from_ns, next_ns AS to_ns, (next_ns - end_ns) / 1e9 AS seconds
-FROM (SELECT *, lead(start_ns) OVER (PARTITION BY host, source, direction ORDER BY start_ns) AS next_ns FROM rows)
-WHERE next_ns - end_ns >= 1000000000 ORDER BY seconds DESC;
+-- 9b: times of which a place has no window, and why as far as rows know. A replay writes none for
+-- windows without packets (silent windows).
+SELECT host, source, direction, end_ns AS from_ns, next_ns AS to_ns,
+    (next_ns - end_ns) / 1e9 AS seconds, CASE
+        WHEN next_run != run THEN 'between two runs'
+        WHEN next_lost > lost_rows THEN 'rows that could not be written'
+        ELSE 'no packets (replay), or a file that is not here' END AS reason
+FROM (
+    SELECT *, lead(start_ns) OVER place AS next_ns, lead(run) OVER place AS next_run,
+        lead(lost_rows) OVER place AS next_lost
+    FROM flowgauge_rows WINDOW place AS (PARTITION BY host, source, direction ORDER BY start_ns)
+)
+WHERE next_ns - end_ns >= 1000000000 ORDER BY seconds DESC, host, source, direction, from_ns;
 
--- 9c: what each run could not write, and how old its last window is.
-SELECT host, run, max(lost_rows) AS lost_rows, count(*) FILTER (NOT complete) AS incomplete, max(end_ns) AS last_ns FROM rows GROUP BY ALL ORDER BY last_ns;
+-- 9c: what each run could not write until its last window here, and how old that is. `lost_rows` of
+-- a row counts from the start of its run: the sum of all runs is that of these maxima, and never
+-- that of rows. No row: no windows at all.
+SELECT host, run, max(lost_rows) AS lost_rows, count(*) FILTER (NOT complete) AS incomplete,
+    max(end_ns) AS last_ns
+FROM flowgauge_rows GROUP BY host, run ORDER BY last_ns, host, run;
 
--- 10: lengths of packets by hour: packets and bytes of each doubling.
-SELECT time_bucket(INTERVAL 1 HOUR, make_timestamp(scheduled_start_ns // 1000)) AS hour, pow(2, floor(log2(greatest(l.low, 1))))::BIGINT AS from_bytes,
-    sum(l.packets) AS packets, sum(l.packets * l.low + l.excess) AS bytes
-FROM (SELECT scheduled_start_ns, unnest(lengths) AS l FROM rows) GROUP BY ALL ORDER BY ALL;
+-- 10: lengths of packets by hour: packets and bytes of each doubling. An hour without a window has
+-- no row, and is no zero.
+WITH hours AS (
+    SELECT time_bucket(INTERVAL 1 HOUR, make_timestamp(scheduled_start_ns // 1000)) AS hour,
+        lengths, lengths_full
+    FROM flowgauge_rows
+), covered AS (
+    SELECT hour, count(lengths_full) AS known,
+        flowgauge_measured(count(*), count(lengths_full), 1) AS measured
+    FROM hours GROUP BY hour
+), lengths AS (
+    SELECT hour, pow(2, floor(log2(greatest(l.low, 1))))::BIGINT AS from_bytes,
+        sum(l.packets) AS packets, sum(l.packets * l.low + l.excess) AS bytes
+    FROM (SELECT hour, unnest(lengths) AS l FROM hours) GROUP BY ALL
+)
+SELECT covered.hour, from_bytes, packets, bytes, measured
+FROM covered LEFT JOIN lengths ON lengths.hour = covered.hour
+WHERE from_bytes IS NOT NULL OR known = 0 ORDER BY covered.hour, from_bytes;

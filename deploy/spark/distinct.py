@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Distinct flows of a fleet: unites the windows of a lake by period, site and direction.
 
-The result is a table of Parquet files, partitioned by day: estimate, 95 % interval, the united sketch (an image of Apache DataSketches), and what it
-rests on. A day is written as a whole, so the job may run again when windows arrive late: with --changed-since it recomputes the days that files which
-came since then belong to, and leaves the others alone.
+The result is a table of Parquet files, partitioned by day: estimate, 95 % interval, the united
+sketch (an image of Apache DataSketches), and what it rests on. A day is written as a whole, so the
+job may run again when windows arrive late. Beside its output it keeps, for each day, the list of
+files that the day was made of; with --unread it computes the days of which there are other files,
+and leaves the rest alone.
 
-Rows whose hashes, keys, registers, headers or versions differ are refused: Spark could unite them, and the number would be wrong.
+Rows whose hashes, keys, registers, headers or versions differ are refused: Spark could unite them,
+and the number would be wrong.
 """
 
 import argparse
@@ -19,11 +22,34 @@ from pyspark.sql.utils import AnalysisException
 
 # Version of the columns that this job knows.
 SCHEMA = 1
-# What must be the same in all rows that are united.
-IDENTITY = ["schema", "hash", "distinct_key", "registers", "inner"]
+# Columns of which jobs make use. One that a file does not have is NULL there: agents that measure
+# less break no job, and no file is opened for its schema alone. `date` and `hour` are of
+# directories.
+COLUMNS = """
+    schema BIGINT, host STRING, run STRING, source STRING, direction STRING, time TIMESTAMP,
+    window BIGINT, start_ns BIGINT, end_ns BIGINT, scheduled_start_ns BIGINT,
+    scheduled_end_ns BIGINT, complete BOOLEAN, inner BOOLEAN, packets BIGINT, bytes BIGINT,
+    dropped BIGINT, drops ARRAY<STRUCT<cause: STRING, packets: BIGINT>>, lost_rows BIGINT,
+    hash STRING, row_hash STRING, distinct_key STRING, registers BIGINT, entropy DOUBLE,
+    entropy_low DOUBLE, entropy_high DOUBLE, entropy_key STRING, entropy_sketch STRING,
+    entropy_rows BIGINT, entropy_columns BIGINT, heavy_key STRING, heavy_unit STRING,
+    heavy_algorithm STRING, heavy_slots BIGINT,
+    heavy ARRAY<STRUCT<flow: STRING, count: BIGINT, inherited: BIGINT>>, lengths_full BIGINT,
+    lengths ARRAY<STRUCT<low: BIGINT, high: BIGINT, packets: BIGINT, excess: BIGINT>>,
+    delay_kinds STRING, delay_algorithm STRING, delay_admit_log2 BIGINT, delay_auto BOOLEAN,
+    delay_buckets ARRAY<STRUCT<kind: STRING, high_ns: BIGINT, weight: BIGINT>>,
+    reorder_algorithm STRING, reorder_ipv4_bits BIGINT, reorder_ipv6_bits BIGINT,
+    reorder ARRAY<STRUCT<prefix: STRING, packets: BIGINT, out_of_order: BIGINT, flows: BIGINT>>,
+    date DATE, hour INT"""
+# What must be the same in all rows that are united, and in those with distinct flows.
+IDENTITY = ["schema", "hash", "row_hash", "inner"]
+DISTINCT = ["distinct_key", "registers"]
 # What tells a row from all others.
 ROW = ["host", "run", "source", "direction", "window", "start_ns"]
 PERIODS = {"hour": "hour", "day": "day", "minute": "minute"}
+# Lists of files, below the output. Engines pass over names that begin so.
+LISTS = "_flowgauge_files"
+DAY = datetime.timedelta(days=1)
 
 
 class Refused(Exception):
@@ -34,53 +60,110 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("lake", help="directory or URL that agents write to")
     parser.add_argument("output", help="directory or URL of the result")
-    parser.add_argument("--by", choices=sorted(PERIODS), default="hour", help="length of a period [default: hour]")
-    parser.add_argument("--sites", metavar="FILE", help="CSV with the columns host and site [default: each host is a site]")
-    parser.add_argument("--from", dest="begin", metavar="DAY", type=datetime.date.fromisoformat, help="first day, UTC")
-    parser.add_argument("--to", dest="end", metavar="DAY", type=datetime.date.fromisoformat, help="last day, UTC")
-    parser.add_argument("--changed-since", metavar="TIME", help="only days of which files came since then, such as 2026-11-23T14:00:00Z")
+    parser.add_argument(
+        "--by", choices=sorted(PERIODS), default="hour", help="length of a period [default: hour]"
+    )
+    parser.add_argument(
+        "--sites",
+        metavar="FILE",
+        help="CSV with the columns host and site [default: each host is a site]",
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        metavar="DAY",
+        type=datetime.date.fromisoformat,
+        help="first day, UTC",
+    )
+    parser.add_argument(
+        "--to", dest="end", metavar="DAY", type=datetime.date.fromisoformat, help="last day, UTC"
+    )
+    parser.add_argument(
+        "--unread",
+        action="store_true",
+        help="only days of which there are files that this output is not made of",
+    )
     return parser.parse_args()
 
 
-def lake(spark, path):
-    """All rows, of files with and without some columns."""
+def lake(spark, path, *more):
+    """Returns all rows, of files with and without some columns, with further columns (in DDL).
+
+    Filters of `date` and `hour` decide which files are opened.
+    """
     try:
-        # Days and hours of directories are those of `time`, which rows have themselves.
-        return spark.read.option("mergeSchema", True).option("recursiveFileLookup", True).parquet(path)
+        return spark.read.schema(", ".join([COLUMNS, *more])).option("basePath", path).parquet(path)
     except AnalysisException as error:
         raise Refused(f"cannot read {path}: {str(error).splitlines()[0]}") from error
 
 
 def check(rows):
-    """Refuses what cannot be united, and gives the name of the column of sketches."""
-    missing = [name for name in IDENTITY + ROW + ["time"] if name not in rows.columns]
-    if missing:
-        raise Refused(f"no lake of flowgauge's with distinct flows: the columns {', '.join(missing)} are missing")
-    rows = rows.where(F.col("distinct_key").isNotNull() | (F.col("schema") != SCHEMA))
-    found = rows.groupBy(*IDENTITY).agg(F.min("_metadata.file_path").alias("file")).orderBy("file").collect()
+    """Refuses what cannot be united.
+
+    Returns the name of the column of sketches and the number of registers, or nothing if no row
+    has any.
+    """
+    found = (
+        rows.groupBy(*IDENTITY, *DISTINCT)
+        .agg(F.min("_metadata.file_path").alias("file"))
+        .orderBy("file")
+        .collect()
+    )
     if not found:
-        raise Refused("no row has distinct flows")
-    told = [f"{row.file} has " + " ".join(f"{name}={row[name]}" for name in IDENTITY) for row in found]
-    if len(found) > 1:
-        raise Refused("rows that cannot be united: " + "; ".join(told))
-    [row] = found
-    if row.schema != SCHEMA:
-        raise Refused(f"this job knows version {SCHEMA} of the columns: {told[0]}")
-    name = f"hll_{row.distinct_key.replace('-', '_')}_p{int(math.log2(row.registers))}_{row.hash}"
-    if name not in rows.columns:
-        raise Refused(f"the column {name} is missing: {told[0]}")
-    return name, row.registers
+        raise Refused("there are no rows (of this time)")
+
+    def listed(names, some):
+        return [
+            f"{row.file} has " + " ".join(f"{name}={row[name]}" for name in names) for row in some
+        ]
+
+    unknown = [row for row in found if row.schema != SCHEMA]
+    if unknown:
+        raise Refused(
+            f"this job knows version {SCHEMA} of the columns: "
+            + "; ".join(listed(IDENTITY, unknown))
+        )
+    measured = [row for row in found if row.distinct_key is not None]
+    if len({tuple(row[name] for name in IDENTITY) for row in found}) > 1 or len(measured) > 1:
+        raise Refused(
+            "rows that cannot be united: " + "; ".join(listed(IDENTITY + DISTINCT, found))
+        )
+    if not measured:
+        return None
+    [row] = measured
+    return (
+        f"hll_{row.distinct_key.replace('-', '_')}_p{int(math.log2(row.registers))}_{row.hash}",
+        row.registers,
+    )
 
 
-def unite(rows, sketches, registers, period):
-    """One row for each period, site and direction."""
-    # A file that was copied twice counts once.
-    rows = rows.dropDuplicates(ROW)
-    rows = rows.withColumn("period", F.date_trunc(period, F.col("time")))
+def newly_lost(rows, keys):
+    """Returns the rows that could not be written, by the period of the next one that could.
+
+    `lost_rows` of a row counts from the start of its run: what is new is what no earlier row of the
+    run knows.
+    """
+    earlier = (
+        Window.partitionBy("host", "run")
+        .orderBy("window")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    fresh = F.greatest(
+        F.col("lost_rows") - F.coalesce(F.max("lost_rows").over(earlier), F.lit(0)), F.lit(0)
+    )
+    return (
+        rows.withColumn("lost_rows", fresh)
+        .groupBy(*keys)
+        .agg(F.sum("lost_rows").alias("lost_rows"))
+    )
+
+
+def unite(rows, before, sketches, registers):
+    """Returns a row for each period, site and direction.
+
+    `before` are the rows by which lost ones are counted, of one more day.
+    """
     keys = ["period", "site", "direction"]
-    # Of a run, `lost_rows` only grows.
-    run = Window.partitionBy("host", "run").orderBy("window").rowsBetween(Window.unboundedPreceding, -1)
-    rows = rows.withColumn("newly_lost", F.col("lost_rows") - F.coalesce(F.max("lost_rows").over(run), F.lit(0)))
     united = rows.groupBy(*keys).agg(
         # Without `true` other numbers of registers are an error.
         F.expr(f"hll_union_agg(`{sketches}`, false)").alias("sketch"),
@@ -88,14 +171,15 @@ def unite(rows, sketches, registers, period):
         F.countDistinct("host").alias("hosts"),
         F.countDistinct("host", "source").alias("sources"),
         F.sum((~F.col("complete")).cast("long")).alias("incomplete"),
-        F.sum("newly_lost").alias("lost_rows"),
         F.sum("packets").alias("packets"),
         F.sum("bytes").alias("bytes"),
         F.sum("dropped").alias("dropped"),
         F.min("start_ns").alias("start_ns"),
         F.max("end_ns").alias("end_ns"),
     )
-    # DataSketches' estimate of sketches that were united, whose relative error is that of HyperLogLog.
+    united = united.join(newly_lost(before, keys), keys, "left")
+    # DataSketches' estimate of sketches that were united, whose relative error is that of
+    # HyperLogLog.
     error = 1.96 * 1.04 / math.sqrt(registers)
     estimate = F.expr("hll_sketch_estimate(sketch)")
     return (
@@ -106,27 +190,95 @@ def unite(rows, sketches, registers, period):
     )
 
 
+class Lists:
+    """Per day, the files that the output was made of: a list that is replaced as a whole."""
+
+    def __init__(self, spark, output):
+        self.jvm, self.gateway = spark.sparkContext._jvm, spark.sparkContext._gateway
+        self.configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        self.root = f"{output}/{LISTS}"
+
+    def path(self, name):
+        return self.jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
+
+    def read(self, day):
+        path = self.path(f"date={day}")
+        system = path.getFileSystem(self.configuration)
+        if not system.exists(path):
+            return set()
+        stream = system.open(path)
+        try:
+            return set(
+                self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8").splitlines()
+            )
+        finally:
+            stream.close()
+
+    def write(self, day, files):
+        path, unfinished = self.path(f"date={day}"), self.path(f".date={day}")
+        stream = path.getFileSystem(self.configuration).create(unfinished, True)
+        stream.write("".join(f"{file}\n" for file in sorted(files)).encode())
+        stream.close()
+        overwrite = self.gateway.new_array(
+            getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename"), 1
+        )
+        overwrite[0] = getattr(self.jvm.org.apache.hadoop.fs, "Options$Rename").OVERWRITE
+        self.jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            path.toUri(), self.configuration
+        ).rename(unfinished, path, overwrite)
+
+
+def files_by_day(rows, begin, end):
+    """Returns the names of all files of wanted days, by day."""
+    found = {}
+    for file in rows.inputFiles():
+        name = file[file.rfind("/date=") + 1 :]
+        try:
+            day = datetime.date.fromisoformat(name[5:15])
+        except ValueError:
+            raise Refused(f"{file} is below no directory date=YYYY-MM-DD") from None
+        if (begin is None or begin <= day) and (end is None or day <= end):
+            found.setdefault(day, set()).add(name)
+    return found
+
+
 def run(spark, arguments):
-    rows = lake(spark, arguments.lake)
-    sketches, registers = check(rows)
-    rows = rows.where(F.col("distinct_key").isNotNull())
-    day = F.to_date("time")
-    if arguments.changed_since:
-        since = F.to_timestamp(F.lit(arguments.changed_since))
-        days = [row.day for row in rows.where(F.col("_metadata.file_modification_time") >= since).select(day.alias("day")).distinct().collect()]
-        rows = rows.where(day.isin(days)) if days else rows.limit(0)
-    if arguments.begin:
-        rows = rows.where(day >= F.lit(arguments.begin))
-    if arguments.end:
-        rows = rows.where(day <= F.lit(arguments.end))
+    rows, lists = lake(spark, arguments.lake), Lists(spark, arguments.output)
+    # Files that come while the job runs are in no list, so that the next job reads their days.
+    days = files_by_day(rows, arguments.begin, arguments.end)
+    if arguments.unread:
+        days = {day: files for day, files in days.items() if files - lists.read(day)}
+        if not days:
+            print("distinct.py: nothing new", file=sys.stderr)
+            return
+    wanted = F.col("date").isin(list(days))
+    found = check(rows.where(wanted))
+    if found is None:
+        raise Refused("no row has distinct flows")
+    sketches, registers = found
+    # Times of a day before tell which lost rows are known already.
+    around = rows.where(F.col("date").isin(list(days | {day - DAY: None for day in days})))
+    selected = lake(spark, arguments.lake, f"`{sketches}` BINARY").where(
+        wanted & F.col("distinct_key").isNotNull()
+    )
     if arguments.sites:
-        sites = spark.read.csv(arguments.sites, header=True)
-        rows = rows.join(F.broadcast(sites.select("host", "site")), "host", "left")
-        rows = rows.withColumn("site", F.coalesce("site", F.lit("unknown")))
-    else:
-        rows = rows.withColumn("site", F.col("host"))
-    result = unite(rows, sketches, registers, PERIODS[arguments.by])
+        sites = F.broadcast(spark.read.csv(arguments.sites, header=True).select("host", "site"))
+
+    def placed(rows):
+        # A file that was copied twice counts once.
+        rows = rows.dropDuplicates(ROW).withColumn(
+            "period", F.date_trunc(PERIODS[arguments.by], F.col("time"))
+        )
+        if not arguments.sites:
+            return rows.withColumn("site", F.col("host"))
+        return rows.join(sites, "host", "left").withColumn(
+            "site", F.coalesce("site", F.lit("unknown"))
+        )
+
+    result = unite(placed(selected), placed(around), sketches, registers)
     result.write.mode("overwrite").partitionBy("day").parquet(arguments.output)
+    for day, files in days.items():
+        lists.write(day, files)
 
 
 def main():

@@ -4,17 +4,24 @@
 import glob
 import importlib
 import json
+import logging
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 FLOWGAUGE = os.environ.get("FLOWGAUGE", "flowgauge")
 HERE = pathlib.Path(__file__).resolve().parent
 SKETCH = "hll_src_p11_tabulated_790900f3_1"
-# DataSketches' estimator and flowgauge's differ by this much at most on the same registers, from four flows a register on.
+# The traffic of two hosts.
+USUAL = {
+    host: f"zipf,flows=30k,packets=60000,rate=1k,seed={seed}" for host, seed in (("a", 1), ("b", 2))
+}
+# DataSketches' estimator and flowgauge's differ by this much at most on the same registers, from
+# four flows a register on.
 ESTIMATORS_APART = 0.002
 
 
@@ -25,30 +32,52 @@ def module(name):
         return None
 
 
+def told(skipped):
+    """Tells of a part that is skipped, as the tests in Rust do."""
+    print(f"skipped: {skipped}", file=sys.stderr)
+    if "FLOWGAUGE_SKIPS" in os.environ:
+        with open(os.environ["FLOWGAUGE_SKIPS"], "a", encoding="utf-8") as skips:
+            skips.write(f"deploy/spark/test_engines.py: {skipped}\n")
+
+
 def needs(*names):
     missing = [name for name in names if module(name) is None]
-    if missing:
-        skipped = f"needs {', '.join(missing)} of pip"
-        print(f"skipped: {skipped}", file=sys.stderr)
-        # As the tests in Rust do.
-        if "FLOWGAUGE_SKIPS" in os.environ:
-            with open(os.environ["FLOWGAUGE_SKIPS"], "a", encoding="utf-8") as skips:
-                skips.write(f"deploy/spark/test_engines.py: {skipped}\n")
+    if missing and __name__ == "__main__":
+        told(f"needs {', '.join(missing)} of pip")
     return unittest.skipIf(missing, f"needs {missing}")
 
 
 def flowgauge(*arguments, **environment):
-    run = subprocess.run([FLOWGAUGE, *map(str, arguments)], capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    run = subprocess.run(
+        [FLOWGAUGE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
     if run.returncode != 0:
         raise AssertionError(f"{arguments}: {run.stderr}")
     return run.stdout
 
 
 def replay(directory, lake, host, profile, *options, window="10s"):
-    capture = pathlib.Path(directory, f"{host}.pcap")
+    profile = profile or USUAL[host]
+    capture = pathlib.Path(directory, f"{zlib.crc32(profile.encode()):08x}.pcap")
     if not capture.exists():
         flowgauge("generate", profile, "--to", capture)
-    flowgauge("replay", capture, "--host", host, "--lake", lake, "--align", "--window", window, *options, FLOWGAUGE_RUN=f"run-{host}")
+    flowgauge(
+        "replay",
+        capture,
+        "--host",
+        host,
+        "--lake",
+        lake,
+        "--align",
+        "--window",
+        window,
+        *options,
+        FLOWGAUGE_RUN=f"run-{host}",
+    )
 
 
 def files(lake):
@@ -56,7 +85,10 @@ def files(lake):
 
 
 def united(lake, *options):
-    return [json.loads(line) for line in flowgauge("merge", lake, "--format", "json", *options).splitlines()]
+    return [
+        json.loads(line)
+        for line in flowgauge("merge", lake, "--format", "json", *options).splitlines()
+    ]
 
 
 def images(lake):
@@ -71,31 +103,171 @@ def registers(lake):
 
 
 def job(lake, output, *options):
-    return subprocess.run([sys.executable, HERE / "distinct.py", lake, output, *options], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, HERE / "distinct.py", lake, output, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def results(output):
     parquet = module("pyarrow.parquet")
-    rows = [row for file in glob.glob(f"{output}/*/*.parquet") for row in parquet.read_table(file, partitioning=None).to_pylist()]
+    rows = [
+        row
+        for file in glob.glob(f"{output}/*/*.parquet")
+        for row in parquet.read_table(file, partitioning=None).to_pylist()
+    ]
     return sorted(rows, key=lambda row: (row["period"], row["site"], row["direction"]))
 
 
-def clickhouse(script, lake, only=None, **parameters):
-    """The answers of a script's statements, by the number that each begins with, or by its place; of numbered ones only some, if they are given."""
-    session = module("chdb.session").Session()
-    parameters = {"lake": f"{lake}/*/*/*.parquet", "sketch": f"^{SKETCH}$", **parameters}
-    answers = {}
-    try:
-        for text in ((HERE.parent / "clickhouse" / name).read_text(encoding="utf-8") for name in ("estimate.sql", script)):
-            for name, value in parameters.items():
-                text = text.replace(f"{{{name}:String}}", f"'{value}'")
-            for number, statement in statements(text):
-                if only and number and number not in only:
-                    continue
-                answers[number or len(answers)] = session.query(statement, "TabSeparatedWithNames").bytes().decode()
-    finally:
-        session.close()
-    return answers
+# All times: what ClickHouse's scripts take in the place of nothing.
+ALWAYS = {"from": "1970-01-01", "to": "2100-01-01"}
+QUESTIONS = ["1", "2", "3", "4", "5", "6", "7", "8", "9a", "9b", "9c", "10"]
+# Those that DuckDB answers.
+PLAIN = QUESTIONS[4:]
+# What measures everything that questions are about, and all of it but distinct flows.
+EVERYTHING = "cardinality,entropy,heavy,sizes,delay,reorder"
+NO_DISTINCT = "entropy,heavy,sizes,delay,reorder"
+SITE, SINCE = "a", "1970-01-01 00:00:30"
+
+
+class ClickHouse:
+    """A session with the views of a lake. `chdb` has one at a time."""
+
+    def __init__(self, lake, views=True, **parameters):
+        self.session = module("chdb.session").Session()
+        for name, value in {
+            "lake": f"{lake}/*/*/*.parquet",
+            "sketch": SKETCH,
+            "site": SITE,
+            "since": SINCE,
+            **ALWAYS,
+            **parameters,
+        }.items():
+            self.session.query(f"SET param_{name} = '{value}'")
+        if views:
+            for _, statement in script("clickhouse/rows.sql"):
+                self.session.query(statement)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.session.close()
+
+    def ask(self, statement):
+        """Rows, each a dictionary; None is NULL."""
+        lines = (
+            self.session.query(statement, "JSONCompactEachRowWithNames")
+            .bytes()
+            .decode()
+            .splitlines()
+        )
+        return (
+            [dict(zip(json.loads(lines[0]), json.loads(line))) for line in lines[1:]]
+            if lines
+            else []
+        )
+
+    def answers(self, only=QUESTIONS):
+        return {
+            number: self.ask(statement)
+            for number, statement in script("clickhouse/questions.sql")
+            if number in only
+        }
+
+
+class Duck:
+    """A connection with the views of a lake."""
+
+    def __init__(self, lake, views=True, **variables):
+        self.connection = module("duckdb").connect()
+        for name, value in {"lake": f"{lake}/*/*/*.parquet", **variables}.items():
+            self.connection.execute(f"SET VARIABLE \"{name}\" = '{value}'")
+        if views:
+            for number, statement in script("duckdb/questions.sql"):
+                if number is None:
+                    self.connection.execute(statement)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def ask(self, statement):
+        found = self.connection.execute(statement)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row)) for row in found.fetchall()]
+
+    def answers(self, only=PLAIN):
+        return {
+            number: self.ask(statement)
+            for number, statement in script("duckdb/questions.sql")
+            if number in only
+        }
+
+
+class Spark:
+    """The views of a lake in a session that all tests share."""
+
+    def __init__(self, lake, begin=None, end=None, name=SKETCH):
+        if str(HERE) not in sys.path:
+            sys.path.insert(0, str(HERE))
+        builder = (
+            module("pyspark.sql")
+            .SparkSession.builder.appName("test_engines")
+            .config("spark.sql.session.timeZone", "UTC")
+        )
+        self.spark = (
+            builder.config("spark.sql.shuffle.partitions", 2)
+            .config("spark.ui.enabled", False)
+            .getOrCreate()
+        )
+        self.spark.sparkContext.setLogLevel("OFF")
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        self.questions = importlib.import_module("questions")
+        self.questions.views(self.spark, lake, begin, end, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for view in ("flowgauge_rows", "flowgauge_sketches"):
+            self.spark.catalog.dropTempView(view)
+
+    def one(self, number):
+        named = {"3": {"site": SITE}, "4": {"since": SINCE}}.get(number, {})
+        return [
+            row.asDict()
+            for row in self.spark.sql(
+                {**self.questions.SKETCHED, **self.questions.PLAIN}[number], args=named
+            ).collect()
+        ]
+
+    def answers(self, only=QUESTIONS):
+        return {number: self.one(number) for number in only}
+
+
+ENGINES = {
+    "clickhouse": ("chdb", ClickHouse, QUESTIONS),
+    "duckdb": ("duckdb", Duck, PLAIN),
+    "spark": ("pyspark", Spark, QUESTIONS),
+}
+
+
+def engines():
+    """Engines that are here, each with its questions; those that are not are named."""
+    for name, (package, engine, questions) in ENGINES.items():
+        if module(package) is None:
+            told(f"{name} needs {package} of pip")
+        else:
+            yield name, engine, questions
+
+
+def script(name):
+    return statements((HERE.parent / name).read_text(encoding="utf-8"))
 
 
 def statements(text):
@@ -103,13 +275,14 @@ def statements(text):
     for statement in text.split(";\n"):
         lines = [line for line in statement.splitlines() if line.strip()]
         if any(not line.startswith("--") for line in lines):
-            yield next((line[3:].split(":")[0] for line in lines if line.startswith("--") and line[3:4].isdigit()), None), statement
-
-
-def table(text):
-    """Rows of an answer of ClickHouse, each as a dictionary of texts."""
-    names, *rows = (line.split("\t") for line in text.splitlines())
-    return [dict(zip(names, row)) for row in rows]
+            yield next(
+                (
+                    line[3:].split(":")[0]
+                    for line in lines
+                    if line.startswith("--") and line[3:4].isdigit()
+                ),
+                None,
+            ), statement
 
 
 class Engines(unittest.TestCase):
@@ -118,8 +291,8 @@ class Engines(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.lake = f"{cls.scratch.name}/lake"
-        replay(cls.scratch.name, cls.lake, "a", "zipf,flows=30k,packets=60000,rate=1k,seed=1")
-        replay(cls.scratch.name, cls.lake, "b", "zipf,flows=30k,packets=60000,rate=1k,seed=2")
+        replay(cls.scratch.name, cls.lake, "a", "")
+        replay(cls.scratch.name, cls.lake, "b", "")
 
     @needs("pyarrow", "datasketches")
     def test_datasketches_reads_every_image(self):
@@ -137,20 +310,28 @@ class Engines(unittest.TestCase):
     @needs("pyarrow", "chdb")
     def test_clickhouse_has_the_same_registers_and_the_same_estimate(self):
         chdb = module("chdb")
-        text = f"select maxForEach(reinterpret(substring(assumeNotNull({SKETCH}), 41), 'Array(UInt8)')) from file('{self.lake}/*/*/*.parquet')"
+        levels = f"reinterpret(substring(assumeNotNull({SKETCH}), 41), 'Array(UInt8)')"
+        text = f"select maxForEach({levels}) from file('{self.lake}/*/*/*.parquet')"
         found = json.loads(chdb.query(text, "TabSeparated").bytes().decode())
         self.assertEqual(bytes(found), registers(self.lake))
-        *_, answer = clickhouse("distinct.sql", self.lake).values()
-        rows = table(answer)
+        with ClickHouse(self.lake) as engine:
+            [[_, distinct]], [[_, schema]] = list(script("clickhouse/distinct.sql")), list(
+                script("clickhouse/schema.sql")
+            )
+            rows = engine.ask(distinct.replace("FORMAT TabSeparatedWithNames", ""))
+            schema = engine.ask(schema.replace("FORMAT TabSeparatedWithNames", ""))
         of_hosts = {record["interface"]: record for record in united(self.lake, "--by", "host")}
         [of_all] = united(self.lake)
         self.assertEqual(len(rows), 3)
         for row in rows:
             record = of_hosts.get(row["host"], of_all)
             self.assertEqual(int(row["packets"]), record["packets"])
-            self.assertAlmostEqual(float(row["estimate"]) / record["cardinality"]["estimate"], 1, places=9)
-        *_, schema = clickhouse("schema.sql", self.lake).values()
-        self.assertIn("tabulated_790900f3_1", schema)
+            self.assertAlmostEqual(
+                float(row["estimate"]) / record["cardinality"]["estimate"], 1, places=9
+            )
+        self.assertEqual(
+            [(row["hash"], row["sketch"]) for row in schema], [("tabulated_790900f3_1", SKETCH)]
+        )
 
     @needs("pyarrow", "pyspark")
     def test_spark_has_the_same_registers(self):
@@ -167,7 +348,10 @@ class Engines(unittest.TestCase):
             union.update(datasketches.hll_sketch.deserialize(row["sketch"]))
             image = bytes(union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_updatable())
             self.assertEqual(image[40 : 40 + 2048], registers(self.lake))
-        self.assertEqual((row["site"], row["hosts"], row["windows"], row["packets"]), ("north", 2, 12, record["packets"]))
+        self.assertEqual(
+            (row["site"], row["hosts"], row["windows"], row["packets"]),
+            ("north", 2, 12, record["packets"]),
+        )
         ours = record["cardinality"]["estimate"]
         print(f"spark {row['estimate'] / ours - 1:+.3%}")
         self.assertLess(abs(row["estimate"] / ours - 1), ESTIMATORS_APART)
@@ -176,149 +360,683 @@ class Engines(unittest.TestCase):
     def test_windows_that_arrive_late_change_their_day_alone(self):
         lake, output = f"{self.scratch.name}/late", f"{self.scratch.name}/late-out"
         # One packet in 100 seconds: 2,000 of them come in three days.
-        replay(self.scratch.name, lake, "slow", "unique,packets=2000,rate=0.01", "--measure", "cardinality", window="1h")
+        replay(
+            self.scratch.name,
+            lake,
+            "slow",
+            "unique,packets=2000,rate=0.01",
+            "--measure",
+            "cardinality",
+            window="1h",
+        )
         self.assertEqual(job(lake, output, "--by", "day").returncode, 0)
         before = {row["period"]: row for row in results(output)}
-        kept = {file: os.stat(file).st_mtime_ns for file in glob.glob(f"{output}/*/*.parquet")}
         self.assertGreater(len(before), 2)
-        # Another host's windows of the first hours come long after.
-        replay(self.scratch.name, lake, "tardy", "unique,packets=100,rate=0.01,seed=5", "--measure", "cardinality", window="1h")
-        late = [file for file in files(lake) if "tardy-" in file]
-        since = "2100-01-01T00:00:00Z"
-        for file in late:
-            os.utime(file, (4102444800, 4102444800))
-        run = job(lake, output, "--by", "day", "--changed-since", since)
+
+        def written():
+            return {file: os.stat(file).st_mtime_ns for file in glob.glob(f"{output}/*/*.parquet")}
+
+        kept = written()
+        # Another host's windows of the first hours come long after, with times of files that are
+        # older than all others.
+        replay(
+            self.scratch.name,
+            lake,
+            "tardy",
+            "unique,packets=100,rate=0.01,seed=5",
+            "--measure",
+            "cardinality",
+            window="1h",
+        )
+        for file in (file for file in files(lake) if "tardy-" in file):
+            os.utime(file, (1, 1))
+        run = job(lake, output, "--by", "day", "--unread")
         self.assertEqual(run.returncode, 0, run.stderr)
         after = results(output)
         self.assertEqual({row["period"] for row in after}, set(before))
         self.assertEqual(sum(row["packets"] for row in after), 2100)
-        again = {file: os.stat(file).st_mtime_ns for file in glob.glob(f"{output}/*/*.parquet")}
+        again = written()
         self.assertEqual(len(set(kept.items()) & set(again.items())), len(before) - 1)
+        lists = sorted(os.listdir(f"{output}/_flowgauge_files"))
+        self.assertEqual(
+            [name for name in lists if name.startswith("date=")],
+            sorted({f"date={row['period']:%Y-%m-%d}" for row in after}),
+        )
+        # There is nothing else to read.
+        run = job(lake, output, "--by", "day", "--unread")
+        self.assertEqual((run.returncode, written()), (0, again), run.stderr)
+        self.assertIn("nothing new", run.stderr)
 
     @needs("pyarrow", "pyspark")
-    def test_what_cannot_be_united_gives_no_number(self):
+    def test_lost_rows_are_counted_once(self):
+        lake = f"{self.scratch.name}/lossy"
+        replay(
+            self.scratch.name,
+            lake,
+            "slow",
+            "unique,packets=2000,rate=0.01",
+            "--measure",
+            "cardinality",
+            window="1h",
+        )
+        # From the fourth window on, each row says that five could not be written before.
+        self.rewrite(lake, lost_rows=lambda row: 5 if row["window"] >= 3 else 0)
+        for options in ((), ("--from", "1970-01-02")):
+            output = f"{self.scratch.name}/lossy-out{len(options)}"
+            run = job(lake, output, *options)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertEqual(sum(row["lost_rows"] for row in results(output)), 0 if options else 5)
+
+    def rewrite(self, lake, **columns):
+        """Has columns of all rows of a lake computed from the rows."""
         parquet, pyarrow = module("pyarrow.parquet"), module("pyarrow")
-        first = files(self.lake)[0]
+        for file in files(lake):
+            table = parquet.read_table(file, partitioning=None)
+            rows = table.to_pylist()
+            for name, value in columns.items():
+                index = table.schema.get_field_index(name)
+                table = table.set_column(
+                    index,
+                    name,
+                    pyarrow.array([value(row) for row in rows], table.schema.field(index).type),
+                )
+            parquet.write_table(table, file)
 
-        def version(lake):
-            table = parquet.read_table(first, partitioning=None)
-            index = table.schema.get_field_index("schema")
-            table = table.set_column(index, "schema", pyarrow.array([2] * table.num_rows))
-            os.makedirs(f"{lake}/date=1970-01-01/hour=00", exist_ok=True)
-            parquet.write_table(table, f"{lake}/date=1970-01-01/hour=00/other.parquet")
-
-        def counted(*options):
-            return lambda lake: replay(self.scratch.name, lake, "a", "", *options)
-
-        for name, other, told in [
-            ("seed", counted("--seed", "2"), "tabulated_790900f3_2"),
-            ("polynomial", counted("--hash", "crc32"), "crc32_790900f3"),
-            ("registers", counted("--registers", "4096"), "registers=4096"),
-            ("version", version, "schema=2"),
+    @needs("pyarrow")
+    def test_no_statement_gives_a_number_of_rows_that_cannot_be_united(self):
+        measure, secret = ("--measure", EVERYTHING), pathlib.Path(self.scratch.name, "secret")
+        secret.write_bytes(bytes(range(32)))
+        secret.chmod(0o600)
+        for name, options in [
+            ("seed", ("--seed", "2")),
+            ("polynomial", ("--hash", "crc32")),
+            ("fingerprint", ("--hash-key", secret)),
+            ("registers", ("--registers", "4096")),
+            ("inner", ("--inner",)),
+            ("version", None),
         ]:
-            lake, output = f"{self.scratch.name}/mixed-{name}", f"{self.scratch.name}/mixed-{name}-out"
-            other(lake)
-            replay(self.scratch.name, lake, "b", "")
-            run = job(lake, output)
-            self.assertEqual((run.returncode, os.path.exists(output)), (1, False), f"{name}: {run.stderr}")
-            line = next((line for line in run.stderr.splitlines() if line.startswith("distinct.py:")), run.stderr)
-            self.assertIn(told, line)
-            self.assertIn("b-run_b-000000.parquet", line)
-            merged = subprocess.run([FLOWGAUGE, "merge", lake], capture_output=True, text=True, check=False)
+            lake, output = (
+                f"{self.scratch.name}/mixed-{name}",
+                f"{self.scratch.name}/mixed-{name}-out",
+            )
+            replay(self.scratch.name, lake, "a", "", *measure, *(options or ()))
+            if options is None:
+                self.rewrite(lake, schema=lambda row: 2)
+            replay(self.scratch.name, lake, "b", "", *measure)
+            merged = subprocess.run(
+                [FLOWGAUGE, "merge", lake], capture_output=True, text=True, check=False
+            )
             self.assertEqual((merged.returncode, merged.stdout), (1, ""), name)
-            if module("chdb") is not None:
-                for script in ("distinct.sql", "questions.sql"):
-                        with self.assertRaisesRegex(Exception, "differ in schema|no such|[Ss]ize|UNKNOWN|does not|[Cc]olumn", msg=f"{name}: {script}"):
-                            clickhouse(script, lake, site="a", since="1970-01-01 00:00:30")
+            refusal = "differ|another version|this view does not know"
+            for engine, start, questions in engines():
+                with start(lake) as asked:
+                    for number in questions:
+                        with self.assertRaisesRegex(
+                            Exception, refusal, msg=f"{engine}, {name}, question {number}"
+                        ):
+                            asked.answers([number])
+                    if engine == "clickhouse":
+                        for _, statement in script("clickhouse/distinct.sql"):
+                            with self.assertRaisesRegex(
+                                Exception, refusal, msg=f"{name}: distinct.sql"
+                            ):
+                                asked.ask(statement)
+            if module("pyspark") is None:
+                continue
+            run = job(lake, output)
+            self.assertEqual(
+                (run.returncode, os.path.exists(output)), (1, False), f"{name}: {run.stderr}"
+            )
+            line = next(
+                (line for line in run.stderr.splitlines() if line.startswith("distinct.py:")),
+                run.stderr,
+            )
+            self.assertIn("a-run_a-000000.parquet", line)
+
+    @needs("chdb")
+    def test_each_side_of_a_new_key_can_be_asked(self):
+        lake, names = f"{self.scratch.name}/rotated", []
+        profile = "unique,packets=2000,rate=0.01"
+        # The first day with one key, all others with the next.
+        for number in (1, 2):
+            secret, one = (
+                pathlib.Path(self.scratch.name, f"secret{number}"),
+                f"{self.scratch.name}/key{number}",
+            )
+            secret.write_bytes(bytes([number]) * 32)
+            secret.chmod(0o600)
+            replay(
+                self.scratch.name,
+                one,
+                "slow",
+                profile,
+                "--measure",
+                "cardinality",
+                "--hash-key",
+                secret,
+                window="1h",
+            )
+            for file in files(one):
+                if ("date=1970-01-01" in file) == (number == 1):
+                    wanted = pathlib.Path(file.replace(one, lake))
+                    wanted.parent.mkdir(parents=True, exist_ok=True)
+                    os.rename(file, wanted.with_name(f"{number}-{wanted.name}"))
+            with ClickHouse(one) as engine:
+                [[_, statement]] = script("clickhouse/schema.sql")
+                names.append(
+                    engine.ask(statement.replace("FORMAT TabSeparatedWithNames", ""))[0]["sketch"]
+                )
+        self.assertRegex(
+            " ".join(names), "^hll_src_p11_keyed_[0-9a-f]{16} hll_src_p11_keyed_[0-9a-f]{16}$"
+        )
+        self.assertNotEqual(*names)
+        rotation = "1970-01-02"
+        for name, options, times in [
+            (names[0], ("--to", f"{rotation}T00:00"), {"to": rotation}),
+            (names[1], ("--from", rotation), {"from": rotation}),
+        ]:
+            [record] = united(lake, *options)
+            with ClickHouse(lake, sketch=name, **times) as engine:
+                [[row]] = engine.answers(["1"]).values()
+            self.assertAlmostEqual(row["estimate"] / record["cardinality"]["estimate"], 1, places=9)
+        for name in names:
+            with ClickHouse(lake, sketch=name) as engine, self.assertRaisesRegex(
+                Exception, "differ|another column"
+            ):
+                engine.answers(["1"])
+            with ClickHouse(lake, sketch=name, to=rotation) as engine:
+                if name == names[1]:
+                    with self.assertRaisesRegex(Exception, "another column"):
+                        engine.answers(["1"])
+
+    @needs("pyarrow")
+    def test_no_statement_gives_a_number_without_the_views_that_guard_it(self):
+        for engine, start, questions in engines():
+            if engine == "spark":
+                with start(self.lake) as asked:
+                    pass
+            else:
+                asked = start(self.lake, views=False)
+            for number in questions:
+                with self.assertRaisesRegex(
+                    Exception,
+                    "flowgauge_(rows|sketches|measured)",
+                    msg=f"{engine}, question {number}",
+                ):
+                    asked.answers([number])
+            if engine != "spark":
+                asked.__exit__()
+
+    @needs("pyarrow")
+    def test_measurements_by_different_settings_are_refused_where_they_matter(self):
+        lake = f"{self.scratch.name}/settings"
+        other = (
+            "--key",
+            "heavy=dst",
+            "--sketch",
+            "entropy=3x512",
+            "--delay-admit",
+            "1/2",
+            "--reorder-algorithm",
+            "sampling",
+        )
+        # Traffic of which each question has an answer.
+        for host, profile in [
+            ("talks", "delay,shape=conversations,requests=300,seed=2"),
+            ("late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,rate=1k"),
+        ]:
+            replay(self.scratch.name, lake, host, profile, "--measure", EVERYTHING)
+            replay(self.scratch.name, lake, f"{host}2", profile, "--measure", EVERYTHING, *other)
+        for engine, start, questions in engines():
+            with start(lake) as asked:
+                for number in questions:
+                    if number in ("5", "6", "7", "8"):
+                        with self.assertRaisesRegex(
+                            Exception,
+                            "different keys or settings",
+                            msg=f"{engine}, question {number}",
+                        ):
+                            asked.answers([number])
+                    else:
+                        asked.answers([number])
+
+    @needs("pyarrow")
+    def test_only_files_of_wanted_hours_are_opened(self):
+        lake = f"{self.scratch.name}/pruned"
+        replay(
+            self.scratch.name,
+            lake,
+            "slow",
+            "unique,packets=300,rate=0.01",
+            "--measure",
+            EVERYTHING,
+            window="1h",
+        )
+        wanted = {"1970-01-01/hour=02", "1970-01-01/hour=03"}
+        for file in files(lake):
+            # What is opened of another hour is an error.
+            if not any(f"date={hour}/" in file for hour in wanted):
+                pathlib.Path(file).write_bytes(b"no Parquet at all")
+        begin, end = "1970-01-01 02:00:00", "1970-01-01 04:00:00"
+        for engine, start, questions in engines():
+            with (
+                start(lake, begin, end)
+                if engine == "spark"
+                else start(lake, **{"from": begin, "to": end})
+            ) as asked:
+                answers = asked.answers(questions)
+                self.assertEqual(
+                    [row["measured"] for row in answers["5"]][:1], ["2 of 2 windows"], engine
+                )
+                self.assertEqual(sum(int(row["packets"]) for row in answers["10"]), 72, engine)
+            with start(lake) as asked, self.assertRaises(Exception, msg=engine):
+                asked.answers(["5"])
+
+    @needs("pyarrow")
+    def test_a_time_without_windows_is_no_zero(self):
+        lake = f"{self.scratch.name}/silent"
+        # A packet in 28 hours: windows of an hour between them are silent, and get no row.
+        replay(
+            self.scratch.name,
+            lake,
+            "rare",
+            "unique,packets=4,rate=0.00001",
+            "--measure",
+            EVERYTHING,
+            window="1h",
+        )
+        for engine, start, questions in engines():
+            with start(lake) as asked:
+                answers = asked.answers(questions)
+            self.assertEqual(
+                {row["reason"] for row in answers["9b"]},
+                {"no packets (replay), or a file that is not here"},
+                engine,
+            )
+            hours = {str(row["hour"]) for row in answers["10"]}
+            self.assertEqual(len(hours), len(answers["9b"]) + 1, engine)
+            self.assertNotIn("0", [str(row["packets"]) for row in answers["10"]], engine)
+        self.rewrite(lake, lost_rows=lambda row: 5 if row["window"] > 40 else 0)
+        for engine, start, questions in engines():
+            with start(lake) as asked:
+                answers = asked.answers(["9b", "9c"])
+            self.assertIn(
+                "rows that could not be written", {row["reason"] for row in answers["9b"]}, engine
+            )
+            self.assertEqual(
+                [
+                    int(next(value for name, value in row.items() if name.startswith("lost")))
+                    for row in answers["9c"]
+                ],
+                [5],
+                engine,
+            )
+
+    def fleet(self, **measure):
+        """A lake of hosts that measure different things, of the same conversations."""
+        lake = f"{self.scratch.name}/fleet-{'-'.join(measure)}"
+        if not os.path.exists(lake):
+            profile = "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2"
+            for host, measured in measure.items():
+                replay(
+                    self.scratch.name, lake, host, profile, "--measure", measured, window="100ms"
+                )
+        return lake
+
+    @needs("pyarrow")
+    def test_agents_that_measure_different_things_can_be_asked_together(self):
+        lake = self.fleet(a=EVERYTHING, flows="cardinality", plain=NO_DISTINCT)
+        [of_all] = united(lake)
+        by_host = {record["interface"]: record for record in united(lake, "--by", "host")}
+        rows, partial = of_all["united"]["rows"], of_all["united"]["partial"]
+        for engine, start, questions in engines():
+            apart = 0.008 if engine == "spark" else 1e-9
+            with start(lake) as asked:
+                answers = asked.answers(questions)
+
+            def about(number, **wanted):
+                return [
+                    row
+                    for row in answers[number]
+                    if all(row[name] == value for name, value in wanted.items())
+                ]
+
+            def measured(name, of=of_all):
+                rows = of["united"]["rows"]
+                return f"{of['united'].get('partial', {}).get(name, rows)} of {rows} windows"
+
+            if "1" in questions:
+                [row] = answers["1"]
+                self.assertLess(
+                    abs(float(row["estimate"]) / of_all["cardinality"]["estimate"] - 1), apart
+                )
+                self.assertEqual(row["measured"], measured("cardinality"), engine)
+                for host, record in by_host.items():
+                    [row] = about("2", host=host)
+                    if host == "plain":
+                        self.assertEqual(
+                            (row["estimate"], row["measured"]), (None, "not measured"), engine
+                        )
+                    else:
+                        self.assertLess(
+                            abs(float(row["estimate"]) / record["cardinality"]["estimate"] - 1),
+                            apart,
+                        )
+                        self.assertEqual(row["measured"], measured("cardinality", record), engine)
+                [row] = answers["3"]
+                self.assertEqual(
+                    (row["measured"], row["measured_elsewhere"]),
+                    ("11 of 11 windows", "11 of 22 windows"),
+                    engine,
+                )
+                # All windows are before the time of question 4.
+                [row] = answers["4"]
+                self.assertEqual((row["whole"], row["measured"]), (None, "no windows"), engine)
+            heaviest = of_all["heavy"]["flows"]
+            told = [(row["flow"], int(row["count"]), int(row["at_least"])) for row in answers["5"]]
+            self.assertEqual(
+                sorted(told[:5]),
+                sorted((flow["flow"], flow["count"], flow["low"]) for flow in heaviest[:5]),
+                engine,
+            )
+            self.assertEqual({row["measured"] for row in answers["5"]}, {measured("heavy")}, engine)
+            [row] = about("6", host="flows")
+            self.assertEqual(
+                (row["kind"], row["p50_ms"], row["measured"]), (None, None, "not measured"), engine
+            )
+            for host in ("a", "plain"):
+                kinds = {row["kind"]: row for row in about("6", host=host)}
+                self.assertEqual(
+                    set(kinds), {delay["kind"] for delay in by_host[host]["delay"]}, engine
+                )
+                self.assertEqual(
+                    {row["measured"] for row in kinds.values()},
+                    {measured("delay", by_host[host])},
+                    engine,
+                )
+            self.assertEqual(answers["7"], [], engine)
+            self.assertEqual(
+                {(row["host"], row["measured"]) for row in answers["8"]},
+                {(host, measured("entropy")) for host in ("a", "plain")},
+                engine,
+            )
+            self.assertEqual(
+                (answers["9a"], answers["9b"], len(answers["9c"])), ([], [], 3), engine
+            )
+            self.assertEqual(
+                sum(int(row["packets"]) for row in answers["10"]),
+                of_all["sizes"]["packets"],
+                engine,
+            )
+            self.assertEqual(
+                {row["measured"] for row in answers["10"]}, {measured("sizes")}, engine
+            )
+        self.assertEqual((rows, partial["cardinality"]), (33, 22))
+
+    @needs("pyarrow")
+    def test_what_no_agent_measures_is_called_so(self):
+        for lake, there in [
+            (self.fleet(flows="cardinality"), QUESTIONS[:4]),
+            (self.fleet(plain=NO_DISTINCT), ["5", "6", "8", "10"]),
+        ]:
+            for engine, start, questions in engines():
+                # Spark's job asks for a column of sketches if there is one.
+                with (
+                    start(lake, name=SKETCH if "1" in there else None)
+                    if engine == "spark"
+                    else start(lake)
+                ) as asked:
+                    answers = asked.answers(questions)
+                for number in questions:
+                    told = [row["measured"] for row in answers[number] if "measured" in row]
+                    if number in ("3", "4"):
+                        # There is no host of that name, and no window after that time.
+                        self.assertEqual(
+                            (told, answers[number][0]["whole"]),
+                            (["no windows"], None),
+                            f"{engine} {number}",
+                        )
+                    elif number.startswith("9"):
+                        self.assertEqual(told, [])
+                    elif number in there:
+                        self.assertEqual(set(told), {"11 of 11 windows"}, f"{engine} {number}")
+                    elif number == "7" and "5" in there:
+                        # No prefix has enough segments.
+                        self.assertEqual(told, [], f"{engine} {number}")
+                    else:
+                        self.assertEqual(told, ["not measured"], f"{engine} {number}")
+                        values = [
+                            value
+                            for name, value in answers[number][0].items()
+                            if name not in ("host", "hour", "measured")
+                        ]
+                        self.assertEqual(set(values), {None}, f"{engine} {number}")
+
+    def added(self, kind, *arguments):
+        run = subprocess.run(
+            [sys.executable, HERE.parent / "tables" / f"{kind}.py", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def assert_table(self, kind, read, *more):
+        """A table of some files of a lake takes further ones, once, and new columns with them."""
+        lake, waiting = f"{self.scratch.name}/table-{kind}", f"{self.scratch.name}/waiting-{kind}"
+        replay(self.scratch.name, lake, "a", "", "--measure", "cardinality")
+        replay(self.scratch.name, waiting, "b", "", "--measure", NO_DISTINCT)
+        self.assertIn("1 files added", self.added(kind, lake, *more))
+        for file in files(waiting):
+            os.rename(file, file.replace(waiting, lake))
+        self.assertIn("1 files added", self.added(kind, lake, *more))
+        self.assertIn("nothing new", self.added(kind, lake, *more))
+        rows = read(lake)
+        self.assertEqual(rows.num_rows, united(lake)[0]["united"]["rows"])
+        measured = {
+            (row["host"], row[SKETCH] is not None, row["heavy_key"] is not None)
+            for row in rows.to_pylist()
+        }
+        self.assertEqual(measured, {("a", True, False), ("b", False, True)})
+
+    @needs("pyarrow", "pyiceberg")
+    def test_a_lake_is_an_iceberg_table(self):
+        warehouse = f"{self.scratch.name}/warehouse"
+
+        def read(_):
+            catalog = module("pyiceberg.catalog.sql").SqlCatalog(
+                "flowgauge", uri=f"sqlite:///{warehouse}/catalog.db"
+            )
+            return (
+                catalog.load_table("flowgauge.rows")
+                .scan(selected_fields=("host", "heavy_key", SKETCH))
+                .to_arrow()
+            )
+
+        self.assert_table("iceberg", read, warehouse)
+
+    @needs("pyarrow", "deltalake")
+    def test_a_lake_is_a_delta_table(self):
+        self.assert_table(
+            "delta",
+            lambda lake: module("deltalake")
+            .DeltaTable(lake)
+            .to_pyarrow_table(columns=["host", "heavy_key", SKETCH]),
+        )
 
     def plain(self):
         """A lake of everything that is measured, of two hosts."""
         lake = f"{self.scratch.name}/plain"
         if not os.path.exists(lake):
-            measure = ("--measure", "cardinality,entropy,heavy,sizes,delay,reorder")
-            replay(self.scratch.name, lake, "talks", "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2", *measure, window="100ms")
-            replay(self.scratch.name, lake, "late", "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k", *measure, window="1s")
+            measure = ("--measure", EVERYTHING)
+            replay(
+                self.scratch.name,
+                lake,
+                "talks",
+                "delay,shape=conversations,requests=300,loss=0.05,timestamps,seed=2",
+                *measure,
+                window="100ms",
+            )
+            replay(
+                self.scratch.name,
+                lake,
+                "late",
+                "reorder,packets=5000,prefixes=8,heavy=2,share=0.5,loss=0.01,rate=1k",
+                *measure,
+                window="1s",
+            )
         return lake
 
     def assert_answers(self, lake, answers):
-        """Rows of answers to the plain questions, each a list of values, are what flowgauge says."""
+        """Answers to the plain questions are what flowgauge says."""
         by_host = {record["interface"]: record for record in united(lake, "--by", "host")}
         [of_all] = united(lake)
         # Heavy hitters of all hosts: no table was full, so that counts are exact.
-        flow, packets, at_least, _ = answers["5"][0]
-        heaviest = of_all["heavy"]["flows"][0]
-        self.assertEqual((flow, int(packets), int(at_least)), (heaviest["flow"], heaviest["count"], heaviest["low"]))
+        row, heaviest = answers["5"][0], of_all["heavy"]["flows"][0]
+        self.assertEqual(
+            (row["flow"], int(row["count"]), int(row["at_least"])),
+            (heaviest["flow"], heaviest["count"], heaviest["low"]),
+        )
         # Percentiles are ends of buckets, which are 3 % wide.
-        delays = {(host, kind): row for host, kind, *row in answers["6"]}
+        delays = {(row["host"], row["kind"]): row for row in answers["6"]}
         for delay in by_host["talks"]["delay"]:
-            p50, p95, _ = delays[("talks", delay["kind"])]
-            for told, name in ((p50, "p50"), (p95, "p95")):
-                corrected = delay["corrected"][name]
-                self.assertTrue(corrected["low"] * 0.96 <= float(told) * 1e6 <= corrected["high"] * 1.04, (delay["kind"], name, told, corrected))
+            for name in ("p50", "p95"):
+                told, corrected = (
+                    float(delays[("talks", delay["kind"])][f"{name}_ms"]),
+                    delay["corrected"][name],
+                )
+                self.assertTrue(
+                    corrected["low"] * 0.96 <= told * 1e6 <= corrected["high"] * 1.04,
+                    (delay["kind"], name, told, corrected),
+                )
         # The prefixes of flowgauge with enough segments, by their rates.
-        told = {row[0]: row for row in answers["7"]}
+        rates = {row["prefix"]: float(row["rate"]) for row in answers["7"]}
         for prefix in of_all["reorder"]["prefixes"]:
             if prefix["packets"] >= 300:
-                self.assertAlmostEqual(float(told[prefix["prefix"]][3]), prefix["rate"]["value"], places=2)
+                self.assertAlmostEqual(rates[prefix["prefix"]], prefix["rate"]["value"], places=2)
         self.assertTrue(answers["8"])
         self.assertEqual((answers["9a"], answers["9b"]), ([], []))
-        self.assertEqual({row[0] for row in answers["9c"]}, {"talks", "late"})
-        self.assertEqual(sum(int(row[2]) for row in answers["10"]), of_all["sizes"]["packets"])
-        self.assertEqual(sum(int(row[3]) for row in answers["10"]), of_all["sizes"]["bytes"])
+        self.assertEqual({row["host"] for row in answers["9c"]}, {"talks", "late"})
+        self.assertEqual(
+            sum(int(row["packets"]) for row in answers["10"]), of_all["sizes"]["packets"]
+        )
+        self.assertEqual(sum(int(row["bytes"]) for row in answers["10"]), of_all["sizes"]["bytes"])
 
-    def assert_distinct(self, lake, whole, by_hour, only, new, apart):
+    def assert_distinct(self, lake, answers, apart):
         """Answers to the questions of distinct flows are what flowgauge says."""
         [of_all] = united(lake)
-        hosts = {record["interface"]: record["cardinality"]["estimate"] for record in united(lake, "--by", "host")}
-        self.assertLess(abs(whole / of_all["cardinality"]["estimate"] - 1), apart)
+        hosts = {
+            record["interface"]: record["cardinality"]["estimate"]
+            for record in united(lake, "--by", "host")
+        }
+        [whole], [only], [new] = (
+            [
+                {name: float(row[name]) for name in ("estimate", "low", "high")}
+                for row in answers[it]
+            ]
+            for it in ("1", "3", "4")
+        )
+        self.assertLess(abs(whole["estimate"] / of_all["cardinality"]["estimate"] - 1), apart)
         # All windows of a host are in one hour.
+        by_hour = {row["host"]: float(row["estimate"]) for row in answers["2"]}
         self.assertEqual(set(by_hour), set(hosts))
         for host, estimate in by_hour.items():
             self.assertLess(abs(estimate / hosts[host] - 1), apart)
-        flowgauges = json.loads(flowgauge("diff", f"{lake},host=a", f"{lake},host=b", "--format", "json"))
-        for answer, part in ((only, flowgauges["only_a"]["value"]), (new, None)):
+        part = json.loads(
+            flowgauge("diff", f"{lake},host=a", f"{lake},host=b", "--format", "json")
+        )["only_a"]["value"]
+        for answer in (whole, only, new):
             self.assertTrue(answer["low"] <= answer["estimate"] <= answer["high"], answer)
-            if part is not None:
-                self.assertTrue(answer["low"] <= part <= answer["high"], (answer, part))
+        self.assertTrue(only["low"] <= part <= only["high"], (only, part))
         self.assertGreater(new["low"], 0)
 
     @needs("duckdb")
     def test_duckdb_answers_the_plain_questions(self):
-        lake = self.plain()
-        connection = module("duckdb").connect()
-        connection.execute(f"SET VARIABLE lake = '{lake}/*/*/*.parquet'")
-        answers = {}
-        for number, statement in statements((HERE.parent / "duckdb" / "questions.sql").read_text(encoding="utf-8")):
-            answers[number] = connection.execute(statement).fetchall()
-        self.assertEqual(sorted(number for number in answers if number), ["10", "5", "6", "7", "8", "9a", "9b", "9c"])
-        self.assert_answers(lake, answers)
-
-    @needs("pyarrow", "chdb")
-    def test_clickhouse_answers_ten_questions(self):
-        parameters = {"site": "talks", "since": "1970-01-01 00:00:03"}
-        answers = {number: [list(row.values()) for row in table(text)] for number, text in clickhouse("questions.sql", self.plain(), **parameters).items() if text}
+        with Duck(self.plain()) as engine:
+            answers = engine.answers()
+        self.assertEqual(sorted(answers), sorted(PLAIN))
         self.assert_answers(self.plain(), answers)
-        answers = clickhouse("questions.sql", self.lake, only=("1", "2", "3", "4"), site="a", since="1970-01-01 00:00:30")
-        number = lambda row: {name: float(value) for name, value in row.items() if name not in ("host", "hour")}
-        [whole], [only], [new] = (list(map(number, table(answers[it]))) for it in ("1", "3", "4"))
-        by_hour = {row["host"]: float(row["estimate"]) for row in table(answers["2"])}
-        self.assert_distinct(self.lake, whole["estimate"], by_hour, only, new, 1e-9)
+
+    @needs("chdb")
+    def test_clickhouse_answers_ten_questions(self):
+        with ClickHouse(self.plain()) as engine:
+            answers = engine.answers()
+        self.assertEqual(sorted(answers), sorted(QUESTIONS))
+        self.assert_answers(self.plain(), answers)
+        with ClickHouse(self.lake) as engine:
+            self.assert_distinct(self.lake, engine.answers(QUESTIONS[:4]), 1e-9)
 
     @needs("pyarrow", "pyspark")
     def test_spark_answers_ten_questions(self):
         def ask(lake, *arguments):
-            run = subprocess.run([sys.executable, HERE / "questions.py", lake, *arguments], capture_output=True, text=True, check=False)
+            run = subprocess.run(
+                [sys.executable, HERE / "questions.py", lake, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             self.assertEqual(run.returncode, 0, run.stderr)
-            found = {}
+            found = {number: [] for number in QUESTIONS}
             for row in map(json.loads, run.stdout.splitlines()):
-                found.setdefault(row.pop("question"), []).append(row)
+                found[row.pop("question")].append(row)
             return found
 
-        plain = {number: [list(row.values()) for row in rows] for number, rows in ask(self.plain()).items()}
-        self.assert_answers(self.plain(), {"9a": [], "9b": [], **plain})
-        answers = ask(self.lake, "--only", "1,2,3,4", "--site", "a", "--since", "1970-01-01T00:00:30Z")
-        by_hour = {row["host"]: row["estimate"] for row in answers["2"]}
-        self.assert_distinct(self.lake, answers["1"][0]["estimate"], by_hour, answers["3"][0], answers["4"][0], 0.008)
+        self.assert_answers(self.plain(), ask(self.plain()))
+        answers = ask(
+            self.lake, "--only", "1,2,3,4", "--site", SITE, "--since", SINCE.replace(" ", "T") + "Z"
+        )
+        self.assert_distinct(self.lake, answers, 0.008)
+
+    @needs("chdb")
+    def test_the_dashboard_of_a_fleet_can_be_asked(self):
+        dashboard = json.loads((HERE.parent / "grafana" / "fleet.json").read_text(encoding="utf-8"))
+        lake = self.fleet(a=EVERYTHING, flows="cardinality", plain=NO_DISTINCT)
+        [of_all] = united(lake)
+        # As Grafana does.
+        values = {
+            "lake": f"{lake}/*/*/*.parquet",
+            "sketch": SKETCH,
+            "__from:date:iso": "1970-01-01T00:00:00.000Z",
+            "__to:date:iso": "1970-01-02T00:00:00.000Z",
+            "host:singlequote": "'a','flows','plain'",
+        }
+        answers = {}
+        with ClickHouse(lake) as engine:
+
+            def ask(query):
+                for name, value in values.items():
+                    query = query.replace(f"${{{name}}}", value)
+                self.assertNotIn("${", query)
+                return engine.ask(query)
+
+            [hosts] = [
+                it["query"] for it in dashboard["templating"]["list"] if it["name"] == "host"
+            ]
+            self.assertEqual([row["host"] for row in ask(hosts)], ["a", "flows", "plain"])
+            for panel in dashboard["panels"]:
+                for target in panel["targets"]:
+                    answers[panel["title"]] = ask(target["rawSql"])
+                    if panel["type"] == "timeseries":
+                        self.assertIn("time", answers[panel["title"]][0], panel["title"])
+        [whole] = answers["Distinct flows of all hosts by hour"]
+        self.assertAlmostEqual(
+            float(whole["estimate"]) / of_all["cardinality"]["estimate"], 1, places=9
+        )
+        coverage = {
+            row["host"]: (row["windows"], row["distinct_flows"], row["heavy_hitters"])
+            for row in answers["Windows with each measurement, by host"]
+        }
+        self.assertEqual(coverage, {"a": (11, 11, 11), "flows": (11, 11, 0), "plain": (11, 0, 11)})
+        empty = {title for title, rows in answers.items() if not rows}
+        self.assertEqual(
+            empty,
+            {
+                "Times without a window",
+                "Packets lost by host and cause",
+                "Prefixes with most segments out of order",
+            },
+        )
 
 
 if __name__ == "__main__":

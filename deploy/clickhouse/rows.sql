@@ -1,0 +1,141 @@
+-- What queries of this folder have in common: access to files, which is guarded, and the number of
+-- distinct flows that united registers stand for. Load it first
+-- (clickhouse-local --queries-file rows.sql questions.sql; on a server once, see README.md).
+--
+-- A view takes `lake` (files), `from` and `to` (UTC; windows that begin at `from` or later and end
+-- at `to` or earlier). That of sketches also takes `sketch`, the name of their column, which tells
+-- key, precision and hash (schema.sql shows it). Each view
+-- * opens files of the wanted hours alone, by the names of their directories (date=…/hour=…);
+-- * stops a query whose rows must not be united, so that a statement that is copied out of a file
+--   is guarded as well;
+-- * counts a file that was copied twice once;
+-- * knows the columns that it names. One that a file does not have is NULL: agents that measure
+--   less break no question.
+
+-- The hour of a directory, and a time in nanoseconds.
+CREATE FUNCTION IF NOT EXISTS flowgauge_hour AS (date, hour) ->
+    toDateTime(date, 'UTC') + toIntervalHour(hour);
+CREATE FUNCTION IF NOT EXISTS flowgauge_ns AS (text) ->
+    toInt64(toUnixTimestamp(parseDateTimeBestEffort(text, 'UTC'))) * 1000000000;
+-- The name of a column of sketches.
+CREATE FUNCTION IF NOT EXISTS flowgauge_sketch AS (key, registers, hash) -> concat(
+    'hll_', replaceAll(ifNull(key, ''), '-', '_'),
+    '_p', toString(toUInt8(log2(ifNull(registers, 1)))), '_', ifNull(hash, '')
+);
+
+-- Rows of plain columns.
+CREATE VIEW IF NOT EXISTS flowgauge_rows AS
+WITH selected AS (
+    SELECT * FROM file({lake:String}, Parquet, '
+        schema Nullable(Int64), host String, run String, source String, direction String,
+        time DateTime64(6, \'UTC\'), window Int64, start_ns Int64, end_ns Int64,
+        scheduled_start_ns Int64, scheduled_end_ns Int64, complete Bool, inner Nullable(Bool),
+        packets Int64, bytes Int64, dropped Int64, drops Array(Tuple(cause String, packets Int64)),
+        lost_rows Int64, hash Nullable(String), row_hash Nullable(String),
+        distinct_key Nullable(String), registers Nullable(Int64),
+        entropy Nullable(Float64), entropy_low Nullable(Float64), entropy_high Nullable(Float64),
+        entropy_key Nullable(String), entropy_sketch Nullable(String),
+        entropy_rows Nullable(Int64), entropy_columns Nullable(Int64),
+        heavy_key Nullable(String), heavy_unit Nullable(String), heavy_algorithm Nullable(String),
+        heavy_slots Nullable(Int64),
+        heavy Array(Tuple(flow String, count Int64, inherited Int64)),
+        lengths_full Nullable(Int64),
+        lengths Array(Tuple(low Int64, high Int64, packets Int64, excess Int64)),
+        delay_kinds Nullable(String), delay_algorithm Nullable(String),
+        delay_admit_log2 Nullable(Int64), delay_auto Nullable(Bool),
+        delay_buckets Array(Tuple(kind String, high_ns Int64, weight Int64)),
+        reorder_algorithm Nullable(String), reorder_ipv4_bits Nullable(Int64),
+        reorder_ipv6_bits Nullable(Int64),
+        reorder Array(Tuple(prefix String, packets Int64, out_of_order Int64, flows Int64))')
+    WHERE flowgauge_hour(date, hour + 1) > parseDateTimeBestEffort({from:String}, 'UTC')
+        AND flowgauge_hour(date, hour) < parseDateTimeBestEffort({to:String}, 'UTC')
+        AND scheduled_start_ns >= flowgauge_ns({from:String})
+        AND scheduled_end_ns <= flowgauge_ns({to:String})
+)
+SELECT * FROM selected
+WHERE (
+    SELECT throwIf(
+        countIf(ifNull(schema, 0) != 1) > 0
+            OR uniqExact((ifNull(hash, ''), ifNull(row_hash, ''), ifNull(inner, false))) > 1
+            OR uniqExactIf((distinct_key, registers), distinct_key IS NOT NULL) > 1,
+        'rows of this lake differ in schema, hash, row_hash, distinct_key, registers or inner, '
+            || 'or are of another version; schema.sql shows which files have which'
+    ) FROM selected
+) = 0
+LIMIT 1 BY host, run, source, direction, window, start_ns;
+
+-- Registers of distinct flows: `levels`, none where they are not measured. They begin at byte 41 of
+-- the image. Their maximum, register by register, is the union, exactly.
+CREATE VIEW IF NOT EXISTS flowgauge_sketches AS
+WITH selected AS (
+    SELECT *, {sketch:Identifier} AS image
+    FROM file({lake:String}, Parquet, concat('
+        schema Nullable(Int64), host String, run String, source String, direction String,
+        time DateTime64(6, \'UTC\'), window Int64, start_ns Int64, scheduled_start_ns Int64,
+        scheduled_end_ns Int64, complete Bool, inner Nullable(Bool), packets Int64, bytes Int64,
+        dropped Int64, hash Nullable(String), row_hash Nullable(String),
+        distinct_key Nullable(String), registers Nullable(Int64), ',
+        {sketch:String}, ' Nullable(String)'))
+    WHERE flowgauge_hour(date, hour + 1) > parseDateTimeBestEffort({from:String}, 'UTC')
+        AND flowgauge_hour(date, hour) < parseDateTimeBestEffort({to:String}, 'UTC')
+        AND scheduled_start_ns >= flowgauge_ns({from:String})
+        AND scheduled_end_ns <= flowgauge_ns({to:String})
+)
+SELECT host, run, source, direction, time, window, start_ns, complete, packets, bytes, dropped,
+    image IS NOT NULL AS is_measured,
+    reinterpret(substring(ifNull(image, ''), 41), 'Array(UInt8)') AS levels
+FROM selected
+WHERE (
+    SELECT throwIf(
+        countIf(ifNull(schema, 0) != 1) > 0
+            OR uniqExact((ifNull(hash, ''), ifNull(row_hash, ''), ifNull(inner, false))) > 1
+            OR uniqExactIf((distinct_key, registers), distinct_key IS NOT NULL) > 1,
+        'rows of this lake differ in schema, hash, row_hash, distinct_key, registers or inner, '
+            || 'or are of another version; schema.sql shows which files have which'
+    ) + throwIf(
+        countIf(
+            distinct_key IS NOT NULL
+                AND flowgauge_sketch(distinct_key, registers, hash) != {sketch:String}
+        ) > 0,
+        'rows have their sketches in another column than `sketch` names; '
+            || 'schema.sql shows in which'
+    ) FROM selected
+) = 0
+LIMIT 1 BY host, run, source, direction, window, start_ns;
+
+-- How many windows have a measurement: '12 of 18 windows', 'not measured' or 'no windows'. Stops if
+-- they have it by different settings.
+CREATE FUNCTION IF NOT EXISTS flowgauge_measured AS (windows, measured, settings) -> multiIf(
+    throwIf(
+        settings > 1, 'windows have this measurement by different keys or settings, '
+            || 'and no number can be made of them together'
+    ) > 0, '',
+    windows = 0, 'no windows', measured = 0, 'not measured',
+    concat(toString(measured), ' of ', toString(windows), ' windows')
+);
+
+-- Ertl's improved raw estimator (2017, algorithm 6), as flowgauge's own: both agree to the last
+-- digits.
+CREATE FUNCTION IF NOT EXISTS flowgauge_sigma AS (zeros) ->
+    zeros + arraySum(k -> pow(zeros, pow(2, k)) * pow(2, k - 1), range(1, 64));
+CREATE FUNCTION IF NOT EXISTS flowgauge_tau AS (below) -> if(below = 0 OR below = 1, 0, (
+    1 - below - arraySum(k -> pow(1 - pow(below, pow(2, -k)), 2) * pow(2, -k), range(1, 64))
+) / 3);
+-- Levels go up to 33 - log2(registers).
+CREATE FUNCTION IF NOT EXISTS flowgauge_last AS (registers) ->
+    toUInt8(33 - log2(greatest(length(registers), 1)));
+CREATE FUNCTION IF NOT EXISTS flowgauge_distinct AS (registers) ->
+    if(countEqual(registers, 0) = length(registers), 0, pow(length(registers), 2) / (2 * ln(2) * (
+        length(registers)
+            * flowgauge_tau(
+                1 - countEqual(registers, flowgauge_last(registers)) / length(registers)
+            )
+            * pow(2, 1 - flowgauge_last(registers))
+        + arraySum(
+            k -> countEqual(registers, toUInt8(k)) * pow(2, -k), range(1, flowgauge_last(registers))
+        )
+        + length(registers) * flowgauge_sigma(countEqual(registers, 0) / length(registers)))));
+-- Half of the 95 % interval, as a share: HyperLogLog's standard error, a little wider than
+-- flowgauge's own.
+CREATE FUNCTION IF NOT EXISTS flowgauge_error AS (registers) ->
+    1.96 * 1.04 / sqrt(length(registers));
