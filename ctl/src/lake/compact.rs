@@ -88,7 +88,9 @@ impl Compaction {
     pub fn hours(&self, before: u64) -> io::Result<Vec<(String, Vec<String>)>> {
         let mut hours: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for name in self.place.names(".parquet")? {
-            if let Some((partition, _)) = name.rsplit_once('/').filter(|(partition, _)| ended(partition).is_some_and(|end| end <= before)) {
+            if let Some((partition, _)) =
+                name.rsplit_once('/').filter(|(partition, _)| ended(partition).is_some_and(|end| end <= before))
+            {
                 hours.entry(partition.to_owned()).or_default().push(name);
             }
         }
@@ -180,7 +182,10 @@ impl Compaction {
                 (Some(one), Some(other)) if one.says_the_same(&other) => {}
                 _ => {
                     let path = self.place.found("").path;
-                    return Err(UnionError::Read { path, source: io::Error::other("the joined files were not read back as they were written") });
+                    return Err(UnionError::Read {
+                        path,
+                        source: io::Error::other("the joined files were not read back as they were written"),
+                    });
                 }
             }
         }
