@@ -840,6 +840,49 @@ class Engines(unittest.TestCase):
         }
         self.assertEqual(measured, {("a", True, False), ("b", False, True)})
 
+    @needs("pyarrow", "duckdb", "polars", "chdb")
+    def test_files_that_engines_wrote_say_the_same(self):
+        measures = "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder"
+        with tempfile.TemporaryDirectory() as directory:
+            lake, profile = pathlib.Path(directory, "lake"), "zipf,flows=3000,packets=20000,rate=1k"
+            replay(directory, lake, "a", profile, "--measure", measures, "--filter", "4x4096", window="5s")
+            replay(directory, lake, "b", profile, "--measure", "cardinality", window="5s")
+            right, sources = united(lake), files(lake)
+            parquet, arrow, duckdb, polars, chdb = map(
+                module, ("pyarrow.parquet", "pyarrow", "duckdb", "polars", "chdb")
+            )
+            joined = pathlib.Path(directory, "joined.parquet")
+            for codec in ("snappy", "zstd", "gzip", "lz4_raw"):
+                rows = f"read_parquet({sources!r}, union_by_name=true, hive_partitioning=false)"
+                duckdb.sql(f"COPY (FROM {rows}) TO '{joined}' (FORMAT parquet, COMPRESSION '{codec}')")
+                self.assertEqual(united(joined), right, f"duckdb, {codec}")
+            tables = [parquet.read_table(source, partitioning=None) for source in sources]
+            table = arrow.concat_tables(tables, promote_options="default")
+            for codec in ("snappy", "gzip", "lz4", "zstd", "none"):
+                for version in ("1.0", "2.0"):
+                    parquet.write_table(table, joined, compression=codec, data_page_version=version)
+                    self.assertEqual(united(joined), right, f"pyarrow, {codec}, pages {version}")
+            frames = [polars.read_parquet(source, hive_partitioning=False) for source in sources]
+            polars.concat(frames, how="diagonal_relaxed").write_parquet(joined)
+            self.assertEqual(united(joined), right, "polars")
+            joined.unlink()
+            chdb.query(
+                f"SELECT * FROM file('{lake}/*/*/*.parquet', Parquet) INTO OUTFILE '{joined}' FORMAT Parquet"
+                " SETTINGS use_hive_partitioning = 0, schema_inference_mode = 'union'"
+            )
+            self.assertEqual(united(joined), right, "clickhouse")
+
+    @needs("pyarrow", "pyspark")
+    def test_files_that_spark_wrote_say_the_same(self):
+        with tempfile.TemporaryDirectory() as directory:
+            lake, profile = pathlib.Path(directory, "lake"), "zipf,flows=3000,packets=20000,rate=1k"
+            replay(directory, lake, "a", profile, "--measure", "cardinality,heavy,sizes", window="5s")
+            session = module("pyspark.sql").SparkSession.builder.master("local[1]").getOrCreate()
+            session.sparkContext.setLogLevel("ERROR")
+            joined = pathlib.Path(directory, "joined")
+            session.read.parquet(str(lake)).drop("date", "hour").coalesce(1).write.parquet(str(joined))
+            self.assertEqual(united(joined), united(lake))
+
     @needs("pyarrow", "pyiceberg")
     def test_a_lake_is_an_iceberg_table(self):
         warehouse = f"{self.scratch.name}/warehouse"

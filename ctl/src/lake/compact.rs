@@ -16,7 +16,6 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 /// Where manifests are, out of the way of engines.
 const MANIFESTS: &str = ".compact";
@@ -66,7 +65,7 @@ impl Compaction {
         let failed = |source| UnionError::Read { path: path.to_owned(), source };
         let url = path.to_string_lossy();
         let (place, lock) = if url.starts_with(SCHEME) {
-            (Place::Store(Rc::new(Store::open(&url).map_err(failed)?)), None)
+            (Place::Store(Store::open(&url).map_err(failed)?), None)
         } else {
             let manifests = path.join(MANIFESTS);
             fs::metadata(path).and_then(|_| fs::create_dir_all(&manifests)).map_err(failed)?;
@@ -103,11 +102,12 @@ impl Compaction {
     /// # Errors
     /// [`UnionError`]: what is wrong, and with which file.
     pub fn join(&self, partition: &str, names: &[String]) -> Result<Joined, UnionError> {
-        let failed = |source| UnionError::Read { path: self.place.found(partition).path, source };
-        for found in names.iter().map(|name| self.place.found(name)) {
+        let failed = |source| UnionError::Read { path: self.place.path(partition), source };
+        let sources = self.place.found(names).map_err(failed)?;
+        for found in &sources {
             if let Some(column) = found.open()?.unknown_column(is_known) {
                 let problem = format!("it has a column {column}, which this version does not know and would lose");
-                return Err(UnionError::File { path: found.path, problem });
+                return Err(UnionError::File { path: found.path.clone(), problem });
             }
         }
         let mut hasher = DefaultHasher::new();
@@ -116,8 +116,8 @@ impl Compaction {
         let mut manifest = Manifest { outputs, sources: names.to_vec(), complete: false };
         let at = manifest_of(partition);
         self.write_manifest(&at, &manifest).map_err(failed)?;
-        let written = self.write(names, &manifest.outputs).and_then(|written| {
-            self.compare(names, &written.0)?;
+        let written = self.write(&sources, &manifest.outputs).and_then(|written| {
+            compare(&sources, &self.place.found(&written.0).map_err(failed)?)?;
             Ok(written)
         });
         let (outputs, rows, twice) = match written {
@@ -133,18 +133,18 @@ impl Compaction {
     }
 
     /// Writes the rows of files in order; files with rows of different columns are different. Gives the new files, and how many rows they have and were there twice.
-    fn write(&self, names: &[String], prefix: &str) -> Result<(Vec<String>, u64, u64), UnionError> {
+    fn write(&self, sources: &[Found], prefix: &str) -> Result<(Vec<String>, u64, u64), UnionError> {
         let mut open: BTreeMap<Vec<String>, (Vec<Row>, usize)> = BTreeMap::new();
         let (mut outputs, mut number, mut twice) = (Vec::new(), 0, 0);
         let put = |rows: &[Row], outputs: &mut Vec<String>| {
             let name = format!("{prefix}{:06}.parquet", outputs.len());
-            let found = self.place.found(&name);
-            let bytes = parquet::write(rows, &super::about()).map_err(|problem| UnionError::file(&found.path, &problem))?;
-            self.place.put(&name, bytes).map_err(|source| UnionError::Read { path: found.path, source })?;
+            let path = self.place.path(&name);
+            let bytes = parquet::write(rows, &super::about()).map_err(|problem| UnionError::file(&path, &problem))?;
+            self.place.put(&name, bytes).map_err(|source| UnionError::Read { path, source })?;
             outputs.push(name);
             Ok(())
         };
-        let mut rows = Files::ordered(names.iter().map(|name| self.place.found(name)))?;
+        let mut rows = Files::ordered(sources.iter().cloned())?;
         while let Some((row, is_twice)) = rows.next()? {
             if is_twice {
                 twice += 1;
@@ -164,31 +164,6 @@ impl Compaction {
             put(waiting, &mut outputs)?;
         }
         Ok((outputs, number, twice))
-    }
-
-    /// Whether the new files have the rows of the old ones, as they are read back.
-    fn compare(&self, sources: &[String], outputs: &[String]) -> Result<(), UnionError> {
-        let open = |names: &[String]| Files::ordered(names.iter().map(|name| self.place.found(name)));
-        let (mut sources, mut outputs) = (open(sources)?, open(outputs)?);
-        let next = |files: &mut Files| loop {
-            match files.next()? {
-                Some((_, true)) => {}
-                row => return Ok::<_, UnionError>(row.map(|(row, _)| row)),
-            }
-        };
-        loop {
-            match (next(&mut sources)?, next(&mut outputs)?) {
-                (None, None) => return Ok(()),
-                (Some(one), Some(other)) if one.says_the_same(&other) => {}
-                _ => {
-                    let path = self.place.found("").path;
-                    return Err(UnionError::Read {
-                        path,
-                        source: io::Error::other("the joined files were not read back as they were written"),
-                    });
-                }
-            }
-        }
     }
 
     fn write_manifest(&self, at: &str, manifest: &Manifest) -> io::Result<()> {
@@ -221,6 +196,26 @@ impl Compaction {
     }
 }
 
+/// Whether the new files have the rows of the old ones, as they are read back.
+fn compare(sources: &[Found], outputs: &[Found]) -> Result<(), UnionError> {
+    let (mut sources, mut outputs) = (Files::ordered(sources.iter().cloned())?, Files::ordered(outputs.iter().cloned())?);
+    let next = |files: &mut Files| {
+        loop {
+            match files.next()? {
+                Some((_, true)) => {}
+                row => return Ok::<_, UnionError>(row.map(|(row, _)| row)),
+            }
+        }
+    };
+    loop {
+        match (next(&mut sources)?, next(&mut outputs)?) {
+            (None, None) => return Ok(()),
+            (Some(one), Some(other)) if one.says_the_same(&other) => {}
+            _ => return Err(UnionError::Output(io::Error::other("the joined files were not read back as they were written"))),
+        }
+    }
+}
+
 fn manifest_of(partition: &str) -> String {
     format!("{MANIFESTS}/{}.json", partition.replace('/', "_"))
 }
@@ -237,7 +232,7 @@ fn ended(partition: &str) -> Option<u64> {
 /// Where the files of a lake are. Names are those below it, with slashes.
 enum Place {
     Directory(PathBuf),
-    Store(Rc<Store>),
+    Store(Store),
 }
 
 impl Place {
@@ -267,10 +262,17 @@ impl Place {
         Ok(names)
     }
 
-    fn found(&self, name: &str) -> Found {
+    fn path(&self, name: &str) -> PathBuf {
         match self {
-            Place::Directory(directory) => Found::file(directory.join(name)),
-            Place::Store(store) => Found::object(store, name.to_owned()),
+            Place::Directory(directory) => directory.join(name),
+            Place::Store(store) => PathBuf::from(format!("{}/{name}", store.url())),
+        }
+    }
+
+    fn found(&self, names: &[String]) -> io::Result<Vec<Found>> {
+        match self {
+            Place::Directory(directory) => Ok(names.iter().map(|name| Found::file(directory.join(name))).collect()),
+            Place::Store(store) => Found::objects(store, names),
         }
     }
 

@@ -306,6 +306,7 @@ impl Row {
     pub(crate) fn table<'a>(&'a self, name: &'a str) -> Result<Inner<'a>, Misfit> {
         match self.get(name) {
             Some(Value::Table(columns)) => Ok(Inner { name, columns }),
+            Some(Value::List(list)) if list.is_empty() => Ok(Inner { name, columns: &[] }),
             _ => Err(format!("column {name} is missing, or no table")),
         }
     }
@@ -335,6 +336,7 @@ impl<'a> Inner<'a> {
     pub(crate) fn ints(&self, column: &str) -> Result<&'a [i64], Misfit> {
         match self.cells(column) {
             Some(Cells::Int(cells)) => Ok(cells),
+            None if self.columns.is_empty() => Ok(&[]),
             _ => Err(self.missing(column)),
         }
     }
@@ -343,6 +345,7 @@ impl<'a> Inner<'a> {
     pub(crate) fn texts(&self, column: &str) -> Result<&'a [String], Misfit> {
         match self.cells(column) {
             Some(Cells::Text(cells)) => Ok(cells),
+            None if self.columns.is_empty() => Ok(&[]),
             _ => Err(self.missing(column)),
         }
     }
@@ -351,6 +354,7 @@ impl<'a> Inner<'a> {
     pub(crate) fn blobs(&self, column: &str) -> Result<&'a [Vec<u8>], Misfit> {
         match self.cells(column) {
             Some(Cells::Bytes(cells)) => Ok(cells),
+            None if self.columns.is_empty() => Ok(&[]),
             _ => Err(self.missing(column)),
         }
     }

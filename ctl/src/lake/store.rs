@@ -1,22 +1,27 @@
 //! Files of a lake in an object store: S3, and what speaks its protocol.
 
+use super::parquet::{Input, Spool};
 use bytes::Bytes;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 
 /// A request takes at most so long, and is tried once more; after that the store is away.
 const LONGEST: Duration = Duration::from_secs(20);
+/// Requests for objects that are under way together.
+const AT_ONCE: usize = 8;
 /// What URLs of stores begin with.
 pub const SCHEME: &str = "s3://";
 
 /// A place below which the files of a lake are, such as `s3://bucket/lake`.
 pub struct Store {
     url: String,
-    objects: Box<dyn ObjectStore>,
+    objects: Arc<dyn ObjectStore>,
     prefix: Path,
     runtime: Runtime,
 }
@@ -51,7 +56,7 @@ impl Store {
         };
         let objects = AmazonS3Builder::from_env().with_url(url).with_client_options(client).with_retry(retry).build();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Store { url: url.trim_end_matches('/').to_owned(), objects: Box::new(objects.map_err(outside)?), prefix, runtime })
+        Ok(Store { url: url.trim_end_matches('/').to_owned(), objects: Arc::new(objects.map_err(outside)?), prefix, runtime })
     }
 
     /// Its URL.
@@ -78,6 +83,33 @@ impl Store {
     pub(crate) fn get(&self, name: &str) -> io::Result<Bytes> {
         let object = async { self.objects.get(&self.path(name)).await?.bytes().await };
         self.runtime.block_on(object).map_err(|error| io::Error::other(told(&error)))
+    }
+
+    /// Objects by their names, several at a time.
+    pub(crate) fn fetch(&self, names: &[String]) -> io::Result<Vec<Input>> {
+        let mut spool = Spool::new()?;
+        let mut places = vec![(0, 0); names.len()];
+        self.runtime.block_on(async {
+            let (mut left, mut requests) = (names.iter().enumerate(), JoinSet::new());
+            loop {
+                while requests.len() < AT_ONCE
+                    && let Some((index, name)) = left.next()
+                {
+                    let (objects, path, name) = (Arc::clone(&self.objects), self.path(name), name.clone());
+                    let bytes = async move { objects.get(&path).await?.bytes().await };
+                    requests.spawn(async move {
+                        (index, bytes.await.map_err(|error| io::Error::other(format!("{name}: {}", told(&error)))))
+                    });
+                }
+                let Some(request) = requests.join_next().await else { return Ok::<_, io::Error>(()) };
+                let (index, bytes) = request.map_err(io::Error::other)?;
+                if let Some(place) = places.get_mut(index) {
+                    *place = spool.add(&bytes?)?;
+                }
+            }
+        })?;
+        let all = spool.finish();
+        Ok(places.into_iter().map(|(start, length)| all.part(start, length)).collect())
     }
 
     /// Puts an object, in the place of one that has its name.

@@ -2,10 +2,12 @@
 //! memory in proportion to its size.
 
 use super::thrift::{self, Field, Item};
+use flate2::read::MultiGzDecoder;
 use parquet::basic::Compression;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
+use std::io::{self, Read};
 use std::ops::Range;
 
 /// Annotations of byte arrays as text: converted types, and fields of the union of logical types.
@@ -33,8 +35,7 @@ const PAGES: u64 = 32 << 20;
 const PAGES_A_BYTE: u64 = 16;
 /// Memory of an entry of a dictionary beside its bytes.
 const ENTRY: u64 = 32;
-/// What a byte can become at most: deflate (RFC 1951) and LZ4. Other codecs do not exceed the length that the page states.
-const GZIP_RATIO: u64 = 1032;
+/// What a byte can become at most by LZ4 as Hadoop writes it. Other codecs do not exceed the length that the page states, or this is checked.
 const LZ4_RATIO: u64 = 255;
 
 /// Before the digits of the footer's own CRC-32, which is that of the footer with zeros in their place.
@@ -48,6 +49,13 @@ pub(super) fn damaged(problem: impl Into<String>) -> ParquetError {
 /// The entry of a file's metadata that [`seal`] fills in.
 pub(super) fn unsealed() -> (&'static str, String) {
     (SUM_KEY, "0".repeat(DIGITS))
+}
+
+/// What the name of the program begins with that wrote a file. Others copy the entries of metadata, and so the footer's checksum, into other footers.
+pub(super) const CREATOR: &str = "flowgauge version ";
+
+fn contains(footer: &[u8], text: &str) -> bool {
+    footer.windows(text.len()).any(|bytes| bytes == text.as_bytes())
 }
 
 /// Where the digits are in a footer.
@@ -98,7 +106,7 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<Vec<u8>> {
         return Err(damaged(format!("metadata of {size} bytes; at most {LONGEST_FOOTER} are read")));
     }
     let footer = file.get_bytes(start, size as usize)?;
-    if let Some(digits) = digits(&footer)
+    if let Some(digits) = digits(&footer).filter(|_| contains(&footer, CREATOR))
         && sum(&footer, &digits).as_bytes() != &footer[digits.clone()]
     {
         return Err(damaged("damaged: its metadata differs from the checksum of it"));
@@ -164,6 +172,9 @@ mod number {
         pub(in super::super) const DATA: i16 = 5;
         pub(in super::super) const DICTIONARY: i16 = 7;
         pub(in super::super) const DATA_2: i16 = 8;
+        pub(in super::super) const DEFINITION_BYTES: i16 = 5;
+        pub(in super::super) const REPETITION_BYTES: i16 = 6;
+        pub(in super::super) const IS_COMPRESSED: i16 = 7;
         /// In each of the three.
         pub(in super::super) const VALUES: i16 = 1;
     }
@@ -245,7 +256,6 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
     let column = group.column(index);
     let (start, length) = column.byte_range();
     let ratio = match column.compression() {
-        Compression::GZIP(_) => GZIP_RATIO,
         Compression::LZ4 => LZ4_RATIO,
         Compression::BROTLI(_) | Compression::LZO => {
             return Err(format!("compressed as {:?}, which is not read", column.compression()));
@@ -267,6 +277,17 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
         let (Some(uncompressed), Some(compressed)) = (bytes(number::page::UNCOMPRESSED), bytes(number::page::COMPRESSED)) else {
             return Err("damaged: a page without a length".to_owned());
         };
+        if matches!(column.compression(), Compression::GZIP(_)) {
+            // The levels of a page of the second version stand before its values as they are, and these may be so as well.
+            let second = header.field(number::page::DATA_2);
+            let levels = |number| second.and_then(|it| it.int(number)).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+            let levels = levels(number::page::DEFINITION_BYTES).saturating_add(levels(number::page::REPETITION_BYTES));
+            let is_plain = second.and_then(|it| it.int(number::page::IS_COMPRESSED)) == Some(0) || uncompressed == levels;
+            let lengths = compressed.checked_sub(levels).zip(uncompressed.checked_sub(levels));
+            if !is_plain && !lengths.is_some_and(|(compressed, most)| fits(file, at + size + levels, compressed, most)) {
+                return Err("damaged: a page that is longer than it states".to_owned());
+            }
+        }
         let held = |number| header.field(number).and_then(|it| it.int(number::page::VALUES));
         let taken = uncompressed.max(compressed.saturating_mul(ratio));
         if let Some(more) = held(number::page::DATA).or_else(|| held(number::page::DATA_2)) {
@@ -290,6 +311,12 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
             .ok_or("damaged: a page beyond its column")?;
     }
     Err(format!("more than {MOST_PAGES} pages"))
+}
+
+/// Whether bytes become no more than so many by gzip, which the library decompresses without a bound.
+fn fits(file: &impl ChunkReader, at: u64, compressed: u64, most: u64) -> bool {
+    let Ok(bytes) = file.get_bytes(at, compressed as usize) else { return false };
+    io::copy(&mut MultiGzDecoder::new(&bytes[..]).take(most + 1), &mut io::sink()).is_ok_and(|length| length <= most)
 }
 
 /// The header of a page, and its length.

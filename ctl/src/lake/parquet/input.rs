@@ -3,10 +3,11 @@
 use bytes::{Buf, Bytes};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are read at once when a page header is looked at.
 const AHEAD: usize = 512;
@@ -20,7 +21,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    pub(crate) fn of(file: File) -> std::io::Result<Self> {
+    pub(crate) fn of(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Input::File(Arc::new(file), 0, length))
     }
@@ -31,6 +32,36 @@ impl Input {
             Input::File(file, before, _) => Input::File(Arc::clone(file), before + start, length),
             Input::Memory(bytes) => Input::Memory(bytes.slice(start as usize..(start + length) as usize)),
         }
+    }
+}
+
+/// A temporary file without a name, which ends with the process: what does not belong into memory, piece by piece.
+pub(crate) struct Spool {
+    file: File,
+    end: u64,
+}
+
+impl Spool {
+    pub(crate) fn new() -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("flowgauge-{}-{number}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        fs::remove_file(&path)?;
+        Ok(Spool { file, end: 0 })
+    }
+
+    /// Adds a piece; gives its place.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> io::Result<(u64, u64)> {
+        self.file.write_all(bytes)?;
+        let (start, length) = (self.end, bytes.len() as u64);
+        self.end += length;
+        Ok((start, length))
+    }
+
+    /// All pieces together.
+    pub(crate) fn finish(self) -> Input {
+        Input::File(Arc::new(self.file), 0, self.end)
     }
 }
 
@@ -50,7 +81,7 @@ impl ChunkReader for Input {
         match self {
             Input::File(file, before, length) => {
                 let from = From { file: Arc::clone(file), at: before + start, end: before + length };
-                Ok(Box::new(std::io::BufReader::with_capacity(AHEAD, from)))
+                Ok(Box::new(io::BufReader::with_capacity(AHEAD, from)))
             }
             Input::Memory(bytes) => {
                 let start = usize::try_from(start).ok().filter(|start| *start <= bytes.len()).ok_or_else(|| beyond(start, 0))?;
@@ -84,7 +115,7 @@ struct From {
 }
 
 impl Read for From {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(buffer.len());
         let read = self.file.read_at(buffer.get_mut(..most).unwrap_or_default(), self.at)?;
         self.at += read as u64;

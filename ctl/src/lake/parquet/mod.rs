@@ -11,7 +11,7 @@ mod input;
 mod thrift;
 mod write;
 
-pub(crate) use input::Input;
+pub(crate) use input::{Input, Spool};
 pub(crate) use write::{write, write_row};
 
 use super::row::{Cells, Row, Value};
@@ -182,7 +182,8 @@ fn nothing(field: &Type) -> Option<Value> {
         };
         return match element {
             Type::GroupType { fields, .. } => columns(fields).map(Value::Table),
-            Type::PrimitiveType { physical_type: Physical::INT64, .. } => Some(Value::List(Vec::new())),
+            // Without any elements some engines do not know of which type they are.
+            Type::PrimitiveType { physical_type: Physical::INT64 | Physical::INT32, .. } => Some(Value::List(Vec::new())),
             Type::PrimitiveType { .. } => None,
         };
     }
@@ -235,6 +236,8 @@ fn real(field: &Field) -> Option<f64> {
     match field {
         Field::Double(number) => Some(*number),
         Field::Float(number) => Some(f64::from(*number)),
+        // In a table what is unknown is no number, which some engines write as nothing.
+        Field::Null => Some(f64::NAN),
         _ => None,
     }
 }

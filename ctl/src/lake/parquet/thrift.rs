@@ -127,7 +127,7 @@ impl Reader<'_> {
 
     fn structure(&mut self, depth: usize) -> Option<Item> {
         let depth = depth.checked_sub(1)?;
-        let (mut fields, mut number) = (Vec::new(), 0_i16);
+        let (mut fields, mut number) = (Vec::with_capacity(8), 0_i16);
         loop {
             let at = self.at;
             let head = self.byte()?;

@@ -35,7 +35,7 @@ fn encode(rows: &[Row], about: &[(&str, String)], compression: Compression) -> R
     let about = about.iter().map(|(key, value)| (*key, value.clone())).chain([check::unsealed()]);
     let metadata = about.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect();
     let mut properties = WriterProperties::builder()
-        .set_created_by(concat!("flowgauge version ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_created_by(format!("{}{}", check::CREATOR, env!("CARGO_PKG_VERSION")))
         .set_key_value_metadata(Some(metadata))
         .set_compression(compression);
     for (name, _) in first.columns().filter(|(_, value)| matches!(value, Value::Bytes(_))) {

@@ -247,9 +247,9 @@ struct Group {
 }
 
 impl Group {
-    fn new() -> Self {
+    fn new(bank: Box<WideBank>) -> Self {
         Group {
-            bank: WideBank::boxed(),
+            bank,
             settings: none(cardinality::Settings::default()),
             besides: Besides::default(),
             counters: Counters::default(),
@@ -324,6 +324,8 @@ struct Unions<'a> {
     /// Places so far: those of which a later window has no row miss it.
     places: BTreeSet<Place>,
     records: u64,
+    /// An empty bank for the next window.
+    spare: Option<Box<WideBank>>,
 }
 
 impl<'a> Unions<'a> {
@@ -347,6 +349,7 @@ impl<'a> Unions<'a> {
             lost: BTreeMap::new(),
             places: BTreeSet::new(),
             records: 0,
+            spare: None,
         })
     }
 
@@ -378,7 +381,8 @@ impl<'a> Unions<'a> {
                 }
                 self.tell(common, done)?;
             }
-            let group = self.groups.entry(key).or_insert_with(Group::new);
+            let spare = &mut self.spare;
+            let group = self.groups.entry(key).or_insert_with(|| Group::new(spare.take().unwrap_or_else(WideBank::boxed)));
             if is_twice {
                 group.united.twice += 1;
                 continue;
@@ -447,14 +451,28 @@ impl<'a> Unions<'a> {
                     group.united.absent = common.absent(&self.options.expect);
                 }
             }
-            let record = self.record(name, range, group, common, &rows)?;
+            let united = std::mem::take(&mut group.united);
+            let record = self.record(name, range, &group, united, common, &rows)?;
+            if is_by_window {
+                group.bank.clear(&group.settings);
+                group.bank.counters = Counters::default();
+                self.spare = Some(group.bank);
+            }
             self.records += 1;
             done(record).map_err(UnionError::Output)?;
         }
         Ok(())
     }
 
-    fn record(&self, name: String, range: (u64, u64), group: Group, common: &Common, rows: &Rows) -> Result<Record, UnionError> {
+    fn record(
+        &self,
+        name: String,
+        range: (u64, u64),
+        group: &Group,
+        united: United,
+        common: &Common,
+        rows: &Rows,
+    ) -> Result<Record, UnionError> {
         let is_by_window = self.options.by == By::Window;
         let (begin, end) = if is_by_window { range } else { (group.begin, group.end) };
         let reading = Reading {
@@ -480,7 +498,6 @@ impl<'a> Unions<'a> {
         };
         let reports = Reports::of(&reading).map_err(damaged)?;
         let packets = group.counters.packets();
-        let united = group.united;
         let is_whole = united.incomplete == 0 && united.missing.is_empty() && united.lost_rows == 0 && united.absent.is_empty();
         Ok(Record {
             kind: if is_by_window { Kind::Window } else { Kind::Union },
@@ -501,7 +518,7 @@ impl<'a> Unions<'a> {
             inner: group.settings.headers.inner,
             counters: group.counters,
             packets_before_after: (packets, packets),
-            drops: group.drops,
+            drops: group.drops.clone(),
             ledger: None,
             source: None,
             alerts: Vec::new(),

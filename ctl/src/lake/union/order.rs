@@ -4,17 +4,15 @@
 use super::selection::{Found, Selection};
 use super::{About, Fit, UnionError};
 use crate::lake::is_known;
-use crate::lake::parquet::{self, Input, Parquet};
+use crate::lake::parquet::{self, Parquet, Spool};
 use crate::lake::row::Row;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{self, AtomicU64};
 
-/// Files whose values take no more are sorted in memory.
+/// Files whose values take no more are read whole.
 const SMALL: u64 = 4 << 20;
 /// What is read of each row at first.
 const ABOUT: [&str; 15] = [
@@ -208,13 +206,14 @@ impl<F: Fn(&str) -> bool + 'static> Ordered<F> {
         let is_wanted = Rc::clone(&self.is_wanted);
         let rows =
             read(file, Rc::clone(&path), move |name| is_known(name) && (ABOUT.contains(&name) || is_wanted(name)), self.is_summed)?;
-        if source.is_sorted {
-            return Ok(rows);
-        }
+        // A reader takes more memory than a small file's rows.
         if size <= SMALL {
             let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
             rows.sort_by(|one, other| one.about.order(&other.about));
             return Ok(Box::new(rows.into_iter().map(Ok)));
+        }
+        if source.is_sorted {
+            return Ok(rows);
         }
         sorted_on_disk(rows, &path)
     }
@@ -235,19 +234,17 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
         path: path.to_path_buf(),
         source: io::Error::other(format!("its rows cannot be sorted on disk: {source}")),
     };
-    let mut file = temporary().map_err(failed)?;
-    let (mut places, mut end) = (Vec::new(), 0_u64);
+    let mut spool = Spool::new().map_err(failed)?;
+    let mut places = Vec::new();
     for row in rows {
         let Counted { about, row, number, .. } = row?;
         let bytes = parquet::write_row(&row).map_err(|it| UnionError::file(path, &it))?;
-        file.write_all(&bytes).map_err(failed)?;
-        places.push((about, number, end, bytes.len() as u64));
-        end += bytes.len() as u64;
+        places.push((about, number, spool.add(&bytes).map_err(failed)?));
     }
     places.sort_by(|(one, ..), (other, ..)| one.order(other));
-    let whole = Input::of(file).map_err(failed)?;
+    let whole = spool.finish();
     let path = Rc::clone(path);
-    Ok(Box::new(places.into_iter().map(move |(about, number, start, length)| {
+    Ok(Box::new(places.into_iter().map(move |(about, number, (start, length))| {
         let row = Parquet::open(whole.part(start, length)).and_then(|file| file.rows(|_| true, false)?.next().transpose());
         match row {
             Ok(Some(row)) => Ok(Counted { about, row, number, path: Rc::clone(&path) }),
@@ -259,14 +256,4 @@ fn sorted_on_disk(rows: Rows, path: &Rc<Path>) -> Result<Rows, UnionError> {
             Err(problem) => Err(UnionError::file(&path, &problem)),
         }
     })))
-}
-
-/// A file without a name, which ends with the process.
-fn temporary() -> io::Result<File> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, atomic::Ordering::Relaxed);
-    let path: PathBuf = std::env::temp_dir().join(format!("flowgauge-{}-{number}", std::process::id()));
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-    fs::remove_file(&path)?;
-    Ok(file)
 }

@@ -12,7 +12,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 /// Files up to this length are held in memory while their rows are read, so that a fleet's do not take a descriptor each.
 const SMALL: u64 = 1 << 20;
@@ -111,7 +110,8 @@ pub struct Options {
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
-    object: Option<(Rc<Store>, String)>,
+    /// Of an object, what it holds.
+    object: Option<Input>,
 }
 
 impl Found {
@@ -119,15 +119,17 @@ impl Found {
         Found { path, object: None }
     }
 
-    pub(crate) fn object(store: &Rc<Store>, name: String) -> Self {
-        Found { path: PathBuf::from(format!("{}/{name}", store.url())), object: Some((Rc::clone(store), name)) }
+    /// Objects of a store, by their names. Meanwhile they are in a temporary file.
+    pub(crate) fn objects(store: &Store, names: &[String]) -> io::Result<Vec<Self>> {
+        let path = |name: &String| PathBuf::from(format!("{}/{name}", store.url()));
+        let inputs = store.fetch(names)?;
+        Ok(names.iter().zip(inputs).map(|(name, input)| Found { path: path(name), object: Some(input) }).collect())
     }
 
     pub(crate) fn open(&self) -> Result<Parquet, UnionError> {
-        let unread = |source| UnionError::Read { path: self.path.clone(), source };
         let input = match &self.object {
-            Some((store, name)) => Input::Memory(store.get(name).map_err(unread)?),
-            None => local(&self.path).map_err(unread)?,
+            Some(input) => input.clone(),
+            None => local(&self.path).map_err(|source| UnionError::Read { path: self.path.clone(), source })?,
         };
         Parquet::open(input).map_err(|problem| UnionError::file(&self.path, &problem))
     }
@@ -150,9 +152,9 @@ pub(crate) fn found(selection: &Selection) -> Result<Vec<Found>, UnionError> {
     let mut found: Vec<Found> = files_where(&paths, is_wanted)?.into_iter().map(Found::file).collect();
     for path in urls {
         let failed = |source| UnionError::Read { path: path.clone(), source };
-        let store = Rc::new(Store::open(&path.to_string_lossy()).map_err(failed)?);
+        let store = Store::open(&path.to_string_lossy()).map_err(failed)?;
         let names = store.names(".parquet", |name| selection.has_partition(name)).map_err(failed)?;
-        found.extend(names.into_iter().map(|name| Found::object(&store, name)));
+        found.extend(Found::objects(&store, &names).map_err(failed)?);
     }
     Ok(found)
 }

@@ -36,21 +36,27 @@ pub fn column(key: KeyKind, precision: Precision, hash: &HashIdentity) -> String
 /// The image of registers, one level each; as many as a power of two.
 #[must_use]
 pub fn of(levels: &[u8]) -> Vec<u8> {
-    let (mut small, mut large) = (0.0, 0.0);
-    for level in levels {
-        let sum = if *level < LARGE { &mut small } else { &mut large };
-        *sum += 2_f64.powi(-i32::from(*level));
-    }
-    let zeros = levels.iter().filter(|level| **level == 0).count() as u32;
+    let sums = sums(levels);
     let mut image = Vec::with_capacity(PREAMBLE + levels.len());
     image.extend([WORDS, VERSION, FAMILY, levels.len().trailing_zeros() as u8, 0, FLAGS, 0, MODE]);
     image.extend(0_f64.to_le_bytes());
-    image.extend(f64::to_le_bytes(small));
-    image.extend(f64::to_le_bytes(large));
-    image.extend(zeros.to_le_bytes());
-    image.extend(0_u32.to_le_bytes());
+    image.extend(sums);
     image.extend(levels);
     image
+}
+
+/// What an image holds of its registers beside them: two sums, which are exact, and two numbers.
+fn sums(levels: &[u8]) -> [u8; PREAMBLE - SUMS] {
+    let mut registers = [0_u32; 256];
+    levels.iter().for_each(|level| registers[usize::from(*level)] += 1);
+    let sum = |levels: std::ops::Range<u8>| -> f64 {
+        levels.map(|level| f64::from(registers[usize::from(level)]) * 2_f64.powi(-i32::from(level))).sum()
+    };
+    let mut sums = [0; PREAMBLE - SUMS];
+    sums[..8].copy_from_slice(&sum(0..LARGE).to_le_bytes());
+    sums[8..16].copy_from_slice(&sum(LARGE..u8::MAX).to_le_bytes());
+    sums[16..20].copy_from_slice(&registers[0].to_le_bytes());
+    sums
 }
 
 /// The registers of an image that [`of`] made.
@@ -66,11 +72,7 @@ pub fn levels(image: &[u8]) -> Result<&[u8], &'static str> {
         return Err("an image with registers too few or too many");
     }
     // Its sums and its number of zeros are those of its registers; the accumulator is nobody's.
-    if preamble.get(SUMS..) == of(levels).get(SUMS..PREAMBLE) {
-        Ok(levels)
-    } else {
-        Err("a damaged image: its sums are not those of its registers")
-    }
+    if preamble[SUMS..] == sums(levels) { Ok(levels) } else { Err("a damaged image: its sums are not those of its registers") }
 }
 
 #[cfg(test)]
