@@ -4,8 +4,8 @@ use crate::alert::{self, Rule};
 use crate::clock::{Clock, Woken, nanoseconds};
 use crate::ledger::Book;
 use crate::measurement::alarm::{Alarm, Watch};
-use crate::measurement::delay::Sample;
 use crate::measurement::delay::tune::Tuner;
+use crate::measurement::delay::{Ends, Sample};
 use crate::measurement::{Counted, Damaged, Estimation, Reading, Reports, Rows, has_windows};
 use crate::record::{Kind, Record};
 use crate::schedule::{Action, Due, Intervals, Schedule};
@@ -163,6 +163,8 @@ pub struct Controller {
     clock: Box<dyn Clock>,
     plan: Plan,
     rows: Rows,
+    /// How delays one by one tell the ends of flows.
+    ends: Ends,
     watch: Option<Watch>,
     /// What windows admit of the requests whose delays are measured, if that follows the traffic.
     tuner: Option<Tuner>,
@@ -275,6 +277,7 @@ impl Controller {
             stepped: None,
             schedule,
             rows: Rows::new(&tables),
+            ends: Ends::new(tables.row_hash().mode),
             watch: plan.options.alarm.map(Watch::new),
             tuner: intervals.window.and_then(|window| Tuner::new(tuned, nanoseconds(window))),
             plan,
@@ -495,7 +498,7 @@ impl Controller {
         let options = &self.plan.options.delay;
         for delays in delays.chunks(DELAYS) {
             let told: Vec<Sample<'_>> =
-                delays.iter().filter_map(|delay| Sample::of(window, settings, options, places, delay)).collect();
+                delays.iter().filter_map(|delay| Sample::of(window, settings, options, places, &self.ends, delay)).collect();
             sink.delays(&told)?;
         }
         Ok(())

@@ -3,11 +3,18 @@
 
 mod common;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use common::{START, Scratch, frames, pcap, records, replay, run, total};
 use flowgauge_core::hash::crc32;
+use flowgauge_core::{FlowKey, HashMode};
+use flowgauge_ctl::lake::union::files;
+use flowgauge_dataplane::HashKey;
 use flowgauge_dataplane::capture::build::Packet;
 use flowgauge_testing::chance::{binomial, of_mean};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Flows that the adversary sends.
@@ -198,4 +205,93 @@ fn keys_that_are_no_secrets_are_refused() {
     refused(&format!("--hash tabulated --hash-key {short}"), "--hash-key is for --hash keyed");
     let outcome = run(["run", "--backend", "tofino", "--address", "localhost:1", "--hash", "keyed"]);
     assert_ne!(outcome.code, Some(0));
+}
+
+/// What a signature looks like in text and bytes.
+fn spellings(signature: u32) -> [String; 4] {
+    [
+        signature.to_string(),
+        signature.cast_signed().to_string(),
+        format!("{signature:08x}"),
+        format!("{:08x}", signature.swap_bytes()),
+    ]
+}
+
+#[test]
+fn nothing_that_is_told_has_a_signature_of_a_secret_hash_in_it() {
+    let scratch = Scratch::new("adversary-signatures");
+    let key = scratch.write("key", [9; 32]);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = scratch.path("capture.pcap");
+    let file = file.to_str().unwrap();
+    run(["generate", "delay,shape=conversations,requests=400,seed=2", "--to", file]).quiet();
+    let lake = scratch.path("lake");
+    let told = |hash: &str, format: &str| {
+        let samples = scratch.path(&format!("samples-{format}-{}", hash.len()));
+        let mut arguments = vec!["replay", file, "--window", "1s", "--format", format, "--read-every", "100ms"];
+        arguments.extend(["--measure", "cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder", "--slots", "1024"]);
+        arguments.extend(["--lake", lake.to_str().unwrap(), "--delay-samples", samples.to_str().unwrap()]);
+        if format == "json" {
+            arguments.push("--sketches");
+        }
+        arguments.extend(hash.split_whitespace());
+        let records = run(arguments).quiet();
+        records + &fs::read_to_string(&samples).unwrap()
+    };
+    let keyed = format!("--hash keyed --hash-key {key}");
+    let mut text = told(&keyed, "json") + &told(&keyed, "csv") + &told(&keyed, "table");
+    // The lake's files have the columns of the sketches; what they say in plain bytes is looked at as well.
+    let mut bytes = Vec::new();
+    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        blobs(&line, &mut bytes);
+    }
+    for file in files(std::slice::from_ref(&lake)).unwrap() {
+        bytes.extend(fs::read(&file).unwrap());
+        text += &run(["merge", file.to_str().unwrap(), "--format", "json"]).quiet();
+    }
+    let tabulation = HashKey::read(Path::new(&key)).unwrap().tabulation();
+    let keys = keys(Path::new(file));
+    assert!(keys.len() > 100, "{}", keys.len());
+    let words: BTreeSet<&str> = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '-').collect();
+    // Identifiers of ends are two of eight digits.
+    let halves: BTreeSet<&str> = words.iter().filter(|word| word.len() == 16).flat_map(|word| [&word[..8], &word[8..]]).collect();
+    let has = |signature: u32| spellings(signature).iter().any(|it| words.contains(it.as_str()) || halves.contains(it.as_str()));
+    for key in &keys {
+        let signature = HashMode::Keyed.signature(&FlowKey::new(key), &tabulation);
+        assert!(!has(signature), "{key:?} is told as {signature:08x}");
+        for four in [signature.to_le_bytes(), signature.to_be_bytes()] {
+            assert!(!bytes.windows(4).any(|it| it == four), "{key:?} is told as {four:?}");
+        }
+    }
+    // The same look finds those of a hash without a secret.
+    let public = told("--hash tabulated --seed 1", "json");
+    let halves: BTreeSet<&str> =
+        public.split('"').filter(|word| word.len() == 16).flat_map(|word| [&word[..8], &word[8..]]).collect();
+    assert!(keys.iter().any(|key| spellings(crc32(key)).iter().any(|it| halves.contains(it.as_str()))));
+}
+
+/// All IPv4 addresses, and addresses with ports, of a capture of ours: little endian, Ethernet, no options.
+fn keys(capture: &Path) -> BTreeSet<Vec<u8>> {
+    let bytes = fs::read(capture).unwrap();
+    let (mut keys, mut at) = (BTreeSet::new(), 24);
+    while let Some(head) = bytes.get(at..at + 16) {
+        let length = u32::from_le_bytes(head[8..12].try_into().unwrap()) as usize;
+        let frame = &bytes[at + 16..at + 16 + length];
+        for (address, port) in [(26, 34), (30, 36)] {
+            keys.insert(frame[address..address + 4].to_vec());
+            keys.insert([&frame[address..address + 4], &frame[port..port + 2]].concat());
+        }
+        at += 16 + length;
+    }
+    keys
+}
+
+/// What a JSON line has in base64.
+fn blobs(value: &Value, bytes: &mut Vec<u8>) {
+    match value {
+        Value::String(text) if text.len() >= 16 => bytes.extend(BASE64_STANDARD.decode(text).unwrap_or_default()),
+        Value::Array(values) => values.iter().for_each(|value| blobs(value, bytes)),
+        Value::Object(values) => values.values().for_each(|value| blobs(value, bytes)),
+        _ => {}
+    }
 }

@@ -74,7 +74,7 @@ impl Carrier {
                 }
             }
             if carried > 0 && std::mem::take(&mut self.is_told) {
-                tracing::info!("{}: files can be put again", self.store.url());
+                tracing::warn!("{}: files can be put again", self.store.url());
             }
         }
         self.make_room();

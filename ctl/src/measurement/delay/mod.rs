@@ -3,7 +3,7 @@
 pub mod estimate;
 mod sample;
 
-pub use sample::Sample;
+pub use sample::{Ends, Sample};
 pub mod tune;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};

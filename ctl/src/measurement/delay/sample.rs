@@ -2,10 +2,12 @@
 
 use super::Options;
 use crate::text::optional;
+use flowgauge_core::HashMode;
 use flowgauge_core::delay::weights::WEIGHT_BITS;
 use flowgauge_core::delay::{Kind, Settings};
 use flowgauge_dataplane::{DelaySample, Direction, Place};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 /// A delay as it is told.
@@ -29,14 +31,38 @@ pub struct Sample<'a> {
     pub weight: f64,
     /// Whether it should weigh more than any weight does.
     pub is_underweighted: bool,
-    /// Hashes of the ends: the one that asked, the one that answered.
+    /// Identifiers of the ends: the one that asked, the one that answered.
     pub flow: [u32; 2],
+}
+
+/// How the ends of a flow are told: by what they are hashed to or, if that would give the secret of the hash away, by a pseudorandom function of it
+/// (SipHash-1-3) with a random key of this run.
+#[derive(Clone, Debug)]
+pub struct Ends(Option<RandomState>);
+
+impl Ends {
+    /// As the hash of a run asks for.
+    #[must_use]
+    pub fn new(hash: HashMode) -> Self {
+        Ends((hash == HashMode::Keyed).then(RandomState::new))
+    }
+
+    fn told(&self, signature: u32) -> u32 {
+        self.0.as_ref().map_or(signature, |key| key.hash_one(signature) as u32)
+    }
 }
 
 impl<'a> Sample<'a> {
     /// A delay that a dataplane with these settings and places has passed on; nothing if there is no such kind.
     #[must_use]
-    pub fn of(window: u64, settings: &Settings, options: &Options, places: &'a [Place], passed: &DelaySample) -> Option<Self> {
+    pub fn of(
+        window: u64,
+        settings: &Settings,
+        options: &Options,
+        places: &'a [Place],
+        ends: &Ends,
+        passed: &DelaySample,
+    ) -> Option<Self> {
         let DelaySample { place, sample } = passed;
         let (row, labels) = (usize::from(sample.row), settings.labels());
         let kind = settings.kinds.each().nth(row.checked_div(labels)?)?;
@@ -44,7 +70,7 @@ impl<'a> Sample<'a> {
         let has_direction = settings.sides() > 1 && kind != Kind::TcpDuration;
         let (share, bits) = settings.admitted(sample.fridge.into());
         let is_one = places.iter().all(|other| Some(&other.interface) == places.first().map(|first| &first.interface));
-        let (source, destination) = (sample.source, sample.destination);
+        let (source, destination) = (ends.told(sample.source), ends.told(sample.destination));
         Some(Sample {
             window,
             interface: places.get(*place).filter(|_| !is_one).map(|place| place.interface.as_str()),
@@ -88,7 +114,21 @@ mod tests {
 
     fn line(settings: &Settings, places: &[Place], place: usize, sample: Passed) -> String {
         let passed = DelaySample { place, sample };
-        serde_json::to_string(&Sample::of(7, settings, &Options::default(), places, &passed).unwrap()).unwrap()
+        serde_json::to_string(
+            &Sample::of(7, settings, &Options::default(), places, &Ends::new(HashMode::Tabulated), &passed).unwrap(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn signatures_of_a_secret_hash_are_not_told() {
+        let ends = [Ends::new(HashMode::Keyed), Ends::new(HashMode::Keyed)];
+        assert!(ends.iter().all(|ends| ends.told(7) == ends.told(7) && ends.told(7) != ends.told(8)));
+        // Twice 32 bits equal by chance once in 2^64.
+        assert!(
+            [7, 8].map(|it| ends[0].told(it)) != [7, 8] && [7, 8].map(|it| ends[0].told(it)) != [7, 8].map(|it| ends[1].told(it))
+        );
+        assert_eq!(Ends::new(HashMode::Tabulated).told(7), 7);
     }
 
     #[test]
@@ -114,13 +154,21 @@ mod tests {
                 &several,
                 &Options::default(),
                 &one,
+                &Ends::new(HashMode::Tabulated),
                 &DelaySample { place: 0, sample: Passed { fridge, weight: 4096, ..sample } },
             )
         };
         let weights: Vec<f64> = (0..4).map(|fridge| weight(fridge).unwrap().weight).collect();
         assert_eq!(weights, [4.0 / 3.0, 16.0 / 3.0, 64.0 / 3.0, 64.0]);
         assert_eq!(
-            Sample::of(0, &settings, &Options::default(), &one, &DelaySample { place: 0, sample: Passed { row: 8, ..sample } }),
+            Sample::of(
+                0,
+                &settings,
+                &Options::default(),
+                &one,
+                &Ends::new(HashMode::Tabulated),
+                &DelaySample { place: 0, sample: Passed { row: 8, ..sample } }
+            ),
             None
         );
     }

@@ -12,6 +12,7 @@ use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};
 use flowgauge_core::{FlowKey, KeyKind, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use std::cmp::Reverse;
 
 /// How many flows to tell.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,12 +60,16 @@ impl Heavy {
 }
 
 impl Measurement for Heavy {
-    type Beside = ();
+    type Beside = estimate::Union;
 
     fn of(reading: &Reading<'_>) -> Result<Option<Self>, Damaged> {
         let settings = &reading.settings.heavy;
         let Settings { algorithm, key, unit, .. } = *settings;
-        let top = || estimate::top(&reading.bank.heavy, settings, reading.options.heavy.top);
+        let most = reading.options.heavy.top;
+        let top = || match reading.besides {
+            Some(besides) => besides.heavy.top(settings, most),
+            None => estimate::top(&reading.bank.heavy, settings, most),
+        };
         Ok((algorithm != Algorithm::Off).then(|| Heavy { key, unit, algorithm, slots: settings.slots(), top: top() }))
     }
 
@@ -102,21 +107,26 @@ impl Measurement for Heavy {
         row.int("heavy_slots", slots as u64);
         row.int("heavy_total", table.total());
         row.int("heavy_packets", table.packets().into());
-        let taken = || (0_i64..).zip(table.slot_entries(settings)).filter(|(_, entry)| entry.count > 0);
-        let ints = |value: &dyn Fn(i64, &Entry) -> i64| Cells::Int(taken().map(|(slot, entry)| value(slot, &entry)).collect());
-        let flow = |(_, entry): (_, Entry)| KeyText { kind: key, key: &entry.key }.to_string();
+        // Nothing of what a flow is hashed to: of enough signatures, and of bits of these as in slots, the secret of the hash follows.
+        let mut taken: Vec<Entry> = table.entries(settings).collect();
+        taken.sort_unstable_by_key(|entry| (Reverse(entry.count), entry.key));
+        let ints = |value: &dyn Fn(&Entry) -> u64| Cells::Int(taken.iter().map(|entry| int(value(entry))).collect());
+        let flow = |entry: &Entry| KeyText { kind: key, key: &entry.key }.to_string();
         let columns = vec![
-            ("flow".into(), Cells::Text(taken().map(flow).collect())),
-            ("count".into(), ints(&|_, entry| int(entry.count))),
-            ("inherited".into(), ints(&|_, entry| int(entry.inherited))),
-            ("slot".into(), ints(&|slot, _| slot)),
-            ("signature".into(), ints(&|_, entry| entry.signature.into())),
-            ("key".into(), Cells::Bytes(taken().map(|(_, entry)| entry.key.as_bytes().to_vec()).collect())),
+            ("flow".into(), Cells::Text(taken.iter().map(flow).collect())),
+            ("count".into(), ints(&|entry| entry.count)),
+            ("inherited".into(), ints(&|entry| entry.inherited)),
+            ("key".into(), Cells::Bytes(taken.iter().map(|entry| entry.key.as_bytes().to_vec()).collect())),
         ];
         row.put("heavy", Value::Table(columns));
     }
 
-    fn restore(row: &Row, settings: &mut flowgauge_core::Settings, bank: &mut WideBank, (): &mut ()) -> Result<(), Misfit> {
+    fn restore(
+        row: &Row,
+        settings: &mut flowgauge_core::Settings,
+        _: &mut WideBank,
+        union: &mut Self::Beside,
+    ) -> Result<(), Misfit> {
         let Some(algorithm) = row.named("heavy_algorithm", &Algorithm::ALL, Algorithm::name)? else { return Ok(()) };
         let missing = |column: &str| format!("column {column} is missing");
         let key = row.named("heavy_key", &KeyKind::ALL, KeyKind::name)?.ok_or_else(|| missing("heavy_key"))?;
@@ -141,13 +151,14 @@ impl Measurement for Heavy {
             return Err(format!("column heavy has {sum} {} in all, and the window {total}", unit.name()));
         }
         let (counts, inherited) = (table.ints("count")?, table.ints("inherited")?);
-        let (slots, signatures, keys) = (table.ints("slot")?, table.ints("signature")?, table.blobs("key")?);
-        for ((((count, inherited), slot), signature), bytes) in counts.iter().zip(inherited).zip(slots).zip(signatures).zip(keys) {
+        let keys = table.blobs("key")?;
+        let mut entries = Vec::with_capacity(counts.len());
+        for ((count, inherited), bytes) in counts.iter().zip(inherited).zip(keys) {
             if !key.lengths().contains(&bytes.len()) {
                 return Err(format!("column heavy.key has {} bytes, which is no {}", bytes.len(), key.name()));
             }
             let entry = Entry {
-                signature: *signature as u32,
+                signature: 0,
                 key: FlowKey::new(bytes),
                 count: u64::try_from(*count).unwrap_or(u64::MAX),
                 inherited: u64::try_from(*inherited).unwrap_or(u64::MAX),
@@ -158,9 +169,9 @@ impl Measurement for Heavy {
                     unit.name()
                 ));
             }
-            bank.heavy.restore(&heavy, *slot as usize, &entry);
+            entries.push(entry);
         }
-        bank.heavy.set_totals(row.number("heavy_packets")?, total);
+        union.add(&entries, total, &heavy);
         settings.heavy = heavy;
         Ok(())
     }
