@@ -216,8 +216,9 @@ fn files(directory: &Path, source: Option<&str>, origin: &Origin, problems: &Pro
     let name = directory.display();
     fs::create_dir_all(directory).map_err(|error| Failure::Failed(format!("cannot create directory {name}: {error}")))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let source = source
-        .map_or_else(String::new, |source| format!("-{}", source.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-")));
+    // Names of sources in a configuration have no other characters, so that each has files of its own.
+    let is_kept = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    let source = source.map_or_else(String::new, |source| format!("-{}", source.replace(|letter: char| !is_kept(letter), "-")));
     let stem = format!("windows-{seconds}-{}{source}", process::id());
     let [csv, json] = ["csv", "jsonl"].map(|extension| directory.join(format!("{stem}.{extension}")));
     let (csv_file, json_file) = (Whole::new(create(&csv)?), Whole::new(create(&json)?));

@@ -184,7 +184,7 @@ impl Told {
     /// What the page says beside its charts.
     fn facts(&self, files: &[PathBuf], size: u64, options: &Options) -> Vec<Fact> {
         let fact = |name, value: String| Fact { name, value };
-        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        let names: Vec<String> = files.iter().map(|file| escaped(&file.display().to_string()).into_owned()).collect();
         let mut facts = vec![fact("Captures", format!("{} ({} bytes)", names.join(", "), grouped(size)))];
         let Some(total) = &self.summary.total else {
             facts.push(fact("Packets", "none".to_owned()));
@@ -212,9 +212,10 @@ impl Told {
 }
 
 fn title(files: &[PathBuf]) -> String {
-    let first = files.first().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy().into_owned();
+    let first = files.first().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy();
+    let first = escaped(&first);
     match files.len() {
-        0 | 1 => first,
+        0 | 1 => first.into_owned(),
         all => format!("{first} and {} more", all - 1),
     }
 }

@@ -216,9 +216,12 @@ fn readers_that_mean_no_good_are_turned_away() {
     let address = served.address;
     let ask = |request: &str| served.ask(request).0;
     for host in ["evil.example", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.evil.example:80"] {
-        assert_eq!(ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")), 421, "{host}");
+        let (status, head, _) = served.ask(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+        assert_eq!(status, 421, "{host}");
+        // What is refused has the headers of what is answered.
+        assert!(head.contains("content-security-policy: default-src 'none'") && head.contains("nosniff"), "{head}");
     }
-    for host in ["localhost", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:80"] {
+    for host in ["localhost", "LOCALHOST", "localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:80"] {
         assert_eq!(ask(&format!("GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")), 200, "{host}");
     }
     let host = format!("Host: {address}\r\nConnection: close\r\n");

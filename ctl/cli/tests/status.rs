@@ -94,6 +94,16 @@ impl Place {
 }
 
 #[test]
+fn a_run_that_listens_leaves_no_socket() {
+    let place = Place::new("status-listens");
+    let mut running = place.run(&["--port", "memory:unique,rate=10k", "--listen", "127.0.0.1:0"]);
+    assert_eq!(place.sockets().len(), 1);
+    running.interrupt();
+    assert_eq!(running.outcome().code, Some(0));
+    assert_eq!(place.sockets(), [] as [PathBuf; 0]);
+}
+
+#[test]
 fn a_run_is_found_while_it_counts() {
     let place = Place::new("status-run");
     place.nothing_runs();

@@ -111,7 +111,24 @@ fn at(cells: &[Cell], wanted: Place) -> impl Iterator<Item = (&'static str, Stri
     cells.iter().filter(move |(place, ..)| *place == wanted).map(|(_, name, value)| (*name, value.clone()))
 }
 
-/// RFC 4180 §2: a field with commas, quotes or line breaks is quoted.
+/// RFC 4180 §2: a field with commas, quotes or line breaks is quoted. Spreadsheets take a text that begins as a formula does for one: an apostrophe
+/// before it says that it is none.
 fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+    let mark = if field.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{mark}{}\"", field.replace('"', "\"\""))
+    } else {
+        format!("{mark}{field}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn fields_are_no_formulas_and_no_other_fields() {
+        let fields = [("eth0", "eth0"), ("a,b", "\"a,b\""), ("=1+1", "'=1+1"), ("@a\"b", "\"'@a\"\"b\""), ("-x", "'-x")];
+        assert_eq!(fields.map(|(field, _)| quoted(field)), fields.map(|(_, told)| told.to_owned()));
+    }
 }

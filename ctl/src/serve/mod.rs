@@ -96,10 +96,10 @@ fn told(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
 
 /// What holds for every request and answer.
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    if let Some(refusal) = guard.refusal(&request) {
-        return refusal.over_http();
-    }
-    let mut response = next.run(request).await;
+    let mut response = match guard.refusal(&request) {
+        Some(refusal) => refusal.over_http(),
+        None => next.run(request).await,
+    };
     let headers = response.headers_mut();
     let policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));

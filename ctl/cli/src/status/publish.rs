@@ -95,7 +95,8 @@ impl Publication {
 
     /// Says why not everything is counted that is to be, whenever it is asked; nothing if windows of all sources are being made.
     pub(crate) fn hindrances(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
-        let publication = self.clone();
+        // Without the server: whoever asks may be fenced off from files, and the last to go removes the server's socket.
+        let publication = Publication { server: Arc::default(), ..self.clone() };
         move || publication.hindered()
     }
 
