@@ -96,7 +96,7 @@ impl Place {
 #[test]
 fn a_run_that_listens_leaves_no_socket() {
     let place = Place::new("status-listens");
-    let mut running = place.run(&["--port", "memory:unique,rate=10k", "--listen", "127.0.0.1:0"]);
+    let running = place.run(&["--port", "memory:unique,rate=10k", "--listen", "127.0.0.1:0"]);
     assert_eq!(place.sockets().len(), 1);
     running.interrupt();
     assert_eq!(running.outcome().code, Some(0));
