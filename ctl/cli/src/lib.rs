@@ -127,7 +127,7 @@ pub fn main() -> ExitCode {
         return failure.report();
     }
     let outcome = match cli.command {
-        None => run::Run::default().execute(&given),
+        None => run::Run::demonstrate(&given),
         Some(Command::Run(run)) => run.execute(&given),
         Some(Command::Replay(replay)) => replay.execute(&given),
         Some(Command::Report(report)) => report.execute(&given),

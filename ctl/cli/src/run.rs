@@ -8,6 +8,7 @@ use crate::options::{Backend, Options};
 use crate::switch::Switch;
 use crate::value::{self, Directions, PortSpec, XdpMode};
 use clap::{ArgMatches, Args};
+use flowgauge_ctl::output::escaped;
 use flowgauge_dataplane::poll::Pace;
 #[cfg(feature = "dpdk")]
 use flowgauge_dataplane::poll::port::dpdk;
@@ -21,11 +22,9 @@ use std::time::Duration;
 
 /// Count live, in real time.
 ///
-/// Without a port it counts generated traffic for ten seconds, in windows of one, and shows the truth beside every estimate. A window is
-/// printed when it ends; one marked * was cut short. A table fits the terminal; losses are told in full below the line they belong to.
+/// A window is printed when it ends; one marked * was cut short. A table fits the terminal; losses are told in full below the line they belong to.
 #[derive(Args, Default)]
 #[command(after_help = "Examples:
-  flowgauge run
   flowgauge run -i eth1 --window 1m
   flowgauge run -i eth1,eth2 --direction both --adopt
   flowgauge run --port af_xdp:eth1 --cpus 2-5
@@ -119,11 +118,40 @@ impl Run {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
         let configuration = Configuration::read::<Run>(given)?;
         self.options.given = configuration.fill(&mut self, None)?;
+        self.go_on(given, configuration)
+    }
+
+    fn go_on(self, given: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
         if configuration.file.is_some() || self.interfaces().iter().any(|interface| agent::is_pattern(interface)) {
             return agent::run(given, configuration);
         }
         self.options.configured.set("", configuration.effective(None));
         self.start()
+    }
+
+    /// Without a command: what the environment names or else ten seconds of generated traffic in windows of one, with the truth beside every
+    /// estimate.
+    pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), Failure> {
+        let mut run = Run::default();
+        let configuration = Configuration::read::<Run>(given)?;
+        run.options.given = configuration.fill(&mut run, None)?;
+        if configuration.file.is_none() && !run.has_source() {
+            run.port = Some(PortSpec::Memory(demonstration()));
+            let options = &mut run.options;
+            options.duration = options.duration.or(Some(Duration::from_secs(10)));
+            options.window = options.window.or(Some(Duration::from_secs(1)));
+            options.truth = Some(true);
+        }
+        run.go_on(given, configuration)
+    }
+
+    /// Whether it is said what to count.
+    pub(crate) fn has_source(&self) -> bool {
+        self.port.is_some() || self.backend.is_some() || self.names_interface() || self.options.first_given::<Switch>().is_some()
+    }
+
+    fn names_interface(&self) -> bool {
+        !self.kernel.interface.is_empty() || self.kernel.is_asked()
     }
 
     /// Interfaces, or patterns of their names.
@@ -157,10 +185,10 @@ impl Run {
                 "--lateness is for captures that are replayed; live packets have the time at which they come; leave it out";
             return Err(Failure::Usage(problem.to_owned()));
         }
+        let on_interface = self.names_interface();
         let Run { kernel, backend, port, eal, switch, mut options } = self;
         options.check()?;
         let workers = options.workers.unwrap_or(1);
-        let on_interface = !kernel.interface.is_empty() || kernel.is_asked();
         let on_switch = options.first_given::<Switch>().is_some();
         let usual = match (on_interface, on_switch) {
             (true, _) => Backend::Xdp,
@@ -200,12 +228,7 @@ impl Run {
             Some(PortSpec::Dpdk(device)) => Err(Failure::Usage(format!("dpdk:{device}: {}", value::NO_DPDK))),
             #[cfg(feature = "dpdk")]
             Some(PortSpec::Dpdk(device)) => measure(dpdk(&device, eal.as_deref(), workers)?, &options, options.counts_truth()),
-            None => {
-                let duration = options.duration.or(Some(Duration::from_secs(10)));
-                let window = options.window.or(Some(Duration::from_secs(1)));
-                let options = Options { duration, window, ..options };
-                measure(memory(demonstration(), workers, Pace::RealTime), &options, true)
-            }
+            None => Err(no_source()),
         }
     }
 }
@@ -290,6 +313,16 @@ impl Kernel {
 }
 
 /// Skewed traffic from many sources: a plausible link that any machine can count exactly beside it.
+/// Says how to name what to count.
+pub(crate) fn no_source() -> Failure {
+    let up: Vec<String> = agent::interfaces_that_are_up().into_iter().map(|name| escaped(&name).into_owned()).collect();
+    let up = if up.is_empty() { String::new() } else { format!("; interfaces that are up: {}", up.join(", ")) };
+    Failure::Usage(format!(
+        "there is nothing to count: name an interface with -i IFACE, a port with --port, or a switch with --address, on the command line, in the \
+         configuration file or in the environment (FLOWGAUGE_INTERFACE){up}; `flowgauge` alone counts generated traffic"
+    ))
+}
+
 fn demonstration() -> Profile {
     Profile { rate: Some(200_000.0), ..Profile::new(Sources::Zipf { flows: 100_000, alpha: 1.0 }) }
 }

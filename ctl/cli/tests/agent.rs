@@ -60,6 +60,34 @@ fn sources_are_counted_side_by_side_and_every_record_says_its_own() {
 }
 
 #[test]
+fn a_run_without_a_source_counts_nothing() {
+    let scratch = Scratch::new("agent-nothing");
+    let lake = scratch.path("lake");
+    let config = scratch.write("nothing.toml", format!("window = '1s'\nlake = '{}'\n", lake.display()));
+    let source = scratch.write("source.toml", "[[source]]\nname = 'a'\nwindow = '1s'\n");
+    for arguments in [
+        &["run"][..],
+        &["run", "--window", "1s"],
+        &["run", "--config", &config],
+        &["run", "--config", &source],
+        &["config", "check", &config],
+    ] {
+        // A misspelt variable names no interface.
+        let output = flowgauge().env("FLOWGAUGE_INTERFACES", "eth1").args(arguments).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{arguments:?}: {told}");
+        let is_of_table = arguments.contains(&source.as_str());
+        let wanted = if is_of_table {
+            "a source says where its packets come from"
+        } else {
+            "there is nothing to count: name an interface with -i"
+        };
+        assert!(told.contains(wanted), "{told}");
+    }
+    assert!(!lake.exists());
+}
+
+#[test]
 fn a_source_that_fails_is_told_and_ends_alone() {
     let scratch = Scratch::new("agent-fails");
     let good = "[[source]]\nname = 'good'\nport = 'memory:unique,packets=2000,rate=20k'\n";

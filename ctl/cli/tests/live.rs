@@ -153,7 +153,8 @@ fn a_capture_runs_at_its_own_pace() {
 
 #[test]
 fn the_demonstration_shows_the_truth() {
-    let outcome = run(["run", "--duration", "200ms"]);
+    // Without a command there are no options, but an environment.
+    let outcome: Outcome = flowgauge().env("FLOWGAUGE_DURATION", "200ms").output().unwrap().into();
     let text = outcome.live();
     assert!(text.contains("truth") && text.contains("memory:zipf"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

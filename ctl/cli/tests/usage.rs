@@ -106,7 +106,7 @@ fn commands_that_make_no_sense_are_refused_with_advice() {
     refused("reply trace.pcap", "replay");
     refused(
         "frobnicate",
-        "use one of run, replay, report, demo, generate, reproduce, bench, merge, diff, tables, status, top, config, detach, doctor",
+        "use one of run, replay, report, demo, generate, reproduce, bench, merge, diff, lake, tables, status, top, config, detach, doctor",
     );
     refused("--nonsense", "'--help'");
     refused("replay", "<FILE>");

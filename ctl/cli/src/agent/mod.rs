@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::listen::{Open, Outlets};
 use crate::measure::identity;
 use crate::options::Options;
-use crate::run::Run;
+use crate::run::{Run, no_source};
 use crate::service;
 use crate::signals;
 use crate::status::Publication;
@@ -27,6 +27,7 @@ use glob::Pattern;
 use nix::net::if_::if_nameindex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -189,6 +190,16 @@ pub(crate) fn is_pattern(interface: &str) -> bool {
     interface.contains(['*', '?', '[']) && !interfaces().iter().any(|other| other.name == interface)
 }
 
+/// Names of interfaces that are up, but for the loopback.
+pub(crate) fn interfaces_that_are_up() -> Vec<String> {
+    let is_up = |interface: &Interface| {
+        let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name)).unwrap_or_default();
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
+        flags & 1 == 1 && flags & 8 == 0
+    };
+    interfaces().into_iter().filter(is_up).map(|interface| interface.name).collect()
+}
+
 /// Interfaces of this machine.
 fn interfaces() -> Vec<Interface> {
     let listed =
@@ -237,6 +248,9 @@ pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
         };
         let Prepared { run, .. } = prepared(configuration, table)?;
         run.options().check().map_err(in_source)?;
+        if !run.has_source() {
+            return Err(in_source(no_source()));
+        }
     }
     Ok(())
 }
