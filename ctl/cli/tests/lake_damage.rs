@@ -44,7 +44,7 @@ fn merge(lake: &Path, options: &str) -> Vec<Value> {
     records.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What a union in this process says, or why there is none.
+/// Unites a file in this process. Returns the records as text, or the error.
 fn united(path: &Path) -> Result<String, String> {
     let selection = Selection { paths: vec![path.to_owned()], ..Selection::default() };
     let mut told = String::new();
@@ -273,7 +273,7 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
     assert_eq!(merge(&lake, "")[0]["united"]["twice"], 0);
     let joined = files(std::slice::from_ref(&lake)).unwrap();
     assert!(joined.len() <= 2, "{joined:?}");
-    // Nothing is left to do.
+    // A second run finds no work.
     assert_eq!(ok(flowgauge().args(["lake", "compact"]).arg(&lake)), "");
     assert_eq!(fs::read_dir(lake.join(".compact")).unwrap().count(), 1);
 }

@@ -1,7 +1,7 @@
-//! Joins the files of an hour into few, with the same rows.
+//! Compaction: joins the files of an hour into few files with the same rows.
 //!
-//! A manifest says which files become which, so that a compaction that was killed at any time is finished, or taken back, by the next one. Until the old
-//! files are removed, rows are there twice: unions count these once, and engines that ask in that moment twice.
+//! A manifest records which files replace which. If a compaction is killed, the next one completes it or rolls it back. Until the source files are
+//! removed, their rows exist twice: unions deduplicate them, engines that read in that moment do not.
 
 use super::is_known;
 use super::parquet;
@@ -17,12 +17,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Where manifests are, out of the way of engines.
+/// Directory of the manifests. Engines skip hidden names.
 const MANIFESTS: &str = ".compact";
-/// What the names of joined files begin with.
+/// Prefix of the names of joined files.
 const JOINED: &str = "joined-";
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// A file is complete when its rows take so many bytes of memory.
+/// Maximum size of the rows of a new file, in bytes of memory.
 const LARGEST: usize = 32 << 20;
 
 /// A directory or object store with a lake.
@@ -32,27 +32,27 @@ pub struct Compaction {
     _lock: Option<Flock<File>>,
 }
 
-/// What became of an hour's files.
+/// Result of a compaction of one hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// `date=2026-11-23/hour=14`.
     pub partition: String,
-    /// How many files it had, and has now.
+    /// Number of files before and after.
     pub files: (u64, u64),
-    /// Rows that the new files have.
+    /// Number of rows in the new files.
     pub rows: u64,
-    /// Rows that were there more than once, and are there once now.
+    /// Number of duplicate rows that were removed.
     pub twice: u64,
 }
 
-/// What a compaction is about to do, or has done but for removing the sources.
+/// Record of a compaction in progress.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
-    /// What the names of new files begin with.
+    /// Prefix of the names of the new files.
     outputs: String,
-    /// Files that they take the place of.
+    /// Files that the new ones replace.
     sources: Vec<String>,
-    /// Whether all new files are there, and hold what the sources do.
+    /// Whether all new files are written and verified, so that the sources can be removed.
     complete: bool,
 }
 
@@ -185,11 +185,10 @@ impl Compaction {
 
     fn recover(&self) -> io::Result<()> {
         for at in self.place.names(".json")?.into_iter().filter(|name| name.starts_with(MANIFESTS)) {
-            // One that is cut short was never begun.
             match serde_json::from_slice::<Manifest>(&self.place.get(&at)?) {
                 Ok(manifest) if manifest.complete => self.finish(&at, &manifest)?,
                 Ok(manifest) => self.take_back(&at, &manifest)?,
-                Err(error) => return Err(io::Error::other(format!("{at} is no manifest of a compaction: {error}"))),
+                Err(error) => return Err(io::Error::other(format!("{at} is not a manifest of a compaction: {error}"))),
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Rows on disk from the moment that they are written until they are in a file of the lake, so that a crash loses none of them.
 //!
 //! A journal is a sequence of frames: [`MARK`], the length of an entry, its CRC-32, and the CRC-32 of these twelve bytes, of four bytes each, low byte
-//! first; then the entry, a Parquet file of one row. A reader that meets damage goes on at the next frame. Whoever writes a journal holds a lock on it,
-//! which ends with the process, whatever ends that.
+//! first; then the entry, a Parquet file of one row. A reader skips damage up to the next frame. The process that writes a journal holds a lock on it,
+//! which ends with the process.
 
 use super::is_known;
 use super::parquet::{self, Input, Parquet};
@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a frame begins with.
+/// First bytes of a frame.
 const MARK: [u8; 4] = *b"FGR1";
 const HEAD: usize = 16;
 /// Longer entries are none: something else is in the file.
@@ -120,7 +120,7 @@ fn rows(bytes: &bytes::Bytes) -> (Vec<Row>, u64, bool) {
     let mut is_sound = true;
     while at < bytes.len() {
         let Some((length, sum)) = bytes.get(at..).and_then(frame) else {
-            // A cut head at the end, or damage, of which only the first byte counts.
+            // A truncated frame header at the end, or damage; consecutive damaged bytes count as one place.
             if is_sound && bytes.len() - at < HEAD && MARK.starts_with(&bytes[at..bytes.len().min(at + MARK.len())]) {
                 return (rows, damaged, true);
             }

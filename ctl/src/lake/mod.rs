@@ -72,7 +72,7 @@ fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<R
     Some(row)
 }
 
-/// What the metadata of a file say of all its rows.
+/// Key-value metadata of every file.
 fn about() -> [(&'static str, String); 2] {
     [("flowgauge.schema", SCHEMA.to_string()), ("flowgauge.version", env!("CARGO_PKG_VERSION").to_owned())]
 }

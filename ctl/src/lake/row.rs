@@ -82,7 +82,7 @@ impl Serialize for Cells {
     }
 }
 
-/// CRC-32 of a row's other values ([`Row::sum`]), so that a damaged row is told from a right one, whoever copied or rewrote its file.
+/// Column with the CRC-32 of the row's other values ([`Row::sum`]). It stays valid when an engine copies or rewrites the file.
 pub(crate) const CHECKSUM: &str = "checksum";
 /// A column that says again what others say.
 const REPEATED: &str = "time";
@@ -210,7 +210,7 @@ impl Row {
         self.sum() == other.sum() && self.maybe_number(CHECKSUM) == other.maybe_number(CHECKSUM)
     }
 
-    /// Adds the checksum of what it has, as its last column.
+    /// Appends the checksum of the current values as the last column.
     pub(crate) fn seal(&mut self) {
         let sum = self.sum();
         self.put(CHECKSUM, Value::Int(Some(sum)));

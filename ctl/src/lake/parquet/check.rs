@@ -1,5 +1,5 @@
-//! What must hold of a file before the library decodes it: its metadata is whole, its pages lie within the file, and to read it takes
-//! memory in proportion to its size.
+//! Validates a file before the library decodes it: the metadata is intact, pages are within the file, and the memory needed is
+//! proportional to the file's size.
 
 use super::thrift::{self, Field, Item};
 use flate2::read::MultiGzDecoder;
@@ -35,7 +35,7 @@ const PAGES: u64 = 32 << 20;
 const PAGES_A_BYTE: u64 = 16;
 /// Memory of an entry of a dictionary beside its bytes.
 const ENTRY: u64 = 32;
-/// What a byte can become at most by LZ4 as Hadoop writes it. Other codecs do not exceed the length that the page states, or this is checked.
+/// Maximum expansion of LZ4 in Hadoop's framing. Other codecs do not exceed the page's stated length, or are checked for it.
 const LZ4_RATIO: u64 = 255;
 
 /// Before the digits of the footer's own CRC-32, which is that of the footer with zeros in their place.
@@ -51,7 +51,7 @@ pub(super) fn unsealed() -> (&'static str, String) {
     (SUM_KEY, "0".repeat(DIGITS))
 }
 
-/// What the name of the program begins with that wrote a file. Others copy the entries of metadata, and so the footer's checksum, into other footers.
+/// Prefix of `created_by` in files that this program wrote. Other writers copy our key-value metadata, and with it the footer's checksum, into their own footers.
 pub(super) const CREATOR: &str = "flowgauge version ";
 
 fn contains(footer: &[u8], text: &str) -> bool {
@@ -313,7 +313,7 @@ fn chunk(file: &impl ChunkReader, group: &RowGroupMetaData, index: usize) -> std
     Err(format!("more than {MOST_PAGES} pages"))
 }
 
-/// Whether bytes become no more than so many by gzip, which the library decompresses without a bound.
+/// Whether gzip data decompresses to at most `most` bytes. The library decompresses it without a limit.
 fn fits(file: &impl ChunkReader, at: u64, compressed: u64, most: u64) -> bool {
     let Ok(bytes) = file.get_bytes(at, compressed as usize) else { return false };
     io::copy(&mut MultiGzDecoder::new(&bytes[..]).take(most + 1), &mut io::sink()).is_ok_and(|length| length <= most)

@@ -154,7 +154,7 @@ impl Parquet {
     }
 }
 
-/// What the library does with bytes that it does not expect may be a panic.
+/// Turns a panic of the library, which damaged bytes can cause, into an error.
 fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("damaged: it cannot be decoded"))
 }
@@ -174,7 +174,7 @@ fn of_fields(fields: Vec<(String, Field)>, columns: &[(String, Value)]) -> std::
     Ok(row)
 }
 
-/// What a column without a value holds; nothing of types that no column of a lake has.
+/// The empty value of a column's type; `None` for types that no column of a lake has.
 fn nothing(field: &Type) -> Option<Value> {
     if let Some(element) = element(field) {
         let columns = |fields: &[TypePtr]| {
@@ -182,7 +182,7 @@ fn nothing(field: &Type) -> Option<Value> {
         };
         return match element {
             Type::GroupType { fields, .. } => columns(fields).map(Value::Table),
-            // Without any elements some engines do not know of which type they are.
+            // Engines that infer types write an empty list with a placeholder type.
             Type::PrimitiveType { physical_type: Physical::INT64 | Physical::INT32, .. } => Some(Value::List(Vec::new())),
             Type::PrimitiveType { .. } => None,
         };
@@ -204,7 +204,7 @@ fn is_list(field: &Type) -> bool {
     about.logical_type_ref() == Some(&LogicalType::List) || about.converted_type() == ConvertedType::LIST
 }
 
-/// What a list consists of.
+/// The element type of a list.
 fn element(field: &Type) -> Option<&Type> {
     let Type::GroupType { fields, .. } = field else { return None };
     let [repeated] = fields.as_slice() else { return None };
@@ -250,7 +250,7 @@ fn text(field: &Field) -> Option<String> {
     bytes(field).and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned)
 }
 
-/// What a column holds that is of a kind.
+/// Converts a field to the kind of its column.
 fn value(field: Field, kind: &Value) -> Option<Value> {
     if let Field::Null = field {
         return Some(kind.clone());

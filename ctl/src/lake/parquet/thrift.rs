@@ -119,7 +119,7 @@ impl Reader<'_> {
         Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
     }
 
-    /// A number of things of which each takes a byte at least, or that many bytes.
+    /// A length in bytes or elements. Each element takes at least one byte, so it cannot exceed the remaining input.
     fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(self.varint()?).ok()?;
         (length <= self.bytes.len() - self.at).then_some(length)

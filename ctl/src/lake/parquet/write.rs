@@ -110,7 +110,7 @@ fn with_sum(header: &[u8], sum: u32) -> Option<Vec<u8>> {
         left >>= 7;
     }
     with.push(left as u8);
-    // The number of a field is told as its distance from the one before.
+    // Field numbers are delta encoded.
     with.push(next.checked_sub(FIELD).filter(|next| *next >= FIELD)?);
     with.extend(rest);
     Some(with)

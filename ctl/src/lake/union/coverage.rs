@@ -1,6 +1,6 @@
-//! Which time a place was counted in: what is missing, and what was counted twice.
+//! Time coverage of a place: missing time, and time counted by two runs.
 
-/// Gaps and overlaps that are shorter are of clocks, and not of windows; of shorter windows it is half of one.
+/// Shorter gaps and overlaps are clock differences, not windows. Half a window if that is less.
 const CLOCKS_NS: u64 = 1_000_000_000;
 
 /// The time of one window of a place.
@@ -24,7 +24,7 @@ impl Span {
     }
 }
 
-/// The windows of a place so far, in the order of their times.
+/// Coverage by the windows so far, which are added in the order of their times.
 pub(super) struct Coverage {
     begin: u64,
     reached: u64,
@@ -53,7 +53,7 @@ impl Coverage {
         self.last = span;
     }
 
-    /// Nanoseconds of a range that are missing, and that are there twice.
+    /// Missing and duplicated nanoseconds of a range.
     pub(super) fn of(&self, (begin, end): (u64, u64)) -> (u64, u64) {
         let tolerance = self.last.tolerance();
         let ends = [self.begin.saturating_sub(begin), end.saturating_sub(self.reached)];

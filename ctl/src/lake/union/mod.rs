@@ -1,7 +1,9 @@
 //! Rows of a lake together: the same registers as if one machine had counted all of their packets in one window.
 //!
-//! What must not be united is refused: other hashes, other keys, other shapes, another version, and as windows those that do not coincide. What is
-//! there twice counts once; what is missing is told.
+//! Rows with different hashes, keys, shapes or versions are refused, and windows that overlap when united by window. Duplicate rows count once;
+//! missing time is reported.
+//!
+//! [`unite`] surveys all files first ([`order::Survey`]), then merges their rows in one order ([`order::Ordered`]) into groups.
 
 mod coverage;
 mod order;
@@ -91,7 +93,7 @@ pub enum UnionError {
     /// A record could not be written.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),
-    /// What a sketch has to say of a flow takes the secret of its hash.
+    /// A query needs the secret of the rows' hash.
     #[error("to ask for a flow takes the secret of the hash, {0}: give it with --hash-key")]
     Secret(String),
 }
@@ -125,7 +127,7 @@ impl Place {
     }
 }
 
-/// Of which rows a union is.
+/// The rows of a union, and what is missing or duplicated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct United {
     /// Rows.
@@ -140,7 +142,7 @@ pub struct United {
     pub incomplete: u64,
     /// Rows that hosts could not write, among those of the range.
     pub lost_rows: u64,
-    /// Places of which nothing is there of some of the time of the union, and for how many nanoseconds.
+    /// Places with missing time, and how many nanoseconds are missing.
     pub missing: Vec<(String, u64)>,
     /// Places that two runs counted at once, so that their packets count twice, and for how many nanoseconds.
     pub doubled: Vec<(String, u64)>,
@@ -204,7 +206,7 @@ impl Serialize for United {
     }
 }
 
-/// What must be equal, the first files that have it, and how many there are.
+/// Hash identities, the first files with each, and how many files have it.
 #[derive(Default)]
 struct Identities(BTreeMap<String, (Vec<PathBuf>, u64)>);
 
@@ -316,12 +318,12 @@ struct Unions<'a> {
     options: &'a Options,
     groups: BTreeMap<Key, Group>,
     crossing: u64,
-    /// Whether rows cross the ends of the range, so that it is not the rows that are there that end it.
+    /// Whether rows cross the start and the end of the range.
     is_cut: (bool, bool),
     now: u64,
-    /// Of each run, the rows that it had lost when it wrote its last one so far.
+    /// Lost rows of each run, as of its last row so far.
     lost: BTreeMap<u32, u64>,
-    /// Places so far: those of which a later window has no row miss it.
+    /// Places with a row so far. A later window without a row of such a place is reported as missing.
     places: BTreeSet<Place>,
     records: u64,
     /// An empty bank for the next window.
@@ -538,7 +540,7 @@ impl<'a> Unions<'a> {
     }
 }
 
-/// What is common to all rows of all unions that belong together.
+/// State shared by all unions of one command.
 struct Common {
     identities: Identities,
     hash: HashIdentity,
@@ -633,7 +635,7 @@ impl Common {
     }
 }
 
-/// Columns of a measurement that say how it counts.
+/// Values of the columns that hold a measurement's settings.
 fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
     const ENDS: [&str; 16] = [
         "key",
@@ -664,7 +666,7 @@ fn how(row: &Row, measurement: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// What a window can hold of packets or bytes: two days of 400 Gbit/s.
+/// Maximum of packets or bytes in a window: two days at 400 Gbit/s.
 const MOST: u64 = 1 << 53;
 
 /// A number of packets or bytes.
@@ -692,9 +694,9 @@ enum Fit {
 struct About {
     place: Place,
     run: String,
-    /// The number of the window, and of the last one in it.
+    /// Numbers of the first and last window in the row.
     windows: (u64, u64),
-    /// Windows without packets before it, which have no rows.
+    /// Number of windows without packets, and without rows, just before it.
     silent: u64,
     begin: u64,
     end: u64,
@@ -756,7 +758,7 @@ impl About {
         }
     }
 
-    /// The order of rows in a union; rows that are equal in it are the same.
+    /// Order of rows in a union. Rows that compare equal are duplicates.
     fn order(&self, other: &About) -> Ordering {
         let key = |about: &'_ About| (about.scheduled.0, about.windows.0, about.begin);
         let ((start, window, begin), (other_start, other_window, other_begin)) = (key(self), key(other));
@@ -848,13 +850,13 @@ impl Group {
         Ok(())
     }
 
-    /// Places of earlier windows of which this one has no row.
+    /// Reports places of earlier windows without a row in this one as missing.
     fn miss(&mut self, places: &BTreeSet<Place>, length: u64) {
         let missing = places.iter().filter(|place| !self.places.contains_key(place));
         self.united.missing.extend(missing.map(|place| (place.name(), length)));
     }
 
-    /// What is missing of a range, and what is there twice.
+    /// Computes missing and duplicated time over a range, in nanoseconds since the Unix epoch.
     fn conclude(&mut self, range: (u64, u64), options: &Options) {
         self.bank.counters = self.counters;
         let united = &mut self.united;

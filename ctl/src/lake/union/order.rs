@@ -1,5 +1,5 @@
-//! Rows of many files in one order: by time, then by place. It is that of their content, whatever files they are in, so that a union says the
-//! same of a lake before and after its files were joined.
+//! Merges the rows of many files in one order: by time, then by place. The order depends on the rows only, not on files, so that compaction does not
+//! change the result of a union.
 
 use super::selection::{Found, Selection};
 use super::{About, Fit, UnionError};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 /// Files whose values take no more are read whole.
 const SMALL: u64 = 4 << 20;
-/// What is read of each row at first.
+/// Columns that the survey reads.
 const ABOUT: [&str; 15] = [
     "schema",
     "host",
@@ -49,13 +49,13 @@ pub(super) struct Source {
     is_sorted: bool,
 }
 
-/// What a first look at a file says.
+/// Result of the first pass over all files.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) sources: Vec<Source>,
     /// Rows across the ends of the range, and others.
     pub(super) crossing: u64,
-    /// Whether some cross the begin of the range, and its end.
+    /// Whether rows cross the start and the end of the range.
     pub(super) is_cut: (bool, bool),
     pub(super) left_out: u64,
 }
@@ -137,7 +137,7 @@ type Rows = Box<dyn Iterator<Item = Result<Counted, UnionError>>>;
 
 /// Rows of all sources in order. A file is open from its first row to its last.
 pub(super) struct Ordered<F> {
-    /// Not opened yet, the first one last.
+    /// Files to open, in reverse order.
     sources: Vec<Source>,
     open: BinaryHeap<Reverse<Next>>,
     is_wanted: Rc<F>,

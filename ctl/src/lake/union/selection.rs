@@ -1,4 +1,4 @@
-//! Which rows of which files, and what else is asked of a union.
+//! Options of unions: files, rows and grouping. Finds and opens the files.
 
 use super::UnionError;
 use crate::lake::parquet::{Input, Parquet};
@@ -61,7 +61,7 @@ impl Selection {
     }
 }
 
-/// What rows are united by.
+/// Grouping of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// All together.
@@ -91,12 +91,12 @@ impl By {
     }
 }
 
-/// What to tell of unions.
+/// Options of a union.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What they are by.
     pub by: By,
-    /// Only these measurements; all if empty. What rows have of others is not read.
+    /// Measurements to read; all if empty.
     pub measure: Vec<MeasurementKind>,
     /// Hosts that must have rows.
     pub expect: Vec<String>,
