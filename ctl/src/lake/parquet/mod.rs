@@ -28,8 +28,9 @@ use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::{Type, TypePtr};
 use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::{Arc, Once};
 
 /// Columns with bytes that are no text, and what names of images begin with. Some engines annotate every byte array as text, others none.
 const BINARY: [&str; 2] = ["membership", "key"];
@@ -154,9 +155,26 @@ impl Parquet {
     }
 }
 
-/// Turns a panic of the library, which damaged bytes can cause, into an error.
+thread_local! {
+    /// Whether this thread is in [`caught`].
+    static DECODES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Turns a panic of the library, which damaged bytes can cause, into an error. The panic is not printed.
 fn caught<T>(decode: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("damaged: it cannot be decoded"))
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !DECODES.get() {
+                print(panic);
+            }
+        }));
+    });
+    DECODES.set(true);
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    DECODES.set(false);
+    decoded.map_err(|_| damaged("damaged: it cannot be decoded"))
 }
 
 /// A row of the values of wanted columns; the name of the column that has a value of another kind.
@@ -350,6 +368,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_panic_of_the_library_is_an_error() {
+        assert!(caught(|| panic!("a decoder without a dictionary")).is_err());
+        assert_eq!(caught(|| 5).unwrap(), 5);
     }
 
     #[test]
