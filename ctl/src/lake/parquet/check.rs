@@ -90,8 +90,8 @@ fn footer_of(file: &[u8]) -> Option<(usize, usize)> {
     Some((end.checked_sub(length)?, end))
 }
 
-/// The metadata of a file, whose structure is sound.
-pub(super) fn footer(file: &impl ChunkReader) -> Result<Vec<u8>> {
+/// The metadata of a file, whose structure is sound, and whether a checksum of it was verified.
+pub(super) fn footer(file: &impl ChunkReader) -> Result<(Vec<u8>, bool)> {
     let length = file.len();
     let end = length.checked_sub(TAIL).filter(|end| *end >= 4).ok_or_else(|| damaged("too short"))?;
     let tail = file.get_bytes(end, TAIL as usize)?;
@@ -106,14 +106,15 @@ pub(super) fn footer(file: &impl ChunkReader) -> Result<Vec<u8>> {
         return Err(damaged(format!("metadata of {size} bytes; at most {LONGEST_FOOTER} are read")));
     }
     let footer = file.get_bytes(start, size as usize)?;
-    if let Some(digits) = digits(&footer).filter(|_| contains(&footer, CREATOR))
-        && sum(&footer, &digits).as_bytes() != &footer[digits.clone()]
+    let digits = digits(&footer).filter(|_| contains(&footer, CREATOR));
+    if let Some(digits) = &digits
+        && sum(&footer, digits).as_bytes() != &footer[digits.clone()]
     {
         return Err(damaged("damaged: its metadata differs from the checksum of it"));
     }
     let (metadata, _) = thrift::read(&footer).ok_or_else(|| damaged("damaged metadata"))?;
     structure(&metadata, start)?;
-    Ok(as_bytes(&footer, &metadata))
+    Ok((as_bytes(&footer, &metadata), digits.is_some()))
 }
 
 /// Metadata in which texts are annotated as BSON instead: the library gives these as the bytes that they are, and refuses texts that are not UTF-8,

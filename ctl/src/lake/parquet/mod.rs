@@ -42,6 +42,8 @@ const BEGIN: &str = "scheduled_start_ns";
 /// A file to read.
 pub(crate) struct Parquet {
     metadata: ParquetMetaData,
+    /// Whether the metadata has a checksum, which was verified.
+    is_verified: bool,
     input: Arc<Input>,
 }
 
@@ -73,9 +75,9 @@ impl FileReader for Parquet {
 impl Parquet {
     /// Reads the metadata of a file.
     pub(crate) fn open(input: Input) -> Result<Self> {
-        let footer = check::footer(&input)?;
+        let (footer, is_verified) = check::footer(&input)?;
         let metadata = caught(|| ParquetMetaDataReader::decode_metadata(&footer))??;
-        Ok(Parquet { metadata, input: Arc::new(input) })
+        Ok(Parquet { metadata, is_verified, input: Arc::new(input) })
     }
 
     /// How many rows it has.
@@ -95,8 +97,11 @@ impl Parquet {
         columns.map(|column| column.uncompressed_size().unsigned_abs()).fold(0, u64::saturating_add)
     }
 
-    /// Between which numbers those of a column are, if the file says so.
+    /// The minimum and maximum of a column, if the file has them under a checksum: damaged statistics would leave rows out silently.
     pub(crate) fn range(&self, column: &str) -> Option<(i64, i64)> {
+        if !self.is_verified {
+            return None;
+        }
         let ranges = self.metadata.row_groups().iter().map(|group| {
             let column = group.columns().iter().find(|it| it.column_path().parts() == [column])?;
             let Some(Statistics::Int64(numbers)) = column.statistics() else { return None };
