@@ -196,23 +196,27 @@ FROM (
 GROUP BY host, cause ORDER BY lost DESC, host, cause;
 
 -- 9b: times of which a place has no window, and why as far as rows know. A replay writes none for
--- windows without packets (silent windows).
+-- windows without packets; the next row has their number (`silent_windows`).
 SELECT host, source, direction, end_ns AS from_ns, next_ns AS to_ns,
     (next_ns - end_ns) / 1e9 AS seconds, multiIf(
         next_run != run, 'between two runs',
         next_lost > lost_rows, 'rows that could not be written',
-        'no packets (replay), or a file that is not here'
+        next_silent IS NULL, 'no packets (replay), or a file that is not here',
+        (next_silent + 0.5) * length_ns >= next_ns - end_ns, 'no packets',
+        'a file that is not here'
     ) AS reason
 FROM (
-    SELECT *, leadInFrame(start_ns) OVER place AS next_ns, leadInFrame(run) OVER place AS next_run,
-        leadInFrame(lost_rows) OVER place AS next_lost
+    SELECT *, scheduled_end_ns - scheduled_start_ns AS length_ns,
+        leadInFrame(start_ns) OVER place AS next_ns, leadInFrame(run) OVER place AS next_run,
+        leadInFrame(lost_rows) OVER place AS next_lost,
+        leadInFrame(silent_windows) OVER place AS next_silent
     FROM flowgauge_rows(lake = {lake:String}, from = {from:String}, to = {to:String})
     WINDOW place AS (
         PARTITION BY host, source, direction ORDER BY start_ns
         ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
     )
 )
-WHERE next_ns - end_ns >= 1000000000 ORDER BY seconds DESC, host, source, direction, from_ns;
+WHERE next_ns - end_ns >= least(1000000000, length_ns / 2) ORDER BY seconds DESC, host, source, direction, from_ns;
 
 -- 9c: what each run could not write until its last window here, and how old that is. `lost_rows` of
 -- a row counts from the start of its run: the sum of all runs is that of these maxima, and never

@@ -31,7 +31,7 @@ WITH selected AS (
         time DateTime64(6, \'UTC\'), window Int64, start_ns Int64, end_ns Int64,
         scheduled_start_ns Int64, scheduled_end_ns Int64, complete Bool, inner Nullable(Bool),
         packets Int64, bytes Int64, dropped Int64, drops Array(Tuple(cause String, packets Int64)),
-        lost_rows Int64, hash Nullable(String), row_hash Nullable(String),
+        lost_rows Int64, silent_windows Nullable(Int64), hash Nullable(String), row_hash Nullable(String),
         distinct_key Nullable(String), registers Nullable(Int64),
         entropy Nullable(Float64), entropy_low Nullable(Float64), entropy_high Nullable(Float64),
         entropy_key Nullable(String), entropy_sketch Nullable(String),

@@ -41,6 +41,7 @@ WITH selected AS NOT MATERIALIZED (
             type: 'STRUCT(cause VARCHAR, packets BIGINT)[]'
         },
         'lost_rows': {name: 'lost_rows', type: 'BIGINT', default_value: NULL},
+        'silent_windows': {name: 'silent_windows', type: 'BIGINT', default_value: NULL},
         'hash': {name: 'hash', type: 'VARCHAR', default_value: NULL},
         'row_hash': {name: 'row_hash', type: 'VARCHAR', default_value: NULL},
         'distinct_key': {name: 'distinct_key', type: 'VARCHAR', default_value: NULL},
@@ -217,18 +218,22 @@ FROM (SELECT host, unnest(drops) AS d FROM flowgauge_rows)
 GROUP BY host, d.cause ORDER BY packets DESC, host, cause;
 
 -- 9b: times of which a place has no window, and why as far as rows know. A replay writes none for
--- windows without packets (silent windows).
+-- windows without packets; the next row has their number (`silent_windows`).
 SELECT host, source, direction, end_ns AS from_ns, next_ns AS to_ns,
     (next_ns - end_ns) / 1e9 AS seconds, CASE
         WHEN next_run != run THEN 'between two runs'
         WHEN next_lost > lost_rows THEN 'rows that could not be written'
-        ELSE 'no packets (replay), or a file that is not here' END AS reason
+        WHEN next_silent IS NULL THEN 'no packets (replay), or a file that is not here'
+        WHEN (next_silent + 0.5) * length_ns >= next_ns - end_ns THEN 'no packets'
+        ELSE 'a file that is not here' END AS reason
 FROM (
-    SELECT *, lead(start_ns) OVER place AS next_ns, lead(run) OVER place AS next_run,
-        lead(lost_rows) OVER place AS next_lost
+    SELECT *, scheduled_end_ns - scheduled_start_ns AS length_ns,
+        lead(start_ns) OVER place AS next_ns, lead(run) OVER place AS next_run,
+        lead(lost_rows) OVER place AS next_lost, lead(silent_windows) OVER place AS next_silent
     FROM flowgauge_rows WINDOW place AS (PARTITION BY host, source, direction ORDER BY start_ns)
 )
-WHERE next_ns - end_ns >= 1000000000 ORDER BY seconds DESC, host, source, direction, from_ns;
+WHERE next_ns - end_ns >= least(1000000000, length_ns / 2)
+ORDER BY seconds DESC, host, source, direction, from_ns;
 
 -- 9c: what each run could not write until its last window here, and how old that is. `lost_rows` of
 -- a row counts from the start of its run: the sum of all runs is that of these maxima, and never

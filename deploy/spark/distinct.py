@@ -30,6 +30,7 @@ COLUMNS = """
     window BIGINT, start_ns BIGINT, end_ns BIGINT, scheduled_start_ns BIGINT,
     scheduled_end_ns BIGINT, complete BOOLEAN, inner BOOLEAN, packets BIGINT, bytes BIGINT,
     dropped BIGINT, drops ARRAY<STRUCT<cause: STRING, packets: BIGINT>>, lost_rows BIGINT,
+    silent_windows BIGINT,
     hash STRING, row_hash STRING, distinct_key STRING, registers BIGINT, entropy DOUBLE,
     entropy_low DOUBLE, entropy_high DOUBLE, entropy_key STRING, entropy_sketch STRING,
     entropy_rows BIGINT, entropy_columns BIGINT, heavy_key STRING, heavy_unit STRING,

@@ -161,20 +161,24 @@ PLAIN = {
     "9a": """SELECT host, d.cause, sum(d.packets) AS packets
         FROM (SELECT host, explode(drops) AS d FROM flowgauge_rows)
         GROUP BY host, d.cause ORDER BY packets DESC, host, cause""",
-    # Times without a window are no zeros. A replay writes none for windows without packets (silent
-    # windows).
+    # Times without a window are no zeros. A replay writes none for windows without packets; the next
+    # row has their number (`silent_windows`).
     "9b": """SELECT host, source, direction, end_ns AS from_ns, next_ns AS to_ns,
             (next_ns - end_ns) / 1e9 AS seconds, CASE
                 WHEN next_run != run THEN 'between two runs'
                 WHEN next_lost > lost_rows THEN 'rows that could not be written'
-                ELSE 'no packets (replay), or a file that is not here' END AS reason
+                WHEN next_silent IS NULL THEN 'no packets (replay), or a file that is not here'
+                WHEN (next_silent + 0.5) * length_ns >= next_ns - end_ns THEN 'no packets'
+                ELSE 'a file that is not here' END AS reason
         FROM (
-            SELECT *, lead(start_ns) OVER place AS next_ns, lead(run) OVER place AS next_run,
-                lead(lost_rows) OVER place AS next_lost
+            SELECT *, scheduled_end_ns - scheduled_start_ns AS length_ns,
+                lead(start_ns) OVER place AS next_ns, lead(run) OVER place AS next_run,
+                lead(lost_rows) OVER place AS next_lost,
+                lead(silent_windows) OVER place AS next_silent
             FROM flowgauge_rows
             WINDOW place AS (PARTITION BY host, source, direction ORDER BY start_ns)
         )
-        WHERE next_ns - end_ns >= 1000000000
+        WHERE next_ns - end_ns >= least(1000000000, length_ns / 2)
         ORDER BY seconds DESC, host, source, direction, from_ns""",
     # `lost_rows` of a row counts from the start of its run: the sum of all runs is that of these
     # maxima, and never that of rows.

@@ -650,12 +650,19 @@ class Engines(unittest.TestCase):
                 answers = asked.answers(questions)
             self.assertEqual(
                 {row["reason"] for row in answers["9b"]},
-                {"no packets (replay), or a file that is not here"},
+                {"no packets"},
                 engine,
             )
             hours = {str(row["hour"]) for row in answers["10"]}
             self.assertEqual(len(hours), len(answers["9b"]) + 1, engine)
             self.assertNotIn("0", [str(row["packets"]) for row in answers["10"]], engine)
+        missing = files(lake)[1]
+        pathlib.Path(missing).rename(f"{self.scratch.name}/aside.parquet")
+        for engine, start, questions in engines():
+            with start(lake) as asked:
+                reasons = {row["reason"] for row in asked.answers(["9b"])["9b"]}
+            self.assertEqual(reasons, {"no packets", "a file that is not here"}, engine)
+        pathlib.Path(f"{self.scratch.name}/aside.parquet").rename(missing)
         self.rewrite(lake, lost_rows=lambda row: 5 if row["window"] > 40 else 0)
         for engine, start, questions in engines():
             with start(lake) as asked:
