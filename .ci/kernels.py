@@ -6,6 +6,7 @@
 """
 
 import json
+import math
 import os
 import re
 import struct
@@ -109,6 +110,9 @@ def difference(ours, theirs, path=""):
             found = difference(*pair, f"{path}[{index}]")
             if found:
                 return found
+        return None
+    # Estimates from equal registers can differ in the last bits on another architecture, which fuses multiplications and additions.
+    if isinstance(ours, float) and isinstance(theirs, float) and math.isclose(ours, theirs, rel_tol=2**-49):
         return None
     if ours == theirs:
         return None
