@@ -838,7 +838,7 @@ impl Group {
         self.end = self.end.max(about.end);
         self.united.rows += 1;
         self.united.incomplete += u64::from(!row.flag("complete")?);
-        self.united.unchecked += u64::from(row.get(CHECKSUM).is_none());
+        self.united.unchecked += u64::from(row.maybe_number(CHECKSUM).is_none());
         let length = about.scheduled.1.saturating_sub(about.scheduled.0);
         let span = Span { begin: about.begin, end: about.end, length, run, windows: about.windows, silent: about.silent };
         match self.places.get_mut(&about.place) {
