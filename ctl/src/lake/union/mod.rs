@@ -3,7 +3,7 @@
 //! Rows with different hashes, keys, shapes or versions are refused, and windows that overlap when united by window. Duplicate rows count once;
 //! missing time is reported.
 //!
-//! [`unite`] surveys all files first ([`order::Survey`]), then merges their rows in one order ([`order::Ordered`]) into groups.
+//! [`unite`] surveys all files first (`order::Survey`), then merges their rows in one order (`order::Ordered`) into groups.
 
 mod coverage;
 mod order;
