@@ -92,7 +92,7 @@ pub enum ControlError {
 }
 
 /// What a controller is to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// When windows end, reads happen and the run is over. With staggered registers there are no windows.
     pub intervals: Intervals,

@@ -1,6 +1,6 @@
 //! Entropies from whole dataplanes: with several workers, and on real traffic, where there is some.
 //!
-//! `FLOWGAUGE_CAPTURES=DIR` names a directory of captures.
+//! `TEST_CAPTURES=DIR` names a directory of captures.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 #[path = "../../dataplane/tests/support/captured.rs"]
@@ -93,8 +93,8 @@ fn measured(frames: &[OwnedFrame], key: KeyKind, shape: Grid) -> (Entropy, f64) 
 /// Each capture of more than 10,000 packets, and all captures as one.
 #[test]
 fn captures_at_hand_within_three_percent() {
-    let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
-        skip("FLOWGAUGE_CAPTURES=DIR");
+    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
+        skip("TEST_CAPTURES=DIR");
         return;
     };
     let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -172,8 +172,8 @@ impl Former {
 /// that changes altogether every few windows. With windows of 20 packets and more, too, since most captures are short.
 #[test]
 fn real_traffic_raises_no_alarm() {
-    let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
-        skip("FLOWGAUGE_CAPTURES=DIR");
+    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
+        skip("TEST_CAPTURES=DIR");
         return;
     };
     let mut paths: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -35,8 +35,8 @@ def module(name):
 def told(skipped):
     """Tells of a part that is skipped, as the tests in Rust do."""
     print(f"skipped: {skipped}", file=sys.stderr)
-    if "FLOWGAUGE_SKIPS" in os.environ:
-        with open(os.environ["FLOWGAUGE_SKIPS"], "a", encoding="utf-8") as skips:
+    if "TEST_SKIPS" in os.environ:
+        with open(os.environ["TEST_SKIPS"], "a", encoding="utf-8") as skips:
             skips.write(f"deploy/spark/test_engines.py: {skipped}\n")
 
 

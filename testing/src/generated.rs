@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Set to 1, it writes what is expected.
-pub const BLESS: &str = "FLOWGAUGE_BLESS";
+pub const BLESS: &str = "TEST_BLESS";
 
 /// Checks what is committed beside `proto`, a file of the folder `protos`: in `.rs` what it generates for tonic and prost (messages, client and server)
 /// and, if there is such a file, in `.descriptors` what reflection tells. The compiler for protocol buffers is written in Rust. With [`BLESS`] it writes

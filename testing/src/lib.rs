@@ -10,10 +10,10 @@ use std::panic::Location;
 use std::path::Path;
 
 /// Names a file to which every skipped test appends a line.
-pub const SKIPS: &str = "FLOWGAUGE_SKIPS";
+pub const SKIPS: &str = "TEST_SKIPS";
 
 /// Set to 1, it makes skipping a failure.
-pub const NO_SKIPS: &str = "FLOWGAUGE_NO_SKIPS";
+pub const NO_SKIPS: &str = "TEST_NO_SKIPS";
 
 /// Says that this test, or a part of it, is skipped and what the machine would need to run it. The caller returns.
 ///

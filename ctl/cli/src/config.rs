@@ -18,8 +18,16 @@ use toml::de::{DeTable, DeValue};
 
 /// What the names of variables begin with.
 const VARIABLE: &str = "FLOWGAUGE_";
-/// The heading of options that concern the whole process, and not one source.
-const WHOLE: &str = "Output";
+/// Variables of such names that are no options: of this program, and those that its build hands on to what `cargo run` starts.
+const OTHER_VARIABLES: [&str; 7] = [
+    "FLOWGAUGE_CPU",
+    "FLOWGAUGE_RUN",
+    "FLOWGAUGE_STATUS_DIR",
+    "FLOWGAUGE_SAME_BUILD",
+    "FLOWGAUGE_BUILT_FROM",
+    "FLOWGAUGE_COMMIT",
+    "FLOWGAUGE_SOURCES",
+];
 /// Options that say where packets come from.
 pub(crate) const ORIGINS: [&str; 3] = ["interface", "port", "address"];
 /// The key of a source that is no option.
@@ -78,10 +86,11 @@ pub(crate) struct Configuration {
 type Problem = (usize, String);
 
 impl Configuration {
-    /// What the command line gives, the environment, and the file that one of them names, with the long options of `Known`.
-    pub(crate) fn read<Known: Args>(given: &ArgMatches) -> Result<Self, Failure> {
-        let keys = Keys::new::<Known>();
+    /// What the command line gives, the environment, and the file that one of them names, with the long options of `K`.
+    pub(crate) fn read<K: Known>(given: &ArgMatches) -> Result<Self, Failure> {
+        let keys = Keys::new::<K>();
         let environment = environment(&keys, |name| env::var(name).ok())?;
+        known_variables(&keys, env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
         let command_line = command_line(&keys, given);
         let is_config = |given: &&Given| given.key == "config";
         let file =
@@ -93,11 +102,18 @@ impl Configuration {
     }
 
     /// The same of a file alone.
-    pub(crate) fn of_file<Known: Args>(file: &Path) -> Result<Self, Failure> {
-        let (common, sources) = read(&Keys::new::<Known>(), file)?;
+    pub(crate) fn of_file<K: Known>(file: &Path) -> Result<Self, Failure> {
+        let (common, sources) = read(&Keys::new::<K>(), file)?;
         let configuration = Configuration { file: Some(file.to_owned()), common, sources, ..Configuration::default() };
         configuration.check()?;
         Ok(configuration)
+    }
+
+    /// The same of a text.
+    #[cfg(test)]
+    pub(crate) fn of_text<K: Known>(text: &str) -> Self {
+        let (common, sources) = parse(&Keys::new::<K>(), Path::new("run.toml"), text).unwrap();
+        Configuration { common, sources, ..Configuration::default() }
     }
 
     /// Where sources are, nothing else says where packets come from.
@@ -124,50 +140,51 @@ impl Configuration {
     }
 
     /// What counts of that: each option once.
-    pub(crate) fn effective<'a>(&'a self, source: Option<&'a SourceTable>) -> Vec<&'a Given> {
+    pub(crate) fn effective(&self, source: Option<&SourceTable>) -> Vec<Given> {
         let all: Vec<&Given> = self.of(source).collect();
         let mut seen = BTreeSet::new();
-        let mut last: Vec<&Given> = all.into_iter().rev().filter(|given| seen.insert(&given.key)).collect();
+        let mut last: Vec<Given> = all.into_iter().rev().filter(|given| seen.insert(&given.key)).cloned().collect();
         last.reverse();
         last
     }
-
-    /// Fills in what was given.
-    pub(crate) fn fill(&self, options: &mut impl FromArgMatches, source: Option<&SourceTable>) -> Result<Vec<String>, Failure> {
-        fill(options, self.effective(source))
-    }
 }
 
-/// Fills in options; gives the names of their fields.
-pub(crate) fn fill<'a>(
-    options: &mut impl FromArgMatches,
-    given: impl IntoIterator<Item = &'a Given>,
-) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
-    for Given { matches, .. } in given {
-        // Later ones replace those before.
-        options.update_from_arg_matches(matches).map_err(|error| Failure::Usage(error.to_string()))?;
-        let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
-        names.extend(matches.ids().map(clap::Id::as_str).filter(is_given).map(str::to_owned));
-    }
-    Ok(names)
+/// Fills in options.
+pub(crate) fn fill(options: &mut impl FromArgMatches, given: &[Given]) -> Result<(), Failure> {
+    // Later ones replace those before.
+    given
+        .iter()
+        .try_for_each(|given| options.update_from_arg_matches(&given.matches))
+        .map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Options that may be given anywhere.
+pub(crate) trait Known: Args {
+    /// Those that are of the whole process: a source has none of its own.
+    type OfProcess: Args;
 }
 
 /// The options that may be given anywhere, and what parses them one by one, as the parser of the command line does. One parser for all
 /// of them: making one takes longer than what it parses.
 struct Keys {
     known: Command,
+    /// Those of the whole process.
+    of_process: Command,
     parser: RefCell<Command>,
 }
 
 impl Keys {
-    fn new<Known: Args>() -> Self {
-        let known = Known::augment_args(Command::new("configuration").no_binary_name(true));
-        Keys { parser: RefCell::new(known.clone()), known }
+    fn new<K: Known>() -> Self {
+        let known = K::augment_args(Command::new("configuration").no_binary_name(true));
+        Keys { parser: RefCell::new(known.clone()), known, of_process: K::OfProcess::augment_args(Command::new("process")) }
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arg> {
         self.known.get_arguments()
+    }
+
+    fn is_of_process(&self, key: &str) -> bool {
+        self.of_process.get_arguments().any(|option| option.get_long() == Some(key))
     }
 
     fn parsed(&self, key: &str, texts: &[String]) -> Result<ArgMatches, String> {
@@ -193,6 +210,18 @@ fn environment(keys: &Keys, value: impl Fn(&str) -> Option<String>) -> Result<Ve
         given.push(Given { key: key.to_owned(), texts, origin: Origin::Variable(name), matches });
     }
     Ok(given)
+}
+
+/// Refuses variables that look like options and are none: who has mistyped one believes otherwise.
+fn known_variables(keys: &Keys, names: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let options: Vec<String> = keys.iter().filter_map(|option| option.get_long()).map(variable).collect();
+    let is_known = |name: &String| options.contains(name) || OTHER_VARIABLES.contains(&name.as_str());
+    let Some(name) = names.filter(|name| name.starts_with(VARIABLE)).find(|name| !is_known(name)) else { return Ok(()) };
+    let advice = match nearest(&name, options.iter().map(String::as_str)) {
+        Some(nearest) => format!("did you mean {nearest}? Else unset it"),
+        None => format!("unset it; variables are options of `flowgauge run` in capitals, as {} for --window", variable("window")),
+    };
+    Err(Failure::Usage(format!("{name} in the environment is no option; {advice}")))
 }
 
 /// What the command line gives, which its parser has checked.
@@ -237,10 +266,10 @@ fn parse(keys: &Keys, path: &Path, text: &str) -> Result<(Vec<Given>, Vec<Source
     for source in tables.ok_or_else(|| (at, "sources are tables, as in [[source]]".to_owned()))?.iter() {
         let at = source.span().start;
         let table = source.get_ref().as_table().ok_or_else(|| (at, "a source is a table, as in [[source]]".to_owned()))?;
-        let own: Vec<&Arg> = options.iter().copied().filter(|option| option.get_help_heading() != Some(WHOLE)).collect();
+        let own: Vec<&Arg> =
+            options.iter().copied().filter(|option| !option.get_long().is_some_and(|key| keys.is_of_process(key))).collect();
         for (key, _) in table {
-            let is_whole = |option: &&Arg| option.get_long() == Some(key.get_ref()) && option.get_help_heading() == Some(WHOLE);
-            if options.iter().any(is_whole) {
+            if keys.is_of_process(key.get_ref()) {
                 let problem = format!("'{}' is for all sources together; it belongs above the first [[source]]", key.get_ref());
                 return Err((key.span().start, problem));
             }
@@ -353,7 +382,7 @@ fn told(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Run;
+    use crate::options::run::Run;
 
     fn parse(text: &str) -> Result<(Vec<Given>, Vec<SourceTable>), Problem> {
         super::parse(&Keys::new::<Run>(), Path::new("run.toml"), text)
@@ -392,7 +421,7 @@ mod tests {
         let told = |source: Option<usize>| -> Vec<String> {
             let source = source.map(|index| &configuration.sources[index]);
             let told = |given: &Given| format!("{} = {} ({})", given.key, given.texts.join("+"), given.origin);
-            configuration.effective(source).into_iter().map(told).collect()
+            configuration.effective(source).iter().map(told).collect()
         };
         assert_eq!(told(None), ["window = 1m (run.toml:1)"]);
         assert_eq!(told(Some(0)), ["interface = eth1+eth2 (run.toml:5)", "window = 10s (run.toml:6)"]);
@@ -443,5 +472,22 @@ mod tests {
         );
         let refused = super::environment(&keys, |name| (name == "FLOWGAUGE_WINDOW").then(|| "soon".to_owned())).unwrap_err();
         assert!(refused.to_string().starts_with("FLOWGAUGE_WINDOW: 'soon' will not do"), "{refused}");
+    }
+
+    #[test]
+    fn a_mistyped_variable_is_refused_with_the_nearest_one() {
+        let keys = Keys::new::<Run>();
+        let told = |name: &str| {
+            let names = ["PATH", "FLOWGAUGE_WINDOW", "FLOWGAUGE_RUN", "FLOWGAUGE", name].map(str::to_owned);
+            known_variables(&keys, names.into_iter()).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(told("FLOWGAUGE_READ_EVERY"), Ok(()));
+        let mistyped = told("FLOWGAUGE_INTERFACES").unwrap_err();
+        assert_eq!(
+            mistyped,
+            "FLOWGAUGE_INTERFACES in the environment is no option; did you mean FLOWGAUGE_INTERFACE? Else unset it"
+        );
+        let far = told("FLOWGAUGE_9420_TCP_PROTO_OF_A_SERVICE").unwrap_err();
+        assert!(far.contains("is no option"), "{far}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::agent;
 use crate::config::{Configuration, Given};
 use crate::error::Failure;
-use crate::run::Run;
+use crate::options::run::Run;
 use clap::{ArgMatches, Args, Subcommand};
 use flowgauge_ctl::output::escaped;
 use std::io::{self, Write, stdout};
@@ -78,13 +78,13 @@ impl Config {
 
 fn print_all(configuration: &Configuration, origin: bool, out: &mut impl Write) -> io::Result<()> {
     let common = configuration.effective(None);
-    let is_told = |given: &&&Given| given.key != "config";
+    let is_told = |given: &&Given| given.key != "config";
     common.iter().filter(is_told).try_for_each(|given| line(out, &given.key, &given.texts, &given.origin, origin))?;
     for source in &configuration.sources {
         writeln!(out, "\n[[source]]")?;
         line(out, "name", std::slice::from_ref(&source.name), &source.origin, origin)?;
         // What all have in common stands above.
-        let is_own = |given: &&&Given| !common.iter().any(|other| other.key == given.key && other.origin == given.origin);
+        let is_own = |given: &&Given| !common.iter().any(|other| other.key == given.key && other.origin == given.origin);
         let own = configuration.effective(Some(source));
         own.iter()
             .filter(is_told)

@@ -5,12 +5,16 @@ mod agent;
 pub mod bench;
 mod config;
 mod configuration;
+mod count;
 mod demo;
+mod demo_traffic;
 mod detach;
 mod doctor;
 mod error;
 mod generate;
+mod handle;
 mod help;
+mod interfaces;
 mod lake;
 mod listen;
 mod measure;
@@ -19,16 +23,17 @@ mod messages;
 mod nearest;
 mod options;
 mod pages;
+mod pem;
 mod program;
 mod progress;
 mod replay;
 mod report;
 pub mod reproduce;
 mod run;
+mod run_config;
 mod service;
 mod signals;
 mod status;
-mod switch;
 mod tables;
 mod terminal;
 mod top;
@@ -74,7 +79,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(Box<run::Run>),
+    Run(Box<options::run::Run>),
     Replay(Box<replay::Replay>),
     Report(Box<report::Report>),
     Demo(demo::Demo),
@@ -127,8 +132,8 @@ pub fn main() -> ExitCode {
         return failure.report();
     }
     let outcome = match cli.command {
-        None => run::Run::demonstrate(&given),
-        Some(Command::Run(run)) => run.execute(&given),
+        None => run::demonstrate(&given),
+        Some(Command::Run(_)) => run::execute(&given),
         Some(Command::Replay(replay)) => replay.execute(&given),
         Some(Command::Report(report)) => report.execute(&given),
         Some(Command::Demo(demo)) => demo.execute(),

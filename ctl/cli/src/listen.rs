@@ -2,7 +2,7 @@
 
 use crate::config::Given;
 use crate::error::Failure;
-use crate::options::Options;
+use crate::run_config::{Encryption, Listen, Otlp, Outputs};
 use crate::status::Publication;
 use crate::writers::Problems;
 use flowgauge_ctl::controller::Sink;
@@ -16,63 +16,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-/// How often metrics are sent.
-const USUAL_EXPORTS: Duration = Duration::from_secs(10);
-
-impl Options {
-    /// Why this may not listen where it is asked to, if it may not.
-    pub(crate) fn listen_problem(&self) -> Option<String> {
-        let Options { listen, grpc, listen_cert, listen_key, listen_token_file, .. } = self;
-        let secrets = listen_cert.is_some() || listen_key.is_some() || listen_token_file.is_some();
-        let addresses = [("--listen", listen), ("--grpc", grpc)];
-        let mut addresses = addresses.into_iter().filter_map(|(option, address)| Some((option, address.as_ref()?))).peekable();
-        if secrets && addresses.peek().is_none() {
-            let problem =
-                "--listen-cert, --listen-key and --listen-token-file are for --listen and --grpc; add one, or leave them out";
-            return Some(problem.to_owned());
-        }
-        if listen_cert.is_some() != listen_key.is_some() {
-            return Some("--listen-cert and --listen-key go together; give both".to_owned());
-        }
-        let is_safe = listen_cert.is_some() && listen_token_file.is_some();
-        let (option, address) = addresses.find(|(_, address)| !address.ip().is_loopback() && !is_safe)?;
-        Some(format!(
-            "{option} {} can be reached by others: give a certificate (--listen-cert, --listen-key), so that nobody else reads what is told, and a \
-             token (--listen-token-file), so that only who knows it may ask; or listen at 127.0.0.1",
-            address.ip()
-        ))
-    }
-
-    /// Why metrics cannot be sent as asked, if they cannot.
-    pub(crate) fn otlp_problem(&self) -> Option<String> {
-        let Options { otlp, otlp_every, otlp_ca, otlp_token_file, .. } = self;
-        let problem = match otlp {
-            None if otlp_every.is_some() || otlp_ca.is_some() || otlp_token_file.is_some() => {
-                "--otlp-every, --otlp-ca and --otlp-token-file are for --otlp; add it, or leave them out"
-            }
-            Some(url) if url.starts_with("https://") != otlp_ca.is_some() => {
-                "an --otlp address that begins with https:// takes --otlp-ca, and no other does"
-            }
-            Some(_) if otlp_token_file.is_some() && otlp_ca.is_none() => {
-                "a token that is sent without encryption is none; give --otlp an address that begins with https://, and --otlp-ca"
-            }
-            _ => return None,
-        };
-        Some(problem.to_owned())
-    }
-
-    fn access(&self) -> Result<Access, Failure> {
-        let encryption = match (&self.listen_cert, &self.listen_key) {
-            (Some(certificate), Some(key)) => {
-                let failed = |error| Failure::Failed(format!("cannot encrypt with --listen-cert and --listen-key: {error}"));
-                Some(encryption(certificate, key).map_err(failed)?)
-            }
-            _ => None,
-        };
-        Ok(Access { encryption, token: token("--listen-token-file", self.listen_token_file.as_deref())? })
-    }
+/// Who may ask, and what is encrypted.
+fn access(outputs: &Outputs) -> Result<Access, Failure> {
+    let encrypted = |Encryption { certificate, key }: &Encryption| {
+        let failed = |error| Failure::Failed(format!("cannot encrypt with --listen-cert and --listen-key: {error}"));
+        encryption(certificate, key).map_err(failed)
+    };
+    let encryption = outputs.encryption.as_ref().map(encrypted).transpose()?;
+    Ok(Access { encryption, token: token("--listen-token-file", outputs.token.as_deref())? })
 }
 
 fn token(option: &str, path: Option<&Path>) -> Result<Option<Token>, Failure> {
@@ -123,22 +75,17 @@ pub(crate) struct Open {
 }
 
 impl Outlets {
-    /// Of a run that counts with these.
-    pub(crate) fn of(configured: &Configured) -> Self {
-        Outlets { configured: configured.clone(), ..Outlets::default() }
-    }
-
     /// What takes the records of a source: of one of several, if it has a name, or else of the place that is shown.
-    pub(crate) fn sinks(&self, options: &Options, name: Option<&Arc<str>>, shown: &str, origin: &Origin) -> Vec<Box<dyn Sink>> {
+    pub(crate) fn sinks(&self, outputs: &Outputs, name: Option<&Arc<str>>, shown: &str, origin: &Origin) -> Vec<Box<dyn Sink>> {
         let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-        if options.listen.is_some() || options.otlp.is_some() {
+        if outputs.listen.is_some() || outputs.otlp.is_some() {
             sinks.push(Box::new(name.map_or_else(|| self.metrics.clone(), |name| self.metrics.of_source(name))));
         }
-        if options.listen.is_some() {
+        if outputs.listen.is_some() {
             sinks.push(Box::new(self.board.clone()));
         }
-        if options.grpc.is_some() {
-            sinks.push(Box::new(self.feed.of(origin.clone(), shown, options.own.delay.samples().is_some())));
+        if outputs.grpc.is_some() {
+            sinks.push(Box::new(self.feed.of(origin.clone(), shown, outputs.delay_samples.is_some())));
         }
         sinks
     }
@@ -146,18 +93,18 @@ impl Outlets {
     /// Begins to tell what is asked for.
     pub(crate) fn open(
         &self,
-        options: &Options,
+        outputs: &Outputs,
         identity: &Identity,
         publication: &Publication,
         problems: &Problems,
     ) -> Result<Open, Failure> {
-        let servers = [self.serve(options, identity, publication)?, self.serve_grpc(options, identity, publication)?];
-        Ok(Open { _servers: servers, _exporter: self.export(options, identity, problems)? })
+        let servers = [self.serve(outputs, identity, publication)?, self.serve_grpc(outputs, identity, publication)?];
+        Ok(Open { _servers: servers, _exporter: self.export(outputs, identity, problems)? })
     }
 
-    fn serve(&self, options: &Options, identity: &Identity, publication: &Publication) -> Result<Option<Server>, Failure> {
-        let Some(address) = options.listen else { return Ok(None) };
-        let access = options.access()?;
+    fn serve(&self, outputs: &Outputs, identity: &Identity, publication: &Publication) -> Result<Option<Server>, Failure> {
+        let Some(Listen { address, anywhere }) = outputs.listen else { return Ok(None) };
+        let access = access(outputs)?;
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let (metrics, board, host) = (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
         let (problems, hindrances) = (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
@@ -165,7 +112,7 @@ impl Outlets {
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Whoever chose no port takes any.
-            Err(_) if options.listen_anywhere => listening(SocketAddr::new(address.ip(), 0)),
+            Err(_) if anywhere => listening(SocketAddr::new(address.ip(), 0)),
             listening => listening,
         };
         let server = server.map_err(|error| cannot_listen("--listen", address, &error))?;
@@ -173,9 +120,9 @@ impl Outlets {
         Ok(Some(server))
     }
 
-    fn serve_grpc(&self, options: &Options, identity: &Identity, publication: &Publication) -> Result<Option<Server>, Failure> {
-        let Some(address) = options.grpc else { return Ok(None) };
-        let access = options.access()?;
+    fn serve_grpc(&self, outputs: &Outputs, identity: &Identity, publication: &Publication) -> Result<Option<Server>, Failure> {
+        let Some(address) = outputs.grpc else { return Ok(None) };
+        let access = access(outputs)?;
         let configured = self.configured.clone();
         let told = Told {
             feed: self.feed.clone(),
@@ -191,23 +138,23 @@ impl Outlets {
         Ok(Some(server))
     }
 
-    fn export(&self, options: &Options, identity: &Identity, problems: &Problems) -> Result<Option<Exporter>, Failure> {
-        let Some(url) = &options.otlp else { return Ok(None) };
+    fn export(&self, outputs: &Outputs, identity: &Identity, problems: &Problems) -> Result<Option<Exporter>, Failure> {
+        let Some(Otlp { url, every, authority, token: secret }) = &outputs.otlp else { return Ok(None) };
         let failed = |error: io::Error| Failure::Failed(format!("cannot send metrics to {url}: {error}"));
-        let token = token("--otlp-token-file", options.otlp_token_file.as_deref())?;
-        let collector = Collector::new(url, options.otlp_ca.as_deref(), token).map_err(failed)?;
+        let token = token("--otlp-token-file", secret.as_deref())?;
+        let collector = Collector::new(url, authority.as_deref(), token).map_err(failed)?;
         let resource = vec![
             ("service.name", "flowgauge".to_owned()),
             ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
             ("service.instance.id", identity.run.to_string()),
             ("host.name", identity.host.to_string()),
         ];
-        let (problems, every) = (problems.clone(), options.otlp_every.unwrap_or(USUAL_EXPORTS));
+        let problems = problems.clone();
         let tell = move |problem: String| {
             tracing::warn!("{problem}");
             problems.add(problem);
         };
-        Exporter::start(collector, every, resource, self.metrics.clone(), tell).map(Some).map_err(failed)
+        Exporter::start(collector, *every, resource, self.metrics.clone(), tell).map(Some).map_err(failed)
     }
 }
 

@@ -1,38 +1,31 @@
 //! What `run` and `replay` have in common: a dataplane, driven to its end.
 
-use crate::agent::{Lines, Source};
 use crate::error::Failure;
-use crate::listen::Outlets;
-use crate::options::Options;
+use crate::handle::{Handle, Lines};
 use crate::progress::Watch;
-use crate::service;
-use crate::signals::{end_on_signal, end_with};
-use crate::status::Publication;
+use crate::run_config::{LakeOutput, Outputs, RunConfig, Secret};
+use crate::signals::end_with;
 use crate::terminal;
-use crate::value;
 use crate::webhook::Caller;
 use crate::writers::{Expendable, Patient, Problems, Whole};
-use flowgauge_core::HashMode;
+use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::Clock;
-use flowgauge_ctl::clock::{Interrupt, Trace, Wall, nanoseconds};
+use flowgauge_ctl::clock::{Trace, Wall, nanoseconds};
 use flowgauge_ctl::controller::{ControlError, Controller, Plan, Sink, Summary};
 use flowgauge_ctl::lake::{self, Identity, Lake, Store};
 use flowgauge_ctl::output::{Csv, DelayLog, Format, Idle, Json, Look, Origin, Tee, Times, escaped};
-use flowgauge_ctl::schedule::Intervals;
-use flowgauge_dataplane::Dataplane;
 use flowgauge_dataplane::middleware::Recorder;
 use flowgauge_dataplane::poll::port::{Port, Ports};
-use flowgauge_dataplane::poll::{self, Gate, Pace, Poll};
+use flowgauge_dataplane::poll::{self, Pace, Poll};
+use flowgauge_dataplane::{Dataplane, HashKey};
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The variable that names this machine in results: of containers, whose own names say nothing.
-const HOST: &str = "FLOWGAUGE_HOST";
 /// The variable that names this run, for results that can be repeated.
 const RUN: &str = "FLOWGAUGE_RUN";
 
@@ -40,127 +33,106 @@ const RUN: &str = "FLOWGAUGE_RUN";
 const STALL: Duration = Duration::from_secs(1);
 
 /// Counts what comes out of the ports, live or in trace time, and prints it.
-pub(crate) fn measure<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Result<(), Failure> {
-    let live = ports.gate.pace() != Pace::Trace;
-    let plan = options.plan(live && is_watched());
+pub(crate) fn measure<P: Port>(ports: Ports<P>, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+    let key = config.secret.key(|| None)?;
     let interface = ports.interface.clone();
-    let poll = workers(ports, options, truth);
+    let poll = workers(ports, config);
     let (gate, source) = (poll.gate(), poll.source());
-    let interrupt = ended_by(options, Some(&gate));
+    let interrupt = end_with(handle.interrupt.clone(), Some(&gate));
     if gate.pace() == Pace::Trace {
         let watch = Watch::start(source, interface);
-        let clock = || Trace::new(gate);
-        return conduct(Box::new(poll), plan, options, clock, Some(&watch));
+        return conduct(Box::new(poll), key, config, handle, || Trace::new(gate), Some(&watch));
     }
-    conduct(Box::new(poll), aligned(plan, options), options, || Wall::new(interrupt), None)
+    conduct(Box::new(poll), key, config, handle, || Wall::new(interrupt), None)
 }
 
 /// Workers that count what comes out of the ports.
-pub(crate) fn workers<P: Port>(ports: Ports<P>, options: &Options, truth: bool) -> Poll {
+pub(crate) fn workers<P: Port>(ports: Ports<P>, config: &RunConfig) -> Poll {
     let how = poll::Options {
-        settings: options.settings(),
-        slot_ns: options.slot_ns(),
-        truth,
-        poll_mode: options.poll_mode.unwrap_or_default(),
-        cpus: options.cpus.clone().map(|cpus| cpus.0).unwrap_or_default(),
+        settings: config.settings,
+        slot_ns: config.slot_ns,
+        truth: config.truth,
+        poll_mode: config.poll_mode,
+        cpus: config.cpus.clone(),
         ..poll::Options::default()
     };
     let poll = Poll::new(ports, how);
-    poll.gate().set_lateness(options.lateness());
+    poll.gate().set_lateness(config.lateness);
     poll
 }
 
 /// Counts live on a dataplane that needs no ports, and prints it.
-pub(crate) fn measure_live(dataplane: impl Dataplane + 'static, options: &Options) -> Result<(), Failure> {
-    let interrupt = ended_by(options, None);
-    let plan = aligned(options.plan(is_watched()), options);
-    conduct(Box::new(dataplane), plan, options, || Wall::new(interrupt), None)
+pub(crate) fn measure_live(
+    dataplane: impl Dataplane + 'static,
+    key: Option<HashKey>,
+    config: &RunConfig,
+    handle: &Handle,
+) -> Result<(), Failure> {
+    let interrupt = end_with(handle.interrupt.clone(), None);
+    conduct(Box::new(dataplane), key, config, handle, || Wall::new(interrupt), None)
 }
 
-/// What ends a run: a signal, and of a source also the agent.
-fn ended_by(options: &Options, gate: Option<&Arc<Gate>>) -> Interrupt {
-    match &options.source {
-        Some(source) => end_with(source.interrupt.clone(), gate),
-        None => end_on_signal(gate),
-    }
-}
-
-/// Whether somebody looks at the results as they come.
-pub(crate) fn is_watched() -> bool {
-    io::stdout().is_terminal()
-}
-
-/// Windows of live traffic coincide with those of other machines.
-pub(crate) fn aligned(plan: Plan, options: &Options) -> Plan {
-    Plan { intervals: Intervals { align: options.align.unwrap_or(true), ..plan.intervals }, ..plan }
-}
-
+/// `watch` shows how far a capture has been read.
 fn conduct<C: Clock + 'static>(
     dataplane: Box<dyn Dataplane>,
-    plan: Plan,
-    options: &Options,
+    hash_key: Option<HashKey>,
+    config: &RunConfig,
+    handle: &Handle,
     clock: impl FnOnce() -> C,
     watch: Option<&Watch>,
 ) -> Result<(), Failure> {
-    let dataplane: Box<dyn Dataplane> = match &options.record {
+    let RunConfig { outputs, plan, .. } = config;
+    let dataplane: Box<dyn Dataplane> = match &outputs.exchanges {
         Some(path) => Box::new(Recorder::new(dataplane, BufWriter::new(create(path)?))),
         None => dataplane,
     };
-    let source = options.source.as_deref();
-    let name = source.and_then(|source| source.name.clone());
+    let Handle { name, shared, .. } = handle;
     let mut sinks = Tee::default();
-    let identity = identity(options)?;
-    let origin = Origin { identity: Some(identity.clone()), sketches: options.sketches.unwrap_or_default() };
+    let identity = identity(outputs, name.as_deref())?;
+    let origin = Origin { identity: Some(identity.clone()), sketches: outputs.sketches };
     // Until the run has ended.
-    let (mut open, mut publication) = (None, None);
+    let mut open = None;
     let problems = Problems::default();
     // A replay is over before anyone asks how it is doing.
-    if let Some((source, name)) = source.zip(name.as_ref()) {
-        let shared = &source.shared;
-        sinks.0.push(Box::new(shared.publication.publisher(Some(name), &dataplane, &plan)));
-        sinks.0.extend(shared.outlets.sinks(options, Some(name), name, &origin));
-    } else if watch.is_none() {
-        let told = Publication::default();
-        told.start();
-        // First, so that it knows what the others may take long to write.
-        sinks.0.push(Box::new(told.publisher(None, &dataplane, &plan)));
-        let configured = source.map_or(&options.configured, |source| &source.shared.outlets.configured);
-        let outlets = Outlets::of(configured);
-        sinks.0.extend(outlets.sinks(options, None, &dataplane.capabilities().interface, &origin));
-        open = Some(outlets.open(options, &identity, &told, &problems)?);
-        publication = Some(told);
-    }
     if watch.is_none() {
-        let controller = source.and_then(Source::controller).unwrap_or_else(service::Controller::new);
-        sinks.0.push(Box::new(controller));
+        if name.is_none() {
+            shared.publication.start();
+        }
+        // First, so that it knows what the others may take long to write.
+        sinks.0.push(Box::new(shared.publication.publisher(name.as_deref(), &dataplane, plan)));
+        let shown = name.as_deref().unwrap_or(&dataplane.capabilities().interface);
+        sinks.0.extend(shared.outlets.sinks(outputs, name.as_ref(), shown, &origin));
+        if name.is_none() {
+            open = Some(shared.outlets.open(outputs, &identity, &shared.publication, &problems)?);
+        }
+        sinks.0.push(Box::new(handle.controller()));
     }
     // Before standard output, whose reader may have gone.
-    if let Some(directory) = &options.out {
+    if let Some(directory) = &outputs.directory {
         sinks.0.extend(files(directory, name.as_deref(), &origin, &problems)?);
     }
-    if let Some(place) = &options.lake {
-        if options.hash_key.is_none() && options.hash == Some(HashMode::Keyed) {
+    if let Some(place) = &outputs.lake {
+        if config.secret == Secret::Random {
             tracing::warn!(
                 "the key of the hash is a random one of this run: rows of other runs and machines cannot be united with these; give all \
                  of them one --hash-key FILE, or one --seed"
             );
         }
-        sinks.0.push(Box::new(lake(place, options, &origin, watch.is_some(), &problems)?));
+        sinks.0.push(Box::new(lake(place, &identity, watch.is_some(), &problems)?));
     }
-    if let Some(path) = options.own.delay.samples() {
+    if let Some(path) = &outputs.delay_samples {
         sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
     }
-    if let Some(webhook) = options.alerts.alert_webhook.clone() {
+    if let Some(webhook) = config.webhook.clone() {
         let caller = Caller::start(webhook, origin.identity.clone(), &problems);
         sinks.0.push(Box::new(caller.map_err(|error| Failure::Failed(format!("cannot start a thread for the webhook: {error}")))?));
     }
-    let format = options.format.unwrap_or_default();
-    if !options.silent {
-        let look = look(options, &plan, watch.is_none());
-        let printed = match source.zip(name.as_ref()) {
-            Some((source, name)) => {
+    if let Some(format) = outputs.format {
+        let look = look(config, watch.is_none());
+        let printed = match name {
+            Some(name) => {
                 let prefix = if format == Format::Table { format!("{} | ", escaped(name)) } else { String::new() };
-                format.sink(Lines::new(&source.shared.output, prefix), look, origin)
+                format.sink(Lines::new(&shared.output, prefix), look, origin)
             }
             None => format.sink(BufWriter::new(Patient::stdout()), look, origin),
         };
@@ -170,16 +142,14 @@ fn conduct<C: Clock + 'static>(
             None if format == Format::Table => Box::new(Idle::new(printed)),
             None => printed,
         });
+        if watch.is_none() && name.is_none() && format == Format::Table {
+            announce(config);
+        }
     }
-    if watch.is_none() && name.is_none() && !options.silent {
-        announce(options, &plan);
-    }
-    let controller = Controller::start(dataplane, plan, clock)?.of_source(name);
-    source.iter().for_each(|source| source.begin(options));
-    let changes = source.map(|source| source.changes.clone()).unwrap_or_default();
-    let outcome = controller.with(changes).run(&mut sinks);
+    let controller = Controller::start(dataplane, Plan { hash_key, ..plan.clone() }, clock)?.of_source(name.clone());
+    let outcome = controller.with(handle.changes.clone()).run(&mut sinks);
     // What is still to be written is, and what could not be is told.
-    drop((sinks, publication, open));
+    drop((sinks, open));
     match outcome {
         Ok(summary) => conclude(&summary, problems.all()),
         // A capture is no longer looked at, as with `head`; a run that should go on has lost whom it runs for.
@@ -191,22 +161,22 @@ fn conduct<C: Clock + 'static>(
 }
 
 /// Tells who waits for the first line of a table how long that takes.
-fn announce(options: &Options, plan: &Plan) {
-    let table = options.format.unwrap_or_default() == Format::Table;
-    let watched = io::stdout().is_terminal() && io::stderr().is_terminal() && tracing::enabled!(tracing::Level::WARN);
-    let Some(window) = plan.intervals.window.filter(|_| table && watched && options.staggered.is_none()) else { return };
+fn announce(config: &RunConfig) {
+    let watched = terminal::is_watched() && io::stderr().is_terminal() && tracing::enabled!(tracing::Level::WARN);
+    let has_windows = config.settings.cardinality.mode != Mode::Staggered;
+    let Some(window) = config.plan.intervals.window.filter(|_| watched && has_windows) else { return };
     let window = humantime::format_duration(window);
     eprintln!("counting; a line every {window}, Ctrl-C ends");
 }
 
 /// How the table looks; trace time is told since its start, live time as of clocks on the wall.
-fn look(options: &Options, plan: &Plan, live: bool) -> Look {
-    let times = match (live, options.utc.unwrap_or_default()) {
+fn look(config: &RunConfig, live: bool) -> Look {
+    let times = match (live, config.outputs.utc) {
         (false, _) => Times::Elapsed,
         (true, false) => Times::Local,
         (true, true) => Times::Utc,
     };
-    let intervals = [plan.intervals.window, plan.intervals.read_every];
+    let intervals = [config.plan.intervals.window, config.plan.intervals.read_every];
     let fine = live && intervals.into_iter().flatten().any(|interval| interval.subsec_nanos() != 0);
     Look { width: terminal::width, colours: terminal::colours(&io::stdout()), times, fine }
 }
@@ -229,22 +199,12 @@ fn files(directory: &Path, source: Option<&str>, origin: &Origin, problems: &Pro
 }
 
 /// Windows for engines.
-fn lake(place: &value::Lake, options: &Options, origin: &Origin, patient: bool, problems: &Problems) -> Result<Lake, Failure> {
-    let Some(identity) = origin.identity.clone() else { return Err(Failure::Failed("nobody writes this lake".to_owned())) };
-    let (directory, store) = match place {
-        value::Lake::Directory(directory) => (directory.clone(), None),
-        value::Lake::Store(url) => {
-            let failed = |error| Failure::Failed(format!("cannot write a lake in {url}: {error}"));
-            (options.lake_buffer.clone().unwrap_or_else(buffer), Some(Store::open(url).map_err(failed)?))
-        }
-    };
-    let usual = lake::Settings::new(directory.clone(), identity);
-    let settings = lake::Settings {
-        longest: options.lake_every.unwrap_or(usual.longest),
-        buffer: options.lake_buffer_size.unwrap_or(usual.buffer),
-        patient,
-        ..usual
-    };
+fn lake(place: &LakeOutput, identity: &Identity, patient: bool, problems: &Problems) -> Result<Lake, Failure> {
+    let LakeOutput { directory, store, buffer, longest } = place;
+    let open = |url: &String| Store::open(url).map_err(|error| Failure::Failed(format!("cannot write a lake in {url}: {error}")));
+    let store = store.as_ref().map(open).transpose()?;
+    let usual = lake::Settings::new(directory.clone(), identity.clone());
+    let settings = lake::Settings { longest: *longest, buffer: *buffer, patient, ..usual };
     let problems = problems.clone();
     let tell = move |problem: String| {
         tracing::warn!("{problem}");
@@ -254,29 +214,17 @@ fn lake(place: &value::Lake, options: &Options, origin: &Origin, patient: bool, 
         .map_err(|error| Failure::Failed(format!("cannot write a lake in {}: {error}", directory.display())))
 }
 
-/// Where files wait for an object store: what systemd made for the unit, if it did.
-fn buffer() -> PathBuf {
-    env::var_os("STATE_DIRECTORY").map_or_else(|| "/var/lib/flowgauge".into(), PathBuf::from).join("lake")
-}
-
-/// Who counts: this machine, and a number that no other run has.
-pub(crate) fn identity(options: &Options) -> Result<Identity, Failure> {
-    let given = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
-    let host = match options.host.clone().or_else(|| given(HOST)) {
-        Some(host) => value::host(&host).map_err(|problem| Failure::Usage(format!("{HOST}: {problem}")))?,
-        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
-    };
-    let run = match given(RUN) {
+/// Who counts: this machine, and a number that no other run has. Rows of each source are a run's of their own.
+pub(crate) fn identity(outputs: &Outputs, source: Option<&str>) -> Result<Identity, Failure> {
+    let run = match env::var(RUN).ok().filter(|run| !run.is_empty()) {
         Some(run) => run,
         None => format!(
             "{:016x}",
             getrandom::u64().map_err(|error| Failure::Failed(format!("the system has no random numbers: {error}")))?
         ),
     };
-    // Rows of each source are a run's of their own.
-    let source = options.source.as_ref().and_then(|source| source.name.as_ref());
     let run = source.map_or(run.clone(), |source| format!("{run}-{source}"));
-    Ok(Identity { host: host.into(), run: run.into() })
+    Ok(Identity { host: Arc::clone(&outputs.host), run: run.into() })
 }
 
 fn create(path: &Path) -> Result<File, Failure> {

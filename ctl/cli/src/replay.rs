@@ -1,14 +1,14 @@
 //! `flowgauge replay`: count a capture in its own time.
 
-use crate::config::Configuration;
+use crate::config::{Configuration, fill};
+use crate::count::count;
 use crate::error::Failure;
-use crate::measure::measure;
+use crate::handle::Handle;
 use crate::options::Options;
-use crate::run::Run;
+use crate::options::outputs::OutputOptions;
+use crate::options::run::Run;
+use crate::run_config::Source;
 use clap::{ArgMatches, Args};
-use flowgauge_dataplane::Error;
-use flowgauge_dataplane::poll::Pace;
-use flowgauge_dataplane::poll::port::{Capture, captures};
 use std::path::{Path, PathBuf};
 
 /// Count captures as fast as they can be read, in their own time.
@@ -38,27 +38,17 @@ pub(crate) struct Replay {
 impl Replay {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
         // Keys are those of `run`, so that both can have the same file; what only `run` has is of no use here.
-        self.options.given = Configuration::read::<Run>(given)?.fill(&mut self.options, None)?;
-        self.options.check()?;
-        let Options { listen, grpc, otlp, .. } = &self.options;
+        let given = Configuration::read::<Run>(given)?.effective(None);
+        fill(&mut self.options, &given)?;
+        let OutputOptions { listen, grpc, otlp, .. } = &self.options.outputs;
         let live = [("--listen", listen.is_some()), ("--grpc", grpc.is_some()), ("--otlp", otlp.is_some())];
         if let Some((option, _)) = live.into_iter().find(|(_, is_given)| *is_given) {
             let problem = format!("{option} is for `flowgauge run`: a replay is over before anyone looks; leave it out");
             return Err(Failure::Usage(problem));
         }
-        let options = self.options.with_hash(false, || None)?;
-        options.check_order()?;
-        let workers = options.workers.unwrap_or(1);
-        let mut found = Vec::new();
-        for file in &self.files {
-            found.extend(matching(file)?.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?);
-        }
-        measure(captures(found, workers, Pace::Trace)?, &options, options.counts_truth())
+        let files = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
+        count(&self.options.resolve(Source::Captures(files), &given)?, &Handle::default())
     }
-}
-
-fn open(path: &Path) -> Result<Capture, Error> {
-    if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
 }
 
 /// The files that a pattern stands for, sorted by name. What exists by that very name is no pattern.

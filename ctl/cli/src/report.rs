@@ -1,17 +1,18 @@
 //! `flowgauge report`: a page about a capture, in one file.
 
-use crate::config::Configuration;
+use crate::config::{Configuration, Given, fill};
 use crate::error::Failure;
 use crate::measure::workers;
 use crate::options::Options;
+use crate::options::run::Run;
 use crate::progress::Watch;
 use crate::replay::matching;
-use crate::run::Run;
+use crate::run_config::{RunConfig, Source};
 use crate::signals::end_on_signal;
 use clap::{ArgMatches, Args};
 use flowgauge_ctl::Record;
 use flowgauge_ctl::clock::Trace;
-use flowgauge_ctl::controller::{Controller, Sink, Summary};
+use flowgauge_ctl::controller::{Controller, Plan, Sink, Summary};
 use flowgauge_ctl::output::{escaped, grouped};
 use flowgauge_ctl::serve::{self, Fact};
 use flowgauge_dataplane::MeasurementKind;
@@ -61,9 +62,9 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn execute(mut self, given: &ArgMatches) -> Result<(), Failure> {
-        self.options.given = Configuration::read::<Run>(given)?.fill(&mut self.options, None)?;
-        self.options.check()?;
-        self.refuse_other_outputs()?;
+        let given = Configuration::read::<Run>(given)?.effective(None);
+        fill(&mut self.options, &given)?;
+        refuse_other_outputs(&given)?;
         let files: Vec<PathBuf> = self.files.iter().map(|file| matching(file)).collect::<Result<Vec<_>, _>>()?.concat();
         if files.iter().any(|file| file.as_os_str() == "-") {
             let problem = "a report reads its captures twice, which standard input does not do; write it to a file";
@@ -76,10 +77,12 @@ impl Report {
             return Err(Failure::Failed(format!("{} exists; --force replaces it, --to names another one", page.display())));
         }
         let size: u64 = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum();
-        let options = self.options.filled(size, &files)?;
-        options.check_order()?;
-        let told = count(&files, &options)?;
-        let html = told.report.page(&title(&files), &told.facts(&files, size, &options), &told.problems);
+        let mut config = self.options.clone().filled(size).resolve(Source::Captures(files.clone()), &given)?;
+        if self.options.window.is_none() {
+            config.plan.intervals.window = Some(window_for(&files, &self.options)?);
+        }
+        let told = count(&files, &config)?;
+        let html = told.report.page(&title(&files), &told.facts(&files, size, &config), &told.problems);
         let failed = |error: io::Error| Failure::Failed(format!("cannot write {}: {error}", page.display()));
         write(&page, html.map_err(failed)?.as_bytes(), self.force).map_err(failed)?;
         writeln!(io::stdout(), "report: {}", escaped(&page.display().to_string())).map_err(Failure::output)?;
@@ -88,45 +91,40 @@ impl Report {
             Some(problem) => Err(Failure::Incomplete(problem.clone())),
         }
     }
+}
 
-    /// Options of other outputs are refused: whoever gives them believes that something is written there.
-    fn refuse_other_outputs(&self) -> Result<(), Failure> {
-        const OTHERS: [&str; 11] =
-            ["listen", "grpc", "otlp", "lake", "out", "record", "format", "staggered", "sketches", "delay_samples", "read_every"];
-        let other = OTHERS.into_iter().find(|other| self.options.given.iter().any(|given| given == other));
-        other.map_or(Ok(()), |other| {
-            let other = other.replace('_', "-");
-            Err(Failure::Usage(format!(
-                "--{other} is not for `flowgauge report`, which writes a page; leave it out, or use `flowgauge replay`"
-            )))
-        })
-    }
+/// Options of other outputs are refused: whoever gives them believes that something is written there.
+fn refuse_other_outputs(given: &[Given]) -> Result<(), Failure> {
+    const OTHERS: [&str; 11] =
+        ["listen", "grpc", "otlp", "lake", "out", "record", "format", "staggered", "sketches", "delay-samples", "read-every"];
+    let other = OTHERS.into_iter().find(|other| given.iter().any(|given| given.key == *other));
+    other.map_or(Ok(()), |other| {
+        Err(Failure::Usage(format!(
+            "--{other} is not for `flowgauge report`, which writes a page; leave it out, or use `flowgauge replay`"
+        )))
+    })
 }
 
 impl Options {
     /// What a report measures unless it is told otherwise: everything that needs no question.
-    fn filled(self, size: u64, files: &[PathBuf]) -> Result<Options, Failure> {
+    fn filled(self, size: u64) -> Options {
         let asked = self.query.is_empty();
         let asks = [MeasurementKind::Frequency, MeasurementKind::Membership];
         let usual = MeasurementKind::ALL.into_iter().filter(|kind| !(asked && asks.contains(kind))).collect();
-        let options = if self.measure.is_none() {
-            Options { alarm: self.alarm.or(Some(true)), ..self }.with_measurements(usual)
-        } else {
-            self
-        };
-        let options = Options { truth: Some(options.truth.unwrap_or(size <= EXACT)), ..options }.with_hash(false, || None)?;
-        match options.window {
-            Some(_) => Ok(options),
-            None => Ok(Options { window: Some(window_for(files, &options)?), ..options }),
+        let options = Options { truth: self.truth.or(Some(size <= EXACT)), ..self };
+        match options.measure {
+            Some(_) => options,
+            None => Options { alarm: options.alarm.or(Some(true)), ..options }.with_measurements(usual),
         }
     }
 }
 
 /// A window such that there are some hundred of them.
 fn window_for(files: &[PathBuf], options: &Options) -> Result<Duration, Failure> {
-    let nothing =
-        Options { truth: None, alarm: None, query: Vec::new(), window: Some(Duration::from_secs(86_400)), ..options.clone() };
-    let told = count(files, &nothing.with_measurements(Vec::new()))?;
+    let Options { duration, lateness, workers, .. } = *options;
+    let day = Some(Duration::from_secs(86_400));
+    let nothing = Options { window: day, duration, lateness, workers, ..Options::default() }.with_measurements(Vec::new());
+    let told = count(files, &nothing.resolve(Source::Captures(files.to_vec()), &[])?)?;
     let length = told.summary.total.map_or(0, |total| total.end_ns.saturating_sub(total.start_ns)) / 1_000_000;
     let longest = LENGTHS.last().copied().unwrap_or_default();
     let fitting = LENGTHS.into_iter().find(|window| window * u64::from(WINDOWS) >= length);
@@ -140,18 +138,19 @@ struct Told {
     problems: Vec<String>,
 }
 
-fn count(files: &[PathBuf], options: &Options) -> Result<Told, Failure> {
+fn count(files: &[PathBuf], config: &RunConfig) -> Result<Told, Failure> {
     let found = files.iter().map(|file| Capture::open(file)).collect::<Result<_, _>>()?;
-    let ports = captures(found, options.workers.unwrap_or(1), Pace::Trace)?;
+    let ports = captures(found, config.workers.unwrap_or(1), Pace::Trace)?;
     let interface = ports.interface.clone();
-    let poll = workers(ports, options, options.counts_truth());
+    let poll = workers(ports, config);
     let (gate, source) = (poll.gate(), poll.source());
     end_on_signal(Some(&gate));
     let watch = Watch::start(source, interface);
+    let plan = Plan { hash_key: config.secret.key(|| None)?, ..config.plan.clone() };
     let mut report = serve::Report::default();
     let summary = {
         let mut sink = watch.around(Box::new(Borrowed(&mut report)));
-        Controller::start(Box::new(poll), options.plan(false), || Trace::new(gate))?.run(&mut sink)?
+        Controller::start(Box::new(poll), plan, || Trace::new(gate))?.run(&mut sink)?
     };
     let mut problems = summary.warnings.clone();
     if report.left_out() > 0 {
@@ -182,7 +181,7 @@ impl Sink for Borrowed<'_> {
 
 impl Told {
     /// What the page says beside its charts.
-    fn facts(&self, files: &[PathBuf], size: u64, options: &Options) -> Vec<Fact> {
+    fn facts(&self, files: &[PathBuf], size: u64, config: &RunConfig) -> Vec<Fact> {
         let fact = |name, value: String| Fact { name, value };
         let names: Vec<String> = files.iter().map(|file| escaped(&file.display().to_string()).into_owned()).collect();
         let mut facts = vec![fact("Captures", format!("{} ({} bytes)", names.join(", "), grouped(size)))];
@@ -192,6 +191,7 @@ impl Told {
         };
         let lost: u64 = total.drops.iter().map(|(_, packets)| packets).sum();
         let rejected = total.counters.non_ip + total.counters.truncated + total.counters.bad_header;
+        let window = config.plan.intervals.window.unwrap_or_default();
         let length = Duration::from_nanos(total.end_ns.saturating_sub(total.start_ns));
         facts.extend([
             fact("Packets", format!("{}, of which {} have no IP flow", grouped(total.counters.packets()), grouped(rejected))),
@@ -201,10 +201,10 @@ impl Told {
                 if lost == 0 { "none that the capture tells of".to_owned() } else { grouped(lost) },
             ),
             fact("Length", humantime::format_duration(Duration::from_millis(length.as_millis() as u64)).to_string()),
-            fact("Windows", format!("{} of {}", grouped(self.summary.windows), humantime::format_duration(options.window()))),
+            fact("Windows", format!("{} of {}", grouped(self.summary.windows), humantime::format_duration(window))),
             fact(
                 "Exact counts",
-                if options.counts_truth() { "beside the estimates".to_owned() } else { "none; --truth makes them".to_owned() },
+                if config.truth { "beside the estimates".to_owned() } else { "none; --truth makes them".to_owned() },
             ),
         ]);
         facts

@@ -1,7 +1,8 @@
 //! `flowgauge tables`: what the controller installs.
 
+use crate::count::switch_options;
 use crate::error::Failure;
-use crate::switch::Access;
+use crate::options::switch::AccessOptions;
 use crate::value;
 use clap::Args;
 use flowgauge_core::{HashMode, Precision, Settings};
@@ -48,7 +49,7 @@ pub(crate) struct Tables {
     read_times: bool,
 
     #[command(flatten)]
-    access: Access,
+    access: AccessOptions,
 
     /// table, csv or json
     #[arg(long, value_name = "FORMAT", value_parser = value::format, default_value = "table")]
@@ -78,8 +79,11 @@ fn shortest(reading: Duration) -> Duration {
 
 impl Tables {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        match (self.access.options()?, self.read_times) {
-            (Some(switch), true) => return self.tell_times(&switch, &tofino::read_times(&switch)?),
+        match (self.access.resolve()?, self.read_times) {
+            (Some(access), true) => {
+                let switch = switch_options(&access)?;
+                return self.tell_times(&switch, &tofino::read_times(&switch)?);
+            }
             (None, true) => {
                 return Err(Failure::Usage("--read-times measures a switch; name it with --address HOST:PORT".to_owned()));
             }

@@ -48,3 +48,8 @@ pub(crate) fn width() -> usize {
     let known = |width: &usize| *width > 0;
     of_terminal().filter(known).or_else(|| of_environment().filter(known)).unwrap_or(USUAL_WIDTH)
 }
+
+/// Whether somebody looks at the results as they come.
+pub(crate) fn is_watched() -> bool {
+    io::stdout().is_terminal()
+}

@@ -167,9 +167,9 @@ fn configurations_are_understood() {
 }
 
 /// The folder that has the vendor's client: `bfrt_grpc`, and in it what `protoc` makes of the public `bfruntime.proto`.
-const CLIENT: &str = "FLOWGAUGE_BFRT_GRPC";
+const CLIENT: &str = "TEST_BFRT_GRPC";
 /// A Python that has what the client imports.
-const PYTHON: &str = "FLOWGAUGE_PYTHON";
+const PYTHON: &str = "TEST_PYTHON";
 
 /// The vendor's client reads the schema, registers by `Sync`, and a digest, of a model that has counted what came over a wire.
 #[test]

@@ -290,14 +290,14 @@ fn windows(lake: &Path) -> BTreeMap<String, Vec<u64>> {
     found
 }
 
-/// How often a run is killed; `FLOWGAUGE_KILLS` says otherwise.
+/// How often a run is killed; `TEST_KILLS` says otherwise.
 const KILLS: u32 = 12;
 
 #[test]
 fn a_run_that_is_killed_loses_the_window_that_is_being_written_and_no_other() {
     let scratch = Scratch::new("lake-killed");
     let lake = scratch.path("lake");
-    let kills = std::env::var("FLOWGAUGE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let kills = std::env::var("TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut told: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for kill in 0..kills {
         let mut command = flowgauge();

@@ -62,12 +62,12 @@ fn peak() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Files that are damaged; `FLOWGAUGE_FLIPS` says otherwise.
+/// Files that are damaged; `TEST_FLIPS` says otherwise.
 const FLIPS: u32 = 400;
 
 #[test]
 fn a_damaged_file_gives_the_same_number_or_none_and_takes_little_memory() {
-    let flips = std::env::var("FLOWGAUGE_FLIPS").map_or(FLIPS, |flips| flips.parse().unwrap());
+    let flips = std::env::var("TEST_FLIPS").map_or(FLIPS, |flips| flips.parse().unwrap());
     let scratch = Scratch::new("lake-flips");
     replay(&scratch, "distinct", "zipf,flows=3000,packets=20000,rate=1k", "--window 1s");
     replay(
@@ -226,7 +226,7 @@ fn a_damaged_journal_loses_one_row_and_is_kept() {
     assert!(journal.with_extension("damaged").exists());
 }
 
-/// How often a compaction is killed; `FLOWGAUGE_KILLS` says otherwise.
+/// How often a compaction is killed; `TEST_KILLS` says otherwise.
 const KILLS: u64 = 8;
 
 /// Rows, and what all of them say, but for how many there were twice.
@@ -253,7 +253,7 @@ fn a_lake_says_the_same_before_and_after_its_files_were_joined_however_often_tha
     let before = answers(&lake);
     let number = files(std::slice::from_ref(&lake)).unwrap().len();
     assert!(number >= 48, "{number}");
-    let kills = std::env::var("FLOWGAUGE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let kills = std::env::var("TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for kill in 0..kills {
         let mut child =

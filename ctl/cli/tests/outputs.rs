@@ -7,7 +7,7 @@
 //! with its content. The captures that command lines name are made in [`captures`]. Then, as after a change of output that is wanted:
 //!
 //! ```console
-//! $ FLOWGAUGE_BLESS=1 cargo test -p flowgauge --test outputs
+//! $ TEST_BLESS=1 cargo test -p flowgauge --test outputs
 //! $ git diff ctl/cli/tests/outputs
 //! ```
 //!
@@ -327,7 +327,7 @@ fn difference(expected: &str, found: &str) -> String {
 fn outputs_are_what_they_were() {
     let scratch = Scratch::new("outputs");
     captures(&scratch);
-    let bless = std::env::var("FLOWGAUGE_BLESS").is_ok_and(|value| value == "1");
+    let bless = std::env::var("TEST_BLESS").is_ok_and(|value| value == "1");
     let cases = cases();
     let (next, differences) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

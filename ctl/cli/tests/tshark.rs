@@ -1,6 +1,6 @@
 //! The same captures counted by tshark: packets, families and exact numbers of distinct addresses must agree.
 //!
-//! `FLOWGAUGE_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
+//! `TEST_CAPTURES=DIR` adds every *.pcap and *.pcapng in a directory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
@@ -674,8 +674,8 @@ fn no_capture_prints_hundreds_of_lines_by_default() {
 
 /// Captures that the environment names.
 fn at_hand() -> Vec<PathBuf> {
-    let Some(directory) = env::var_os("FLOWGAUGE_CAPTURES") else {
-        skip("FLOWGAUGE_CAPTURES=DIR");
+    let Some(directory) = env::var_os("TEST_CAPTURES") else {
+        skip("TEST_CAPTURES=DIR");
         return Vec::new();
     };
     let mut files: Vec<PathBuf> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -56,16 +56,21 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How long a file goes on.
+    pub const LONGEST: Duration = Duration::from_secs(3600);
+    /// Bytes that files may take on disk while they wait for a store.
+    pub const BUFFER: u64 = 1 << 30;
+
     /// Files of an hour or 32 MiB; 128 MiB may wait in memory, and 1 GiB on disk for a store.
     #[must_use]
     pub fn new(directory: PathBuf, identity: Identity) -> Self {
         Settings {
             directory,
             identity,
-            longest: Duration::from_secs(3600),
+            longest: Self::LONGEST,
             largest: 32 << 20,
             room: 128 << 20,
-            buffer: 1 << 30,
+            buffer: Self::BUFFER,
             patient: false,
         }
     }

@@ -1,7 +1,7 @@
 //! This source against the compiler for the chip: it takes it, it fits, and both write the same schema.
 //!
 //! The compiler is p4c with its Tofino backend, which few machines have; without it the tests print `skipped: needs …`. They take
-//! `FLOWGAUGE_P4C`, or `p4c` on the path.
+//! `TEST_P4C`, or `p4c` on the path.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "nothing is reachable in a test binary")]
 
@@ -296,9 +296,9 @@ fn flowgauge_fits_and_has_the_same_schema() {
     };
     let mut builds = builds();
     // All of them take long.
-    if let Ok(wanted) = std::env::var("FLOWGAUGE_P4_BUILDS") {
+    if let Ok(wanted) = std::env::var("TEST_P4_BUILDS") {
         builds.retain(|build| described(build).contains(&wanted));
-        skip(format_args!("builds other than those of {wanted}, which FLOWGAUGE_P4_BUILDS names"));
+        skip(format_args!("builds other than those of {wanted}, which TEST_P4_BUILDS names"));
     }
     let source = folder().join("flowgauge.p4");
     let build = |settings: &Settings| {
@@ -422,11 +422,11 @@ fn a_program_that_includes_the_telemetry_compiles() {
     assert!(compare("own", &mut compiled.model(), &compiled.read("bfrt.json")) > 10);
 }
 
-/// Schemas that someone else compiled: `FLOWGAUGE_P4_COMPILED` names a folder with pairs of `NAME.p4` and `NAME.bfrt.json`.
+/// Schemas that someone else compiled: `TEST_P4_COMPILED` names a folder with pairs of `NAME.p4` and `NAME.bfrt.json`.
 #[test]
 fn schemas_at_hand() {
-    let Ok(folder) = std::env::var("FLOWGAUGE_P4_COMPILED") else {
-        skip("FLOWGAUGE_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
+    let Ok(folder) = std::env::var("TEST_P4_COMPILED") else {
+        skip("TEST_P4_COMPILED, a folder with programs and the schemas that the compiler wrote for them");
         return;
     };
     let mut compared = 0;

@@ -1,6 +1,6 @@
 //! Programs with one construct each that the chip or its compiler treats specially, whose verdict stands beside the model's.
 //!
-//! The programs are not a part of this repository: `FLOWGAUGE_P4_PROBES` names a folder with them. `chip.rs` has constructs of our own
+//! The programs are not a part of this repository: `TEST_P4_PROBES` names a folder with them. `chip.rs` has constructs of our own
 //! for each of the limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -109,9 +109,9 @@ const PROBES: &[(&str, Compiler, Verdict)] = &[
 ];
 
 fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("FLOWGAUGE_P4_PROBES").map(PathBuf::from);
+    let folder = std::env::var_os("TEST_P4_PROBES").map(PathBuf::from);
     if folder.is_none() {
-        skip("FLOWGAUGE_P4_PROBES, a folder with the 66 probe programs");
+        skip("TEST_P4_PROBES, a folder with the 66 probe programs");
     }
     folder
 }

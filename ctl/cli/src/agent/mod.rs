@@ -3,81 +3,32 @@
 //! The main thread starts and ends them, as the configuration and the interfaces of this machine say, and goes on until all have ended. Outputs are
 //! shared: lines of one source are never inside those of another. A source that fails ends alone, and is told.
 
-mod lines;
 mod reload;
 
-pub(crate) use lines::Lines;
-
 use crate::config::{Configuration, Given, SourceTable};
+use crate::count::count;
 use crate::error::Failure;
-use crate::listen::{Open, Outlets};
+use crate::handle::{Handle, Shared};
+use crate::interfaces::{self, Interface, is_pattern};
+use crate::listen::Open;
 use crate::measure::identity;
-use crate::options::Options;
-use crate::run::{Run, no_source};
+use crate::options::run::Run;
+use crate::run_config::{Outputs, RunConfig, Source};
 use crate::service;
 use crate::signals;
-use crate::status::Publication;
 use crate::writers::Problems;
 use clap::ArgMatches;
-use flowgauge_ctl::clock::Interrupt;
-use flowgauge_ctl::controller::Changes;
 use flowgauge_ctl::output::{Format, escaped};
 use flowgauge_dataplane::xdp::LinkChanges;
 use glob::Pattern;
-use nix::net::if_::if_nameindex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 /// How often the main thread looks whether the run is to end, and says that it lives.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// What sources of one run have in common.
-#[derive(Default)]
-pub(crate) struct Shared {
-    pub(crate) outlets: Outlets,
-    pub(crate) publication: Publication,
-    pub(crate) output: lines::Output,
-}
-
-/// A source, as its thread knows it.
-pub(crate) struct Source {
-    /// Its name, if there may be several.
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) interrupt: Interrupt,
-    pub(crate) changes: Changes,
-    /// What it counts with, once it does.
-    options: Mutex<Option<Options>>,
-    /// The run is not ready before this source is.
-    controller: Mutex<Option<service::Controller>>,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Source").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Source {
-    fn options(&self) -> MutexGuard<'_, Option<Options>> {
-        self.options.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What its controller shows that it gets on with; given once.
-    pub(crate) fn controller(&self) -> Option<service::Controller> {
-        self.controller.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// It begins to count with these.
-    pub(crate) fn begin(&self, options: &Options) {
-        *self.options() = Some(Options { source: None, ..options.clone() });
-    }
-}
 
 /// What the main thread hears of.
 enum Event {
@@ -108,22 +59,16 @@ impl Drop for Farewell {
 /// A source that is to be counted.
 struct Wanted {
     name: String,
-    /// Its table in the file.
-    table: Option<SourceTable>,
+    config: RunConfig,
+    given: Vec<Given>,
     /// The one interface of those that a pattern stands for.
     interface: Option<Interface>,
 }
 
-/// An interface, as it was when this machine's interfaces were listed.
-#[derive(Clone)]
-struct Interface {
-    number: u32,
-    name: String,
-}
-
 /// A source that is being counted.
 struct Running {
-    source: Arc<Source>,
+    handle: Arc<Handle>,
+    config: RunConfig,
     given: Vec<Given>,
     /// The number of its interface, of one that a pattern stands for.
     interface: Option<u32>,
@@ -134,6 +79,9 @@ struct Running {
 struct Agent<'a> {
     arguments: &'a ArgMatches,
     configuration: Configuration,
+    asked: Vec<Asked>,
+    /// What sources put out, which is the same for all of them.
+    outputs: Outputs,
     shared: Arc<Shared>,
     /// Whether there are several sources, or may be.
     several: bool,
@@ -152,13 +100,16 @@ struct Agent<'a> {
 /// Counts all sources that the configuration and the command line name.
 pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
     let (events, heard) = channel();
-    let patterns = patterns(&configuration)?;
-    let several = !configuration.sources.is_empty() || patterns;
+    let asked = asked(&configuration)?;
+    let patterns = asked.iter().any(Asked::has_patterns);
+    let Some(outputs) = asked.first().map(|asked| asked.config.outputs.clone()) else { return Ok(()) };
     let agent = Agent {
         arguments,
+        several: !configuration.sources.is_empty() || patterns,
         configuration,
+        asked,
+        outputs,
         shared: Arc::default(),
-        several,
         patterns,
         running: BTreeMap::new(),
         failed: BTreeSet::new(),
@@ -185,98 +136,68 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     }
 }
 
-/// Whether an interface's name is a pattern of names.
-pub(crate) fn is_pattern(interface: &str) -> bool {
-    interface.contains(['*', '?', '[']) && !interfaces().iter().any(|other| other.name == interface)
-}
-
-/// Names of interfaces that are up, but for the loopback.
-pub(crate) fn interfaces_that_are_up() -> Vec<String> {
-    let is_up = |interface: &Interface| {
-        let flags = fs::read_to_string(format!("/sys/class/net/{}/flags", interface.name)).unwrap_or_default();
-        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
-        flags & 1 == 1 && flags & 8 == 0
-    };
-    interfaces().into_iter().filter(is_up).map(|interface| interface.name).collect()
-}
-
-/// Interfaces of this machine.
-fn interfaces() -> Vec<Interface> {
-    let listed =
-        |one: &nix::net::if_::Interface| Interface { number: one.index(), name: one.name().to_string_lossy().into_owned() };
-    let all = if_nameindex().map_err(|error| tracing::warn!("cannot list the interfaces of this machine: {error}"));
-    all.map(|all| all.iter().map(listed).collect()).unwrap_or_default()
-}
-
-/// Whether any source is told by a pattern.
-fn patterns(configuration: &Configuration) -> Result<bool, Failure> {
-    let mut any = false;
-    for table in tables(configuration) {
-        let Prepared { run, .. } = prepared(configuration, table)?;
-        any |= run.interfaces().iter().any(|interface| is_pattern(interface));
-    }
-    Ok(any)
-}
-
-/// The sources of the file, or the one that there is without.
-fn tables(configuration: &Configuration) -> Vec<Option<&SourceTable>> {
-    if configuration.sources.is_empty() { vec![None] } else { configuration.sources.iter().map(Some).collect() }
-}
-
-struct Prepared {
-    run: Run,
+/// A source as it was asked for: its interfaces may be told by patterns.
+struct Asked {
+    /// Its name in the file.
+    name: Option<String>,
+    config: RunConfig,
     given: Vec<Given>,
 }
 
-/// Options of a source.
-fn prepared(configuration: &Configuration, table: Option<&SourceTable>) -> Result<Prepared, Failure> {
-    let mut run = Run::default();
-    let names = configuration.fill(&mut run, table)?;
-    run.set_given(names);
-    let given = configuration.effective(table).into_iter().cloned().collect();
-    Ok(Prepared { run, given })
+impl Asked {
+    /// Interfaces that this source has, or patterns of their names.
+    fn interfaces(&self) -> &[String] {
+        match &self.config.source {
+            Source::Interfaces(interfaces) => &interfaces.names,
+            _ => &[],
+        }
+    }
+
+    fn has_patterns(&self) -> bool {
+        self.interfaces().iter().any(|name| is_pattern(name))
+    }
+}
+
+/// The sources of the file, or the one that there is without: each is checked, as far as that takes nothing but reading it.
+fn asked(configuration: &Configuration) -> Result<Vec<Asked>, Failure> {
+    let tables = match configuration.sources.as_slice() {
+        [] => vec![None],
+        sources => sources.iter().map(Some).collect(),
+    };
+    let asked = |table: Option<&SourceTable>| {
+        let config = Run::resolved(configuration, table)?;
+        Ok(Asked { name: table.map(|table| table.name.clone()), config, given: configuration.effective(table) })
+    };
+    tables.into_iter().map(asked).collect()
 }
 
 /// Checks a configuration, as far as that takes nothing but reading it.
 pub(crate) fn check(configuration: &Configuration) -> Result<(), Failure> {
-    for table in tables(configuration) {
-        let in_source = |failure: Failure| match (table, failure) {
-            (Some(table), Failure::Usage(problem)) => {
-                Failure::Usage(format!("source {} ({}): {problem}", table.name, table.origin))
-            }
-            (_, failure) => failure,
-        };
-        let Prepared { run, .. } = prepared(configuration, table)?;
-        run.options().check().map_err(in_source)?;
-        if !run.has_source() {
-            return Err(in_source(no_source()));
-        }
-    }
-    Ok(())
+    asked(configuration).map(drop)
 }
 
 /// Sources as they are wanted where there are these interfaces.
-fn wanted(configuration: &Configuration, there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
-    let mut all: Vec<Wanted> = Vec::new();
-    for table in tables(configuration) {
-        let Prepared { run, .. } = prepared(configuration, table)?;
-        let named = table.map(|table| table.name.clone());
-        if !run.interfaces().iter().any(|interface| is_pattern(interface)) {
-            all.push(Wanted { name: named.unwrap_or_default(), table: table.cloned(), interface: None });
+fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for asked in all {
+        let Asked { name, config, given } = asked;
+        let of = |name: String, interface| Wanted { name, config: config.clone(), given: given.clone(), interface };
+        if !asked.has_patterns() {
+            wanted.push(of(name.clone().unwrap_or_default(), None));
             continue;
         }
-        let is_own_name = named.as_ref().is_none_or(|name| *name == run.interfaces().join(","));
-        for interface in matching(run.interfaces(), there)? {
-            let name = match &named {
+        let is_own_name = name.as_ref().is_none_or(|name| *name == asked.interfaces().join(","));
+        for interface in matching(asked.interfaces(), there)? {
+            let name = match name {
                 Some(name) if !is_own_name => format!("{name}/{}", interface.name),
                 _ => interface.name.clone(),
             };
-            if !all.iter().any(|other| other.name == name) {
-                all.push(Wanted { name, table: table.cloned(), interface: Some(interface) });
+            if !wanted.iter().any(|other| other.name == name) {
+                wanted.push(of(name, Some(interface)));
             }
         }
     }
-    Ok(all)
+    Ok(wanted)
 }
 
 /// Those of the interfaces that any of these names or patterns stands for.
@@ -307,21 +228,18 @@ fn follow_links(events: Sender<Event>) -> Result<(), Failure> {
 }
 
 impl Agent<'_> {
-    /// Whether all goes together before anything is opened.
+    /// Whether outputs go together with several sources.
     fn check(&self) -> Result<(), Failure> {
-        check(&self.configuration)?;
         if !self.several {
             return Ok(());
         }
         let refused = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-        let Prepared { run, .. } = prepared(&self.configuration, None)?;
-        let options = run.options();
-        if options.format == Some(Format::Csv) {
+        if self.outputs.format == Some(Format::Csv) {
             return refused(
                 "--format csv has columns for one source; --out DIR writes a CSV file for each, --format json has lines of all",
             );
         }
-        if options.record.is_some() || options.own.delay.samples().is_some() {
+        if self.outputs.exchanges.is_some() || self.outputs.delay_samples.is_some() {
             return refused("--record and --delay-samples are for one source; leave them out, or leave out the others");
         }
         Ok(())
@@ -332,17 +250,16 @@ impl Agent<'_> {
         if !self.several {
             return Ok(None);
         }
-        let Prepared { run, .. } = prepared(&self.configuration, None)?;
         let Shared { outlets, publication, .. } = &*self.shared;
         publication.start();
-        outlets.open(run.options(), &identity(run.options())?, publication, problems).map(Some)
+        outlets.open(&self.outputs, &identity(&self.outputs, None)?, publication, problems).map(Some)
     }
 
     /// Starts what is wanted, until all have ended.
     fn go_on(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
         let patterns = self.patterns;
         // For some time only, it does not wait for interfaces.
-        let waits = patterns && prepared(&self.configuration, None)?.run.options().duration.is_none();
+        let waits = patterns && self.asked.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
         let controller = service::Controller::new();
         // Signals are for this thread as well, while there is nothing to count yet.
         let _all = patterns.then(|| signals::end_on_signal(None));
@@ -375,7 +292,7 @@ impl Agent<'_> {
 
     fn start_wanted(&mut self) -> Result<(), Failure> {
         // Listed once: an interface that came between two lists would have no number in the first.
-        let there = if self.patterns { interfaces() } else { Vec::new() };
+        let there = if self.patterns { interfaces::all() } else { Vec::new() };
         // What failed may be tried again where the interface is another one.
         let publication = &self.shared.publication;
         self.failed.retain(|(name, failed)| {
@@ -385,7 +302,7 @@ impl Agent<'_> {
             }
             stays
         });
-        for wanted in wanted(&self.configuration, &there)? {
+        for wanted in wanted(&self.asked, &there)? {
             let tried = (wanted.name.clone(), wanted.interface.as_ref().map(|interface| interface.number));
             if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
                 self.start(wanted)?;
@@ -395,26 +312,20 @@ impl Agent<'_> {
     }
 
     fn start(&mut self, wanted: Wanted) -> Result<(), Failure> {
-        let Wanted { name, table, interface } = wanted;
-        let Prepared { mut run, given } = prepared(&self.configuration, table.as_ref())?;
-        if let Some(interface) = &interface {
-            run.count_at(interface.name.clone());
+        let Wanted { name, config, given, interface } = wanted;
+        let mut counted = config.clone();
+        if let (Source::Interfaces(interfaces), Some(interface)) = (&mut counted.source, &interface) {
+            interfaces.names = vec![interface.name.clone()];
         }
-        let source = Arc::new(Source {
-            name: self.several.then(|| name.as_str().into()),
-            shared: Arc::clone(&self.shared),
-            interrupt: Interrupt::default(),
-            changes: Changes::default(),
-            options: Mutex::default(),
-            controller: Mutex::new(Some(service::Controller::new())),
-        });
-        run.set_source(Arc::clone(&source));
+        let named = self.several.then(|| name.as_str().into());
+        let handle = Arc::new(Handle::awaited(named, Arc::clone(&self.shared)));
+        let of_thread = Arc::clone(&handle);
         let farewell = Farewell { events: self.events.clone(), name: name.clone(), outcome: None };
         let (several, label) = (self.several, name.clone());
         let body = move || {
             let mut farewell = farewell;
             let _span = several.then(|| tracing::error_span!("source", name = %label).entered());
-            farewell.outcome = Some(run.start());
+            farewell.outcome = Some(count(&counted, &of_thread));
         };
         if self.several {
             self.shared.publication.started(&name);
@@ -426,7 +337,8 @@ impl Agent<'_> {
             .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
         self.started += 1;
         self.shared.outlets.configured.set(&name, &given);
-        self.running.insert(name, Running { source, given, interface: interface.map(|interface| interface.number), ends: false });
+        self.running
+            .insert(name, Running { handle, config, given, interface: interface.map(|interface| interface.number), ends: false });
         Ok(())
     }
 
@@ -434,7 +346,7 @@ impl Agent<'_> {
         let Some(Running { interface, ends, .. }) = self.running.remove(name) else { return };
         self.shared.outlets.configured.remove(name);
         // One of the same name that has come meanwhile is another one.
-        let is_gone = interface.is_some_and(|number| !interfaces().iter().any(|interface| interface.number == number));
+        let is_gone = interface.is_some_and(|number| !interfaces::all().iter().any(|interface| interface.number == number));
         let failure = match outcome {
             Ok(()) => {
                 if self.several && !ends && !signals::is_ending() {

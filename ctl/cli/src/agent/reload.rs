@@ -1,19 +1,13 @@
 //! Reading the configuration again (SIGHUP): what can change without losing a packet changes between two windows, and the rest stays and is told.
 
-use super::{Agent, Prepared, Running, check, interfaces, prepared, wanted};
-use crate::config::{Configuration, Given, fill};
+use super::{Agent, Running, Wanted, asked, wanted};
+use crate::config::{Configuration, Given};
 use crate::error::Failure;
-use crate::measure::{aligned, is_watched};
-use crate::options::Options;
-use crate::run::Run;
+use crate::interfaces;
+use crate::options::run::Run;
+use crate::run_config::RunConfig;
 use crate::service;
-use clap::{Args, Command};
 use std::collections::BTreeSet;
-
-/// Headings of options that may change: when windows end, and what is told of what is counted.
-const CHANGING: [&str; 3] = ["Time", "Measurement", "Alerts"];
-/// Options of these headings that are settled when counting begins, though what is counted does not show it.
-const SETTLED: [&str; 5] = ["seed", "hash-key", "truth", "alert-webhook", "staggered"];
 
 impl Agent<'_> {
     /// Reads the configuration again.
@@ -29,26 +23,26 @@ impl Agent<'_> {
 
     fn take_up(&mut self) -> Result<(), Failure> {
         let configuration = Configuration::read::<Run>(self.arguments)?;
-        check(&configuration)?;
+        let asked = asked(&configuration)?;
         if configuration.sources.is_empty() != self.configuration.sources.is_empty() {
             let problem = "a run of one source does not become one of several, nor the other way round: start it anew";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        let all = wanted(&configuration, &interfaces())?;
+        let all = wanted(&asked, &interfaces::all())?;
         for (name, running) in &mut self.running {
             match all.iter().find(|wanted| wanted.name == *name) {
-                Some(wanted) => running.change(name, prepared(&configuration, wanted.table.as_ref())?)?,
+                Some(wanted) => running.change(name, wanted),
                 None => {
                     tracing::warn!("source {name} is no longer in the configuration; it ends");
                     running.ends = true;
-                    running.source.interrupt.trigger();
+                    running.handle.interrupt.trigger();
                 }
             }
         }
         // One that failed may be another one now.
         self.failed.clear();
         self.done.retain(|(name, _)| all.iter().any(|wanted| wanted.name == *name));
-        self.configuration = configuration;
+        (self.configuration, self.asked) = (configuration, asked);
         let new = all.iter().filter(|wanted| self.several && !self.running.contains_key(&wanted.name));
         new.for_each(|wanted| tracing::warn!("source {} is new in the configuration; it begins", wanted.name));
         self.start_wanted()
@@ -57,28 +51,25 @@ impl Agent<'_> {
 
 impl Running {
     /// Has the controller go on with what may change.
-    fn change(&mut self, name: &str, Prepared { given: new, .. }: Prepared) -> Result<(), Failure> {
-        let changed = changed(&self.given, &new);
-        let Some(counts_with) = self.source.options().clone().filter(|_| !changed.is_empty()) else { return Ok(()) };
+    fn change(&mut self, name: &str, Wanted { given: new, .. }: &Wanted) {
+        let changed = changed(&self.given, new);
+        if changed.is_empty() {
+            return;
+        }
         let (mut taken, mut kept) = (Vec::new(), Vec::new());
-        let mut options = counts_with;
         for key in changed {
-            let tried: Vec<Given> = self
-                .given
-                .iter()
-                .filter(|given| given.key != key)
-                .chain(new.iter().filter(|given| given.key == key))
-                .cloned()
-                .collect();
-            match with(&tried, &options).filter(|with| may_change(&key) && with.settings() == options.settings()) {
-                Some(with) => {
-                    (options, self.given) = (with, tried);
+            let of_key = |given: &&Given| given.key == key;
+            let others = self.given.iter().filter(|given| !of_key(given));
+            let tried: Vec<Given> = others.chain(new.iter().filter(of_key)).cloned().collect();
+            match change(&self.config, &tried) {
+                Some(config) => {
+                    (self.config, self.given) = (config, tried);
                     taken.push(key);
                 }
                 None => kept.push(key),
             }
         }
-        self.source.shared.outlets.configured.set(name, &self.given);
+        self.handle.shared.outlets.configured.set(name, &self.given);
         let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
         if !kept.is_empty() {
             tracing::warn!(
@@ -88,11 +79,15 @@ impl Running {
         }
         if !taken.is_empty() {
             tracing::info!("{name}{} changes with the next window", taken.join(", "));
-            self.source.changes.ask(aligned(options.plan(is_watched()), &options));
-            *self.source.options() = Some(options);
+            self.handle.changes.ask(self.config.plan.clone());
         }
-        Ok(())
     }
+}
+
+/// The configuration that these options make of the one that is counted with, if that can be taken up without a packet being lost.
+fn change(counted: &RunConfig, given: &[Given]) -> Option<RunConfig> {
+    let config = Run::of(given).ok()?;
+    (counted.changed_to(&config) == config).then_some(config)
 }
 
 /// Options that were given otherwise, or not at all, before or after.
@@ -103,38 +98,47 @@ fn changed(before: &[Given], after: &[Given]) -> BTreeSet<String> {
     gone.chain(came).map(|given| given.key.clone()).collect()
 }
 
-/// What was given as options, with what a run has settled on.
-fn with(given: &[Given], settled: &Options) -> Option<Options> {
-    let mut run = Run::default();
-    let names = fill(&mut run, given).ok()?;
-    run.set_given(names);
-    let Options { backend, knows_direction, hash, ref secret, .. } = *settled;
-    let options = Options { backend, knows_direction, hash, secret: secret.clone(), ..run.options().clone() };
-    options.check().ok().map(|()| options)
-}
-
-/// Whether an option says nothing about how packets are counted, by its heading.
-fn may_change(key: &str) -> bool {
-    let command = Run::augment_args(Command::new("run"));
-    let option = command.get_arguments().find(|option| option.get_long() == Some(key));
-    let heading = option.and_then(|option| option.get_help_heading());
-    heading.is_some_and(|heading| CHANGING.contains(&heading)) && !SETTLED.contains(&key)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Whether a run of this configuration goes on when that of the other is read.
+    fn changes(before: &str, after: &str) -> bool {
+        let given = |text: &str| {
+            let text = format!("port = 'memory:unique'\nmeasure = 'cardinality,heavy,frequency'\n{text}");
+            Configuration::of_text::<Run>(&text).effective(None)
+        };
+        change(&Run::of(&given(before)).unwrap(), &given(after)).is_some()
+    }
+
     #[test]
-    fn options_of_traffic_and_output_stay() {
-        for key in ["window", "read-every", "duration", "align", "query", "alert", "top"] {
-            assert!(may_change(key), "{key}");
+    fn intervals_and_estimation_change_and_what_is_counted_stays() {
+        for (before, after) in [
+            ("", "window = '3s'"),
+            ("read-every = '1s'", "read-every = 'never'"),
+            ("", "duration = '1h'"),
+            ("align = true", "align = false"),
+            ("", "query = '10.0.0.1'"),
+            ("", "alert = 'distinct_flows > 5'"),
+            ("top = 5", "top = 7"),
+            ("", "estimator = 'flajolet'"),
+        ] {
+            assert!(changes(before, after), "{before} {after}");
         }
-        for key in ["interface", "port", "adopt", "workers", "format", "lake", "listen", "seed", "truth", "nothing"] {
-            assert!(!may_change(key), "{key}");
+        for (before, after) in [
+            ("", "key = 'dst'"),
+            ("", "registers = 64"),
+            ("", "workers = 2"),
+            ("", "cpus = '0'"),
+            ("", "format = 'json'"),
+            ("", "lake = 'lake'"),
+            ("", "listen = '9420'"),
+            ("seed = 1", "seed = 2"),
+            ("", "truth = true"),
+            ("", "hash = 'crc32'"),
+            ("alert = 'distinct_flows > 5'", "alert = 'distinct_flows > 5'\nalert-webhook = 'http://127.0.0.1:1/'"),
+        ] {
+            assert!(!changes(before, after), "{before} {after}");
         }
-        let command = Run::augment_args(Command::new("run"));
-        let known: BTreeSet<&str> = command.get_arguments().filter_map(|option| option.get_long()).collect();
-        assert!(SETTLED.iter().all(|key| known.contains(key)), "{known:?}");
     }
 }

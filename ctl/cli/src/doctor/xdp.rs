@@ -3,8 +3,9 @@
 use super::interface::Interface;
 use super::machine::{Machine, listed, plural, size};
 use super::report::{Check, Status};
+use crate::options::Options;
 use crate::options::measurement::chosen::Measurements;
-use crate::options::{Backend, Options};
+use crate::run_config::{Counter, Traffic};
 use flowgauge_core::kernel::Layout;
 use flowgauge_core::{HashMode, Link, MeasurementKind, Settings};
 use flowgauge_dataplane::xdp::{Loaded, Trial};
@@ -60,9 +61,9 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
 /// Tries the programs of every measurement on each kind of hook. What is refused can be left out.
 fn measurements() -> Vec<Check> {
     let all = MeasurementKind::ALL.to_vec();
-    let (measure, hash) = (Some(Measurements(all)), Some(HashMode::Keyed));
-    let options = Options { backend: Backend::Xdp, measure, hash, ..Options::default() };
-    let trials = match xdp::trials(&options.settings()) {
+    let options = Options { measure: Some(Measurements(all)), ..Options::default() };
+    let traffic = Traffic { counter: Counter::Kernel, tells_direction: false, is_live: true, is_chosen: true };
+    let trials = match xdp::trials(&options.settings(HashMode::Keyed, &traffic)) {
         Ok(trials) => trials,
         Err(error) => return vec![Check::warning("measurement", error.to_string(), "the lines above may say why").optional()],
     };

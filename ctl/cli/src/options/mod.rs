@@ -2,25 +2,28 @@
 
 pub(crate) mod alerts;
 pub(crate) mod measurement;
+pub(crate) mod outputs;
+pub(crate) mod run;
+pub(crate) mod switch;
 
-use crate::agent::Source;
+use crate::config::Given;
 use crate::error::Failure;
-use crate::listen::Configured;
-use crate::value::{self, Cpus, Lake, Lateness, ReadEvery};
-use clap::{Args, Command, ValueEnum};
+use crate::run_config::{RunConfig, Secret, Source, Traffic};
+use crate::terminal;
+use crate::value::{self, Cpus, Lateness, PortSpec, ReadEvery};
+use clap::{Args, Command};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::measurement::{Estimation, alarm};
 use flowgauge_ctl::output::Format;
 use flowgauge_ctl::schedule::Intervals;
+use flowgauge_dataplane::MeasurementKind;
 use flowgauge_dataplane::poll::PollMode;
-use flowgauge_dataplane::{HashKey, MeasurementKind};
 use measurement::chosen::{Keyed, Measurements, keyed, measure, names};
 use measurement::{ALL, Own};
-use std::net::SocketAddr;
+use outputs::OutputOptions;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Length of a window unless another is asked for.
@@ -39,22 +42,6 @@ pub(crate) struct Options {
     /// '--adopt=false' switches off what the file switches on.
     #[arg(long, value_name = "FILE", help_heading = "General")]
     pub(crate) config: Option<PathBuf>,
-
-    /// Options that were given, on the command line or in the file, by the names of their fields.
-    #[arg(skip)]
-    pub(crate) given: Vec<String>,
-
-    /// Which of the sources of a run this is.
-    #[arg(skip)]
-    pub(crate) source: Option<Arc<Source>>,
-
-    /// Where packets are counted; `run` settles on it.
-    #[arg(skip)]
-    pub(crate) backend: Backend,
-
-    /// Whether packets that leave are told from those that arrive; `run` settles on it.
-    #[arg(skip)]
-    pub(crate) knows_direction: bool,
 
     /// Length of a window [default: 10s]
     ///
@@ -122,10 +109,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Measurement")]
     pub(crate) hash_key: Option<PathBuf>,
 
-    /// The secret itself, once it is read or made; see [`with_hash`](Self::with_hash).
-    #[arg(skip)]
-    pub(crate) secret: Option<HashKey>,
-
     #[command(flatten)]
     pub(crate) own: Own,
 
@@ -168,127 +151,49 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MODE", value_parser = value::poll_mode, help_heading = "General")]
     pub(crate) poll_mode: Option<PollMode>,
 
-    /// How results are printed: table, csv, json (one object a line) [default: table]
-    #[arg(long, value_name = "FORMAT", value_parser = value::format, help_heading = "Output")]
-    pub(crate) format: Option<Format>,
-
-    /// Show the table's times of day as UTC, and not as local time
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
-    pub(crate) utc: Option<bool>,
-
-    /// Also write results to new CSV and JSON-lines files in this directory
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// Also write windows, with their sketches, to Parquet files in this directory, for `flowgauge merge`, Spark, ClickHouse and others
-    ///
-    /// A row a window and place, partitioned by date and hour. A crash loses the window that is being written; what cannot be written waits, and
-    /// what is lost is told. With s3://BUCKET/PATH files go to an object store when they are complete; the environment says where it is and who asks
-    /// (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION).
-    #[arg(long, value_name = "DIR|URL", value_parser = value::lake, help_heading = "Output")]
-    pub(crate) lake: Option<Lake>,
-
-    /// Where files of a --lake in an object store are until it has them [default: lake in STATE_DIRECTORY, else /var/lib/flowgauge/lake]
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub(crate) lake_buffer: Option<PathBuf>,
-
-    /// How much of the disk they may take; beyond it the oldest are given up, and told [default: 1GiB]
-    #[arg(long, value_name = "BYTES", value_parser = value::bytes, help_heading = "Output")]
-    pub(crate) lake_buffer_size: Option<u64>,
-
-    /// How long a file of --lake goes on; engines see it when it is complete [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
-    pub(crate) lake_every: Option<Duration>,
-
-    /// Serve a page that shows windows as they end, Prometheus metrics (/metrics) and whether the run is well (/health) and counts everything (/ready) at this address
-    ///
-    /// An address and port, such as 127.0.0.1:9420, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
-    /// and --listen-token-file.
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
-    pub(crate) listen: Option<SocketAddr>,
-
-    /// Tell windows, samples, configuration and status over gRPC at this address, with reflection and health
-    ///
-    /// An address and port, such as 127.0.0.1:9421, or a port of this machine alone. An address that others can reach takes --listen-cert, --listen-key
-    /// and --listen-token-file.
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen, help_heading = "Output")]
-    pub(crate) grpc: Option<SocketAddr>,
-
-    /// Encrypt what --listen and --grpc serve, with this certificate and those that vouch for it (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) listen_cert: Option<PathBuf>,
-
-    /// The certificate's private key (PEM), which not everyone may read
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) listen_key: Option<PathBuf>,
-
-    /// Answer only who tells the token in this file: as a bearer token, or in a browser as the password of any user
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) listen_token_file: Option<PathBuf>,
-
-    /// Send metrics to an OpenTelemetry collector (OTLP over gRPC), such as http://127.0.0.1:4317
-    ///
-    /// The same metrics as those of /metrics. An address that begins with https:// takes --otlp-ca.
-    #[arg(long, value_name = "URL", value_parser = value::collector, help_heading = "Output")]
-    pub(crate) otlp: Option<String>,
-
-    /// How often [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = value::duration, help_heading = "Output")]
-    pub(crate) otlp_every: Option<Duration>,
-
-    /// Encrypt what is sent, and trust collectors with certificates of this authority (PEM)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) otlp_ca: Option<PathBuf>,
-
-    /// Tell the collector the token in this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) otlp_token_file: Option<PathBuf>,
-
-    /// What was given, for those who ask for it.
-    #[arg(skip)]
-    pub(crate) configured: Configured,
-
-    /// Whether another port will do as well; `demo` settles on it.
-    #[arg(skip)]
-    pub(crate) listen_anywhere: bool,
-
-    /// Whether nothing is printed; `demo` settles on it.
-    #[arg(skip)]
-    pub(crate) silent: bool,
-
-    /// The name of this machine in results [default: FLOWGAUGE_HOST in the environment, or the host's name]
-    #[arg(long, value_name = "NAME", value_parser = value::host, help_heading = "Output")]
-    pub(crate) host: Option<String>,
-
-    /// Write registers and sketches to the JSON lines of windows, in base64 where they are bytes
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Output")]
-    pub(crate) sketches: Option<bool>,
-
-    /// Write every exchange with the dataplane to this file, one JSON object a line, for a bug report
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputOptions,
 }
-
-/// Where packets are counted.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum Backend {
-    /// The kernel, on a network interface.
-    Xdp,
-    /// Worker threads in this process.
-    #[default]
-    Poll,
-    /// A Tofino switch, asked over BFRuntime.
-    Tofino,
-}
-
 fn what() -> String {
     format!("What to measure: {}, none [default: cardinality]", names())
 }
 
 impl Options {
-    /// Whether all goes together, checked before anything is opened.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        let problem = self.own.problem(self).or(match self.hash {
+    /// Settles on everything that was not given, or says what does not go together. `given` are the options that were given.
+    pub(crate) fn resolve(self, source: Source, given: &[Given]) -> Result<RunConfig, Failure> {
+        let traffic = source.traffic();
+        self.check(&traffic, given)?;
+        let hash = self.hash(&traffic);
+        let secret = match (hash, &self.hash_key) {
+            (HashMode::Crc32 | HashMode::Tabulated, _) => Secret::None,
+            (HashMode::Keyed, Some(path)) => Secret::File(path.clone()),
+            (HashMode::Keyed, None) => Secret::Random,
+        };
+        let settings = self.settings(hash, &traffic);
+        let is_capture = matches!(source, Source::Captures(_) | Source::Port { port: PortSpec::Pcap(_), .. });
+        if is_capture && self.workers.unwrap_or(1) > 1 && settings.wants_order() {
+            let problem = "several workers would count packets of a capture out of their order; delays and reordering take one: leave out --workers";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+        Ok(RunConfig {
+            settings,
+            slot_ns: self.slot_ns(),
+            secret,
+            truth: self.truth.unwrap_or_default(),
+            workers: self.workers,
+            cpus: self.cpus.clone().map(|cpus| cpus.0).unwrap_or_default(),
+            poll_mode: self.poll_mode.unwrap_or_default(),
+            lateness: self.lateness.unwrap_or_default().0,
+            plan: self.plan(&traffic),
+            webhook: self.alerts.alert_webhook.clone(),
+            outputs: self.outputs.resolve()?,
+            source,
+        })
+    }
+
+    /// Whether all goes together.
+    fn check(&self, traffic: &Traffic, given: &[Given]) -> Result<(), Failure> {
+        let problem = self.own.problem(self, traffic).or(match self.hash {
             Some(HashMode::Crc32 | HashMode::Tabulated) if self.hash_key.is_some() => {
                 Some("--hash-key is for --hash keyed; leave out one or the other")
             }
@@ -297,28 +202,24 @@ impl Options {
             }
             _ => None,
         });
-        let problem = problem.or_else(|| self.alerts.problem()).or(if self.lake_every.is_some() && self.lake.is_none() {
-            Some("--lake-every is for --lake; add it, or leave it out")
-        } else if !matches!(self.lake, Some(Lake::Store(_))) && (self.lake_buffer.is_some() || self.lake_buffer_size.is_some()) {
-            Some("--lake-buffer is for a --lake in an object store, as in --lake s3://bucket/lake; leave it out")
-        } else if self.lake.is_some() && self.staggered.is_some() {
-            Some("--staggered has no windows that a --lake could hold; leave out one of them")
-        } else {
-            None
+        let problem = problem.or_else(|| self.alerts.problem()).or_else(|| self.outputs.lake_problem()).or_else(|| {
+            let problem = "--staggered has no windows that a --lake could hold; leave out one of them";
+            (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
         });
-        let problem = problem.map(str::to_owned).or_else(|| self.listen_problem()).or_else(|| self.otlp_problem());
-        problem.map_or_else(|| self.check_idle(), |problem| Err(Failure::Usage(problem)))
+        let problem = problem.map(str::to_owned).or_else(|| self.outputs.problem());
+        problem.map_or_else(|| self.check_idle(given), |problem| Err(Failure::Usage(problem)))
     }
 
     /// Refuses options of measurements that are off: whoever gives them believes otherwise.
-    fn check_idle(&self) -> Result<(), Failure> {
+    fn check_idle(&self, given: &[Given]) -> Result<(), Failure> {
         let answering = || ALL.iter().filter(|about| about.answers).map(|about| about.kind).collect();
         let asked = (!self.query.is_empty()).then(|| ("--query".to_owned(), answering()));
-        let own = self.own.idle(self).map(|(option, kind)| (option, vec![kind]));
+        let own = self.own.idle(self, given).map(|(option, kind)| (option, vec![kind]));
+        let samples = self.outputs.delay_samples.iter().map(|_| ("--delay-samples".to_owned(), vec![MeasurementKind::Delay]));
         let keys = self.key.iter().filter_map(|keyed| Some(("--key".to_owned(), vec![keyed.measurement?])));
         let sketches = self.own.entropy.sketch.iter().map(|sketch| ("--sketch".to_owned(), vec![sketch.measurement]));
-        let mut given = asked.into_iter().chain(own).chain(keys).chain(sketches);
-        match given.find(|(_, kinds): &(_, Vec<MeasurementKind>)| !kinds.iter().any(|kind| self.measures(*kind))) {
+        let mut idle = asked.into_iter().chain(own).chain(samples).chain(keys).chain(sketches);
+        match idle.find(|(_, kinds): &(_, Vec<MeasurementKind>)| !kinds.iter().any(|kind| self.measures(*kind))) {
             None => Ok(()),
             Some((option, kinds)) => {
                 let names = kinds.into_iter().map(MeasurementKind::name).collect::<Vec<_>>().join(" or ");
@@ -327,47 +228,28 @@ impl Options {
         }
     }
 
-    /// The first of some options that was given.
-    pub(crate) fn first_given<T: Args>(&self) -> Option<String> {
-        let options = T::augment_args(Command::new("options"));
-        let mut given = options.get_arguments().filter(|option| self.given.iter().any(|given| option.get_id() == given.as_str()));
-        given.find_map(|option| Some(format!("--{}", option.get_long()?)))
-    }
-
     /// Whether the alarm watches.
-    pub(crate) fn watches(&self) -> bool {
+    fn watches(&self) -> bool {
         self.alarm.unwrap_or_default()
-    }
-
-    /// Whether flows are counted exactly as well.
-    pub(crate) fn counts_truth(&self) -> bool {
-        self.truth.unwrap_or_default()
     }
 
     /// How often to read inside a window. Nobody who processes results wants more than windows unless they ask for it; who looks at a table
     /// does not want to wait long for the first line. Staggered registers have nothing but reads.
-    fn read_every(&self, watched: bool) -> Option<Duration> {
-        let table = self.format.unwrap_or_default() == Format::Table;
-        let long = self.window() > LONGEST_UNREAD;
-        let by_default = self.staggered.is_some() || (watched && table && long);
+    fn read_every(&self, traffic: &Traffic) -> Option<Duration> {
+        let is_table = self.outputs.format.unwrap_or_default() == Format::Table;
+        let is_long = self.window() > LONGEST_UNREAD;
+        let by_default = self.staggered.is_some() || (traffic.is_live && terminal::is_watched() && is_table && is_long);
         self.read_every.unwrap_or(ReadEvery(by_default.then_some(USUAL_READS))).0
     }
 
-    pub(crate) fn window(&self) -> Duration {
+    fn window(&self) -> Duration {
         self.window.unwrap_or(USUAL_WINDOW)
     }
 
-    /// Settles on a hash, and has its secret if it takes one. Whoever counts live traffic may count what someone has chosen, unless a seed asks
-    /// for the same hash in every run. `kept` is the secret of an earlier process that this one goes on for.
-    pub(crate) fn with_hash(self, live: bool, kept: impl FnOnce() -> Option<HashKey>) -> Result<Options, Failure> {
-        let usual = if self.hash_key.is_some() || (live && self.seed.is_none()) { HashMode::Keyed } else { HashMode::Tabulated };
-        let hash = self.hash.unwrap_or(usual);
-        let secret = match (hash, &self.hash_key) {
-            (HashMode::Crc32 | HashMode::Tabulated, _) => None,
-            (HashMode::Keyed, Some(path)) => Some(HashKey::read(path)?),
-            (HashMode::Keyed, None) => Some(kept().map_or_else(HashKey::random, Ok)?),
-        };
-        Ok(Options { hash: Some(hash), secret, ..self })
+    /// The hash. Whoever counts what others have chosen needs a secret, unless a seed asks for the same hash in every run.
+    fn hash(&self, traffic: &Traffic) -> HashMode {
+        let keyed = self.hash_key.is_some() || (traffic.is_chosen && self.seed.is_none());
+        self.hash.unwrap_or(if keyed { HashMode::Keyed } else { HashMode::Tabulated })
     }
 
     /// The same, with these measured.
@@ -376,60 +258,42 @@ impl Options {
     }
 
     /// What is measured.
-    pub(crate) fn measurements(&self) -> Vec<MeasurementKind> {
+    fn measurements(&self) -> Vec<MeasurementKind> {
         let asked = self.measure.clone().map_or_else(|| vec![MeasurementKind::Cardinality], |measurements| measurements.0);
         let watched = [MeasurementKind::Entropy, MeasurementKind::Heavy];
         asked.into_iter().chain(watched.into_iter().filter(|_| self.watches())).collect()
     }
 
-    pub(crate) fn measures(&self, measurement: MeasurementKind) -> bool {
+    fn measures(&self, measurement: MeasurementKind) -> bool {
         self.measurements().contains(&measurement)
     }
 
     /// The keys of a measurement.
-    pub(crate) fn keys(&self, measurement: MeasurementKind, usual: KeyKind) -> Vec<KeyKind> {
+    fn keys(&self, measurement: MeasurementKind, usual: KeyKind) -> Vec<KeyKind> {
         let of = |wanted: Option<MeasurementKind>| self.key.iter().rev().find(|keyed| keyed.measurement == wanted);
         of(Some(measurement)).or_else(|| of(None)).map_or_else(|| vec![usual], |keyed| keyed.keys.clone())
     }
 
     /// The key of a measurement that has one.
-    pub(crate) fn key(&self, measurement: MeasurementKind) -> KeyKind {
+    fn key(&self, measurement: MeasurementKind) -> KeyKind {
         self.keys(measurement, KeyKind::Src).first().copied().unwrap_or(KeyKind::Src)
     }
 
-    pub(crate) fn on_switch(&self) -> bool {
-        matches!(self.backend, Backend::Tofino)
-    }
-
     /// What a dataplane is to count. Whoever else needs to know asks the dataplane.
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self, hash: HashMode, traffic: &Traffic) -> Settings {
         // Also where nothing is measured these say how keys are hashed, and what is installed.
-        let (hash, precision) = (self.hash.unwrap_or_default(), self.own.cardinality.registers.unwrap_or_default());
+        let precision = self.own.cardinality.registers.unwrap_or_default();
         let key = self.key(MeasurementKind::Cardinality);
         let mut settings = Settings::only(cardinality::Settings { mode: Mode::Off, key, hash, precision });
         if self.inner.unwrap_or_default() {
             settings.headers = parse::Settings::INNER;
         }
-        self.own.settings(self, &mut settings);
+        self.own.settings(self, traffic, &mut settings);
         settings
     }
 
-    /// Refuses several workers where they would count the packets of a capture out of their order, and that matters.
-    pub(crate) fn check_order(&self) -> Result<(), Failure> {
-        if self.workers.unwrap_or(1) > 1 && self.settings().wants_order() {
-            let problem = "several workers would count packets of a capture out of their order; delays and reordering take one: leave out --workers";
-            return Err(Failure::Usage(problem.to_owned()));
-        }
-        Ok(())
-    }
-
-    /// How much later than others a packet of a capture may come.
-    pub(crate) fn lateness(&self) -> Duration {
-        self.lateness.unwrap_or_default().0
-    }
-
-    /// What the controller is to do; whether somebody watches it live decides about reads.
-    pub(crate) fn plan(&self, watched: bool) -> Plan {
+    /// What the controller is to do.
+    fn plan(&self, traffic: &Traffic) -> Plan {
         let alarm = self.watches().then(alarm::judge::Options::default);
         let mut options =
             Estimation { queries: self.query.clone(), alerts: self.alerts.alert.clone(), alarm, ..Estimation::default() };
@@ -437,14 +301,22 @@ impl Options {
         Plan {
             intervals: Intervals {
                 window: Some(self.window()),
-                read_every: self.read_every(watched),
+                read_every: self.read_every(traffic),
                 duration: self.duration,
-                align: self.align.unwrap_or(false),
+                // Windows of live traffic coincide with those of other machines.
+                align: self.align.unwrap_or(traffic.is_live),
             },
             seed: self.seed.unwrap_or(1),
-            hash_key: self.secret.clone(),
+            hash_key: None,
             prefixes: if self.measures(MeasurementKind::Delay) { self.own.delay.prefixes() } else { Vec::new() },
             options,
         }
     }
+}
+
+/// The first option of `T` that was given.
+pub(crate) fn first_given<T: Args>(given: &[Given]) -> Option<String> {
+    let options = T::augment_args(Command::new("options"));
+    let mut names = options.get_arguments().filter_map(|option| option.get_long());
+    names.find(|name| given.iter().any(|given| given.key == *name)).map(|name| format!("--{name}"))
 }

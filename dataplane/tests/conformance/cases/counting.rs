@@ -88,10 +88,10 @@ pub fn cardinality_off(backend: &dyn Backend) {
     assert_same(&rig.rotate(), &expected, setup.precision(), "counters without registers");
 }
 
-/// Real traffic, where there is some: `FLOWGAUGE_CAPTURES=DIR` names a directory of captures.
+/// Real traffic, where there is some: `TEST_CAPTURES=DIR` names a directory of captures.
 pub fn captures_at_hand(backend: &dyn Backend) {
-    let Some(directory) = std::env::var_os("FLOWGAUGE_CAPTURES") else {
-        skip("FLOWGAUGE_CAPTURES=DIR");
+    let Some(directory) = std::env::var_os("TEST_CAPTURES") else {
+        skip("TEST_CAPTURES=DIR");
         return;
     };
     let mut captures = 0;

@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The compiler that `FLOWGAUGE_P4C` names, or `p4c` on the path, if it makes programs for Tofino.
+/// The compiler that `TEST_P4C` names, or `p4c` on the path, if it makes programs for Tofino.
 pub fn compiler() -> Option<OsString> {
-    let program = std::env::var_os("FLOWGAUGE_P4C").unwrap_or_else(|| "p4c".into());
+    let program = std::env::var_os("TEST_P4C").unwrap_or_else(|| "p4c".into());
     let help = Command::new(&program).arg("--target-help").output().ok();
     let takes_tofino = help.is_some_and(|help| String::from_utf8_lossy(&help.stdout).contains("tofino"));
     if !takes_tofino {
-        skip("FLOWGAUGE_P4C, a p4c with the Tofino backend");
+        skip("TEST_P4C, a p4c with the Tofino backend");
     }
     takes_tofino.then_some(program)
 }

@@ -2,6 +2,7 @@
 
 use super::Measurement;
 use crate::options::Options;
+use crate::run_config::Traffic;
 use crate::value;
 use clap::Args;
 use flowgauge_core::cardinality::Mode;
@@ -46,7 +47,7 @@ impl Measurement for Own {
     // They also say what is installed.
     const IDLE_ALONE: bool = false;
 
-    fn settings(&self, options: &Options, settings: &mut Settings) {
+    fn settings(&self, options: &Options, _: &Traffic, settings: &mut Settings) {
         settings.cardinality.mode = if options.staggered.is_some() { Mode::Staggered } else { Mode::Windowed };
     }
 
@@ -56,7 +57,7 @@ impl Measurement for Own {
         estimation.cardinality.slot_ns = options.slot_ns();
     }
 
-    fn problem(&self, options: &Options) -> Option<&'static str> {
+    fn problem(&self, options: &Options, _: &Traffic) -> Option<&'static str> {
         let covered = options.staggered?;
         match () {
             () if self.estimator == Some(Estimator::Ertl) => {

@@ -2,6 +2,7 @@
 
 use super::Measurement;
 use crate::options::Options;
+use crate::run_config::Traffic;
 use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
@@ -10,7 +11,6 @@ use flowgauge_core::delay::{self, Algorithm, Kind, Kinds, SLOT_BITS};
 use flowgauge_ctl::measurement::Estimation;
 use flowgauge_ctl::measurement::delay::OTHERS;
 use flowgauge_dataplane::MeasurementKind;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,21 +60,6 @@ pub(crate) struct Own {
     /// When a request of --delay-algorithm expiry may be replaced [default: 50ms]
     #[arg(long, value_name = "TIME", value_parser = expiry, help_heading = "Measurement")]
     delay_expiry: Option<Duration>,
-
-    /// Also write every delay to this new file, one JSON object a line
-    ///
-    /// Each says its kind, when the answer came, how long it took, how many requests it stands for, and between which ends, as hashes. A line a
-    /// window says how many there were, and how many are missing because they came faster than they could be written. A switch does it if its
-    /// program was compiled with -DFLOWGAUGE_DELAY_SAMPLES=1.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    delay_samples: Option<PathBuf>,
-}
-
-impl Own {
-    /// Where delays go one by one.
-    pub(crate) fn samples(&self) -> Option<&Path> {
-        self.delay_samples.as_deref()
-    }
 }
 
 /// Groups of prefixes, by name.
@@ -197,7 +182,7 @@ impl Measurement for Own {
     const KIND: MeasurementKind = MeasurementKind::Delay;
     const KEYS: usize = 0;
 
-    fn settings(&self, options: &Options, settings: &mut Settings) {
+    fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         let usual = delay::Settings::DEFAULT;
         let prefixes = self.prefixes();
         let groups = self.delay_groups.as_ref().map_or(0, |groups| groups.names.len());
@@ -212,13 +197,13 @@ impl Measurement for Own {
             follows: self.delay_admit == Some(Admit::Auto),
             directions: match self.delay_local.is_empty() {
                 false => delay::Directions::Local,
-                true if options.knows_direction => delay::Directions::Apart,
+                true if traffic.tells_direction => delay::Directions::Apart,
                 true => delay::Directions::Together,
             },
             groups_log2: (groups + 1).next_power_of_two().trailing_zeros() as u8,
             prefixes: if prefixes.is_empty() { 0 } else { fingerprint(&prefixes) },
             expiry_ns: self.delay_expiry.map_or(usual.expiry_ns, |expiry| expiry.as_nanos() as u32),
-            samples: self.delay_samples.is_some(),
+            samples: options.outputs.delay_samples.is_some(),
         };
     }
 
@@ -227,10 +212,10 @@ impl Measurement for Own {
         estimation.delay.groups = self.delay_groups.as_ref().map_or_else(Vec::new, |groups| groups.names.clone());
     }
 
-    fn problem(&self, options: &Options) -> Option<&'static str> {
+    fn problem(&self, options: &Options, traffic: &Traffic) -> Option<&'static str> {
         let mut settings = Settings::default();
         if options.measures(Self::KIND) {
-            self.settings(options, &mut settings);
+            self.settings(options, traffic, &mut settings);
         }
         let is_expiring = self.delay_algorithm == Some(Algorithm::Expiry);
         let is_corrected = matches!(settings.delay.algorithm, Algorithm::Fridge);

@@ -3,6 +3,7 @@
 use super::Measurement;
 use super::sketch::{SketchSpec, sketch};
 use crate::options::Options;
+use crate::run_config::Traffic;
 use clap::Args;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, SketchKind};
 use flowgauge_dataplane::MeasurementKind;
@@ -31,13 +32,13 @@ impl Measurement for Own {
     const SKETCH: Option<SketchKind> = Some(SketchKind::CountSketch);
     const IDLE_ALONE: bool = false;
 
-    fn settings(&self, options: &Options, settings: &mut Settings) {
+    fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
         for (entropy, key) in settings.entropy.iter_mut().zip(keys(options)) {
-            *entropy = options.sketch(Self::KIND, key);
+            *entropy = options.sketch(Self::KIND, key, traffic);
         }
     }
 
-    fn problem(&self, options: &Options) -> Option<&'static str> {
+    fn problem(&self, options: &Options, _: &Traffic) -> Option<&'static str> {
         let measured = keys(options);
         let can_watch = [KeyKind::Src, KeyKind::Dst].iter().all(|key| measured.contains(key));
         (options.watches() && !can_watch)

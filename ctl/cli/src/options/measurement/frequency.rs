@@ -2,6 +2,7 @@
 
 use super::Measurement;
 use crate::options::Options;
+use crate::run_config::Traffic;
 use clap::Args;
 use flowgauge_core::{Settings, SketchKind};
 use flowgauge_dataplane::MeasurementKind;
@@ -15,7 +16,7 @@ impl Measurement for Own {
     const SKETCH: Option<SketchKind> = Some(SketchKind::CountMin);
     const ANSWERS: bool = true;
 
-    fn settings(&self, options: &Options, settings: &mut Settings) {
-        settings.frequency = options.sketch(Self::KIND, options.key(Self::KIND));
+    fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
+        settings.frequency = options.sketch(Self::KIND, options.key(Self::KIND), traffic);
     }
 }

@@ -1,7 +1,8 @@
 //! Options of heavy hitters.
 
 use super::Measurement;
-use crate::options::{Backend, Options};
+use crate::options::Options;
+use crate::run_config::{Counter, Traffic};
 use crate::value;
 use clap::Args;
 use flowgauge_core::Settings;
@@ -39,11 +40,11 @@ fn slots(text: &str) -> Result<u8, String> {
 impl Measurement for Own {
     const KIND: MeasurementKind = MeasurementKind::Heavy;
 
-    fn settings(&self, options: &Options, settings: &mut Settings) {
-        let usual = match options.backend {
-            Backend::Xdp => Algorithm::DWayRap,
-            Backend::Tofino => Algorithm::Precision,
-            Backend::Poll => Algorithm::Rap,
+    fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
+        let usual = match traffic.counter {
+            Counter::Kernel => Algorithm::DWayRap,
+            Counter::Switch => Algorithm::Precision,
+            Counter::Workers => Algorithm::Rap,
         };
         settings.heavy = heavy::Settings {
             algorithm: self.algorithm.unwrap_or(usual),

@@ -13,7 +13,9 @@ pub(crate) mod reorder;
 pub(crate) mod sizes;
 pub(crate) mod sketch;
 
-use crate::options::Options;
+use crate::config::Given;
+use crate::options::{Options, first_given};
+use crate::run_config::Traffic;
 use clap::Args;
 use flowgauge_core::{Settings, SketchKind};
 use flowgauge_ctl::measurement::Estimation;
@@ -39,9 +41,9 @@ macro_rules! measurements {
 
         impl Own {
             /// What the dataplane is to count for the measurements that are on.
-            pub(crate) fn settings(&self, options: &Options, settings: &mut Settings) {
+            pub(crate) fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings) {
                 $(if options.measures($module::Own::KIND) {
-                    self.$module.settings(options, settings);
+                    self.$module.settings(options, traffic, settings);
                 })*
             }
 
@@ -51,15 +53,15 @@ macro_rules! measurements {
             }
 
             /// What does not go together, if anything.
-            pub(crate) fn problem(&self, options: &Options) -> Option<&'static str> {
-                None$(.or_else(|| self.$module.problem(options)))*
+            pub(crate) fn problem(&self, options: &Options, traffic: &Traffic) -> Option<&'static str> {
+                None$(.or_else(|| self.$module.problem(options, traffic)))*
             }
 
             /// The first option that is of no use, since its measurement is off, and that measurement.
-            pub(crate) fn idle(&self, options: &Options) -> Option<(String, MeasurementKind)> {
+            pub(crate) fn idle(&self, options: &Options, given: &[Given]) -> Option<(String, MeasurementKind)> {
                 None$(.or_else(|| {
                     let is_idle = $module::Own::IDLE_ALONE && !options.measures($module::Own::KIND);
-                    options.first_given::<$module::Own>().filter(|_| is_idle).map(|option| (option, $module::Own::KIND))
+                    first_given::<$module::Own>(given).filter(|_| is_idle).map(|option| (option, $module::Own::KIND))
                 }))*
             }
         }
@@ -98,7 +100,7 @@ pub(crate) trait Measurement: Args {
     const IDLE_ALONE: bool = true;
 
     /// What the dataplane is to count; called if it is on.
-    fn settings(&self, options: &Options, settings: &mut Settings);
+    fn settings(&self, options: &Options, traffic: &Traffic, settings: &mut Settings);
 
     /// What the controller is to make of it.
     fn estimation(&self, options: &Options, estimation: &mut Estimation) {
@@ -106,8 +108,8 @@ pub(crate) trait Measurement: Args {
     }
 
     /// What does not go together, if anything.
-    fn problem(&self, options: &Options) -> Option<&'static str> {
-        let _ = options;
+    fn problem(&self, options: &Options, traffic: &Traffic) -> Option<&'static str> {
+        let _ = (options, traffic);
         None
     }
 }

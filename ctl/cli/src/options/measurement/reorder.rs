@@ -2,6 +2,7 @@
 
 use super::Measurement;
 use crate::options::Options;
+use crate::run_config::Traffic;
 use clap::Args;
 use flowgauge_core::Settings;
 use flowgauge_core::reorder::{self, Algorithm, MAX_SLOTS_LOG2};
@@ -54,7 +55,7 @@ impl Measurement for Own {
     const KIND: MeasurementKind = MeasurementKind::Reorder;
     const KEYS: usize = 0;
 
-    fn settings(&self, _: &Options, settings: &mut Settings) {
+    fn settings(&self, _: &Options, _: &Traffic, settings: &mut Settings) {
         let usual = reorder::Settings::DEFAULT;
         let (v4_bits, v6_bits) = self.prefix.unwrap_or((usual.v4_bits, usual.v6_bits));
         settings.reorder = reorder::Settings {

@@ -2,6 +2,7 @@
 
 use super::Measurement;
 use crate::options::Options;
+use crate::run_config::Traffic;
 use clap::Args;
 use flowgauge_core::{Settings, sizes};
 use flowgauge_dataplane::MeasurementKind;
@@ -14,7 +15,7 @@ impl Measurement for Own {
     const KIND: MeasurementKind = MeasurementKind::Sizes;
     const KEYS: usize = 0;
 
-    fn settings(&self, _: &Options, settings: &mut Settings) {
+    fn settings(&self, _: &Options, _: &Traffic, settings: &mut Settings) {
         settings.sizes = sizes::Settings::ON;
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ALL;
 use crate::options::Options;
+use crate::run_config::{Counter, Traffic};
 use crate::value::{self, rows_and_columns};
 use flowgauge_core::hash::MAX_ROWS;
 use flowgauge_core::sketch::{MAX_CELLS, Settings};
@@ -43,11 +44,11 @@ pub(crate) fn sketch(text: &str) -> Result<SketchSpec, String> {
 
 impl Options {
     /// The sketch of a measurement by this key.
-    pub(super) fn sketch(&self, measurement: MeasurementKind, key: KeyKind) -> Settings {
+    pub(super) fn sketch(&self, measurement: MeasurementKind, key: KeyKind, traffic: &Traffic) -> Settings {
         let given = self.own.entropy.sketch.iter().rev().find(|given| given.measurement == measurement);
         let usual =
             ALL.iter().find(|about| about.kind == measurement).and_then(|about| about.sketch).unwrap_or(SketchKind::CountMin);
-        let usual_shape = if self.on_switch() { Grid::of_counters(3, 1024) } else { None };
+        let usual_shape = if traffic.counter == Counter::Switch { Grid::of_counters(3, 1024) } else { None };
         Settings {
             mode: given.and_then(|given| given.kind).unwrap_or(usual).into(),
             key,

@@ -1,20 +1,18 @@
-//! `flowgauge run --backend tofino`: count on a switch.
+//! Options of a switch, and what they resolve to.
 
+use super::Options;
 use crate::error::Failure;
-use crate::measure::measure_live;
-use crate::options::Options;
+use crate::run_config::{self, Access, TlsFiles};
 use crate::value::{self, PortPair};
 use clap::Args;
-use flowgauge_dataplane::Tofino;
-use flowgauge_dataplane::tofino::{self, Tls};
-use std::fs;
-use std::path::{Path, PathBuf};
+use flowgauge_dataplane::tofino;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Which switch, and the way to it.
-#[derive(Args, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
-pub(crate) struct Access {
+pub(crate) struct AccessOptions {
     /// A Tofino switch's BFRuntime server, often on port 50052; the switch runs p4/flowgauge.p4
     #[arg(long, value_name = "HOST:PORT", value_parser = value::address, help_heading = "Switch")]
     address: Option<String>,
@@ -53,11 +51,11 @@ pub(crate) struct Access {
 }
 
 /// Options that only a switch has a use for.
-#[derive(Args, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub(crate) struct Switch {
     #[command(flatten)]
-    access: Access,
+    access: AccessOptions,
 
     /// Bring up a port of the switch: its device number, its speed (1g to 400g) and its error correction (none, fc, rs); several
     /// with commas. A port that is there with another speed or error correction is left alone, and refused
@@ -69,45 +67,42 @@ pub(crate) struct Switch {
     forward: Vec<PortPair>,
 }
 
-impl Access {
+impl AccessOptions {
     /// The switch that was named, if one was.
-    pub(crate) fn options(&self) -> Result<Option<tofino::Options>, Failure> {
+    pub(crate) fn resolve(&self) -> Result<Option<Access>, Failure> {
         let Some(address) = &self.address else { return Ok(None) };
-        let mut switch = tofino::Options::new(address);
-        switch.tls = self.tls()?;
-        switch.device = self.device.unwrap_or(switch.device);
-        switch.client = self.client.unwrap_or(switch.client);
-        switch.deadline = self.deadline.unwrap_or(switch.deadline);
-        if let Some(program) = &self.program {
-            switch.program.clone_from(program);
-        }
-        Ok(Some(switch))
+        let usual = tofino::Options::new(address);
+        Ok(Some(Access {
+            address: usual.address,
+            program: self.program.clone().unwrap_or(usual.program),
+            device: self.device.unwrap_or(usual.device),
+            client: self.client.unwrap_or(usual.client),
+            deadline: self.deadline.unwrap_or(usual.deadline),
+            tls: self.tls()?,
+        }))
     }
 
-    fn tls(&self) -> Result<Option<Tls>, Failure> {
+    fn tls(&self) -> Result<Option<TlsFiles>, Failure> {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
         let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
             _ => return usage("--tls-cert and --tls-key go together"),
         };
-        let Some(authority) = &self.tls_ca else {
-            return match identity.is_some() || self.tls_name.is_some() {
-                true => usage("without --tls-ca nothing is encrypted, and other --tls options are of no use"),
-                false => Ok(None),
-            };
-        };
-        let identity =
-            identity.map(|(certificate, key)| Ok::<_, Failure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?))).transpose()?;
-        Ok(Some(Tls { authority: pem(authority, CERTIFICATE)?, identity, server_name: self.tls_name.clone() }))
+        match &self.tls_ca {
+            Some(authority) => Ok(Some(TlsFiles { authority: authority.clone(), identity, server_name: self.tls_name.clone() })),
+            None if identity.is_some() || self.tls_name.is_some() => {
+                usage("without --tls-ca nothing is encrypted, and other --tls options are of no use")
+            }
+            None => Ok(None),
+        }
     }
 }
 
 impl Switch {
-    /// Connects to a switch and counts there.
-    pub(crate) fn run(self, on_interface: bool, has_port: bool, options: &Options) -> Result<(), Failure> {
+    pub(super) fn source(&self, on_interface: bool, has_port: bool, options: &Options) -> Result<run_config::Switch, Failure> {
         let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
-        let Some(mut switch) = self.access.options()? else {
+        let Some(access) = self.access.resolve()? else {
             return usage("--backend tofino counts on a switch; name its BFRuntime server with --address HOST:PORT");
         };
         if on_interface {
@@ -116,7 +111,7 @@ impl Switch {
         if has_port {
             return usage("--backend tofino counts what comes to the switch; leave out --port");
         }
-        if options.counts_truth() {
+        if options.truth.unwrap_or_default() {
             return usage("--truth needs memory for every flow, which a switch has not; leave it out with --backend tofino");
         }
         if let Some(nearest) = options.nearest_on_switch() {
@@ -127,30 +122,7 @@ impl Switch {
         if options.workers.is_some() {
             return usage("--workers is of no use with --backend tofino: the switch counts");
         }
-        switch.ports = self.switch_port.clone();
-        switch.forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
-        switch.watches = options.watches();
-        switch.slot_ns = options.slot_ns();
-        measure_live(Tofino::connect(switch, options.settings())?, options)
-    }
-}
-
-/// What a line that begins a part of a PEM file ends with.
-const CERTIFICATE: &str = "CERTIFICATE-----";
-const KEY: &str = "PRIVATE KEY-----";
-
-fn pem(path: &Path, part: &str) -> Result<String, Failure> {
-    let failed = |problem: String| Err(Failure::Failed(problem));
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) => return failed(format!("cannot read {}: {error}", path.display())),
-    };
-    match String::from_utf8(bytes) {
-        Ok(text) if text.lines().any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(part)) => Ok(text),
-        _ => {
-            let (kind, convert) = if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
-            let path = path.display();
-            failed(format!("{path} is no {convert} in PEM; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"))
-        }
+        let forward = self.forward.iter().map(|PortPair(one, other)| (*one, *other)).collect();
+        Ok(run_config::Switch { access, ports: self.switch_port.clone(), forward })
     }
 }

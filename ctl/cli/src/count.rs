@@ -1,0 +1,99 @@
+//! The dataplane that a configuration asks for, opened and counting.
+
+use crate::demo_traffic;
+use crate::error::Failure;
+use crate::handle::Handle;
+use crate::measure::{measure, measure_live};
+use crate::pem::{CERTIFICATE, KEY, pem};
+use crate::run_config::{Access, Interfaces, RunConfig, Source, Switch, TlsFiles};
+use crate::value::PortSpec;
+use flowgauge_dataplane::poll::Pace;
+#[cfg(feature = "dpdk")]
+use flowgauge_dataplane::poll::port::dpdk;
+use flowgauge_dataplane::poll::port::{Capture, af_xdp, captures, memory, pcap};
+use flowgauge_dataplane::tofino::{self, Tls};
+use flowgauge_dataplane::xdp::{self, Keep, Xdp};
+use flowgauge_dataplane::{Error, Tofino};
+use std::path::Path;
+
+/// Counts until the source ends, or the run.
+pub(crate) fn count(config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+    match &config.source {
+        Source::Interfaces(interfaces) => on_interfaces(interfaces, config, handle),
+        Source::Port { port, eal } => from_port(port, eal.as_deref(), config, handle),
+        Source::Switch(switch) => on_switch(switch, config, handle),
+        Source::Captures(files) => {
+            let files = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
+            measure(captures(files, config.workers.unwrap_or(1), Pace::Trace)?, config, handle)
+        }
+        Source::Demo => measure(demo_traffic::ports()?, config, handle),
+    }
+}
+
+fn open(path: &Path) -> Result<Capture, Error> {
+    if path.as_os_str() == "-" { Capture::standard_input() } else { Capture::open(path) }
+}
+
+fn from_port(port: &PortSpec, eal: Option<&str>, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+    let workers = config.workers.unwrap_or(1);
+    match port {
+        PortSpec::AfXdp(description) => measure(af_xdp(description, config.workers)?, config, handle),
+        PortSpec::Pcap(path) => measure(pcap(path, workers, Pace::RealTime)?, config, handle),
+        PortSpec::Memory(profile) => measure(memory(profile.clone(), workers, Pace::RealTime), config, handle),
+        #[cfg(not(feature = "dpdk"))]
+        PortSpec::Dpdk(device) => {
+            let _ = eal;
+            Err(Failure::Usage(format!("dpdk:{device}: {}", crate::value::NO_DPDK)))
+        }
+        #[cfg(feature = "dpdk")]
+        PortSpec::Dpdk(device) => measure(dpdk(device, eal, workers)?, config, handle),
+    }
+}
+
+fn on_interfaces(interfaces: &Interfaces, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+    let places = interfaces.places();
+    let pins = kept(interfaces)?;
+    let adopted = || pins.as_ref().filter(|keep| keep.adopt).and_then(|keep| xdp::kept_key(&keep.directory, &places));
+    let key = config.secret.key(adopted)?;
+    let options = xdp::Options { mode: interfaces.mode, slot_ns: config.slot_ns, pins, ..xdp::Options::new(config.settings) };
+    measure_live(Xdp::at(places, options), key, config, handle)
+}
+
+/// Where programs and counts are kept for the next run. Without a BPF file system they end with this one, which only those who
+/// asked for more must hear as an error, and others need not hear at all.
+fn kept(interfaces: &Interfaces) -> Result<Option<Keep>, Failure> {
+    let Some(keep) = interfaces.keep.clone() else { return Ok(None) };
+    match xdp::supported(&keep.directory) {
+        Ok(()) => Ok(Some(keep)),
+        Err(error) if interfaces.must_keep => Err(error.into()),
+        Err(error) => {
+            tracing::info!("if this process is killed, its counts end with it: {error}");
+            Ok(None)
+        }
+    }
+}
+
+fn on_switch(switch: &Switch, config: &RunConfig, handle: &Handle) -> Result<(), Failure> {
+    let mut options = switch_options(&switch.access)?;
+    options.ports.clone_from(&switch.ports);
+    options.forward.clone_from(&switch.forward);
+    options.watches = config.plan.options.alarm.is_some();
+    options.slot_ns = config.slot_ns;
+    let key = config.secret.key(|| None)?;
+    measure_live(Tofino::connect(options, config.settings)?, key, config, handle)
+}
+
+/// What the way to a switch means to who goes it.
+pub(crate) fn switch_options(access: &Access) -> Result<tofino::Options, Failure> {
+    let mut options = tofino::Options::new(&access.address);
+    options.tls = access.tls.as_ref().map(tls).transpose()?;
+    options.program.clone_from(&access.program);
+    (options.device, options.client, options.deadline) = (access.device, access.client, access.deadline);
+    Ok(options)
+}
+
+fn tls(files: &TlsFiles) -> Result<Tls, Failure> {
+    let TlsFiles { authority, identity, server_name } = files;
+    let identity = identity.as_ref().map(|(certificate, key)| Ok::<_, Failure>((pem(certificate, CERTIFICATE)?, pem(key, KEY)?)));
+    Ok(Tls { authority: pem(authority, CERTIFICATE)?, identity: identity.transpose()?, server_name: server_name.clone() })
+}

@@ -1,0 +1,91 @@
+//! The traffic of `flowgauge demo`, which is worth a look.
+
+use crate::error::Failure;
+use flowgauge_dataplane::capture::{Writer, link_type};
+use flowgauge_dataplane::poll::Pace;
+use flowgauge_dataplane::poll::port::{Capture, PcapPort, Ports, captures};
+use flowgauge_dataplane::traffic::delay::{DelayProfile, DelayTraffic};
+use flowgauge_dataplane::traffic::reorder::{ReorderProfile, ReorderTraffic};
+use flowgauge_dataplane::traffic::{Generator, Profile};
+use std::io::{self, Read};
+
+/// A link with an attack: from the 22nd second on, many sources send to one destination for eight seconds in every 30. Until then the alarm
+/// has learnt what is usual.
+const ATTACK: &str = "attack,rate=8k,flows=3k,share=0.5,every=30s,lasting=8s";
+/// Connections whose round trips take 2 to 200 ms.
+const CONVERSATIONS: &str = "delay,shape=conversations,rate=400,min=2ms,max=200ms,loss=0.01";
+/// Some prefixes of many that reorder their packets.
+const REORDERING: &str = "reorder,prefixes=300,heavy=6,flows=2k,rate=2k";
+
+/// More packets than anybody waits for.
+const ENDLESS: u64 = 1 << 40;
+
+/// Frames that are made at a time.
+const PIECE: usize = 1 << 16;
+
+/// What the demo counts, in real time.
+pub(crate) fn ports() -> Result<Ports<PcapPort>, Failure> {
+    let mut ports = captures(traffic()?, 1, Pace::RealTime)?;
+    ports.interface = "demo".to_owned();
+    Ok(ports)
+}
+
+fn traffic() -> Result<Vec<Capture>, Failure> {
+    let failed = |problem: String| Failure::Failed(format!("cannot make the traffic of the demo: {problem}"));
+    let profile: Profile = ATTACK.parse().map_err(|error| failed(format!("{error}")))?;
+    let conversations: DelayProfile = CONVERSATIONS.parse().map_err(|error| failed(format!("{error}")))?;
+    let reordering: ReorderProfile = REORDERING.parse().map_err(|error| failed(format!("{error}")))?;
+    let generator = Generator::new(profile.clone());
+    let (mut frame, mut next) = (generator.template().to_vec(), 0);
+    let attack = move |take: &mut Take<'_>| {
+        generator.fill(next, &mut frame);
+        let taken = take(profile.timestamp(next), &frame);
+        next += 1;
+        taken
+    };
+    let mut conversations = DelayTraffic::new(DelayProfile { requests: ENDLESS, ..conversations });
+    let mut reordering = ReorderTraffic::new(ReorderProfile { packets: ENDLESS, ..reordering });
+    let generated: [(&str, Box<Make>); 3] = [
+        ("attack", Box::new(attack)),
+        ("conversations", Box::new(move |take| conversations.advance(&mut |_| {}).map_or(Ok(()), |(at, frame)| take(at, frame)))),
+        ("reordering", Box::new(move |take| reordering.advance().map_or(Ok(()), |(at, frame)| take(at, frame)))),
+    ];
+    let capture = |(name, make)| Ok(Capture::reader(Generated::new(make).map_err(|error| failed(error.to_string()))?, name));
+    generated.into_iter().map(capture).collect()
+}
+
+/// Takes a frame and its time, in nanoseconds.
+type Take<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
+/// Makes the next frame.
+type Make = dyn FnMut(&mut Take<'_>) -> io::Result<()> + Send;
+
+/// Generated frames as a capture without an end.
+struct Generated {
+    make: Box<Make>,
+    made: Writer<Vec<u8>>,
+    read: usize,
+}
+
+impl Generated {
+    fn new(make: Box<Make>) -> io::Result<Self> {
+        Ok(Generated { make, made: Writer::new(Vec::new(), link_type::ETHERNET)?, read: 0 })
+    }
+}
+
+impl Read for Generated {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Generated { make, made, read } = self;
+        if *read == made.get_ref().len() {
+            made.get_mut().clear();
+            *read = 0;
+            while made.get_ref().len() < PIECE {
+                make(&mut |at, frame| made.write(at, frame, frame.len() as u32))?;
+            }
+        }
+        let left = made.get_ref().get(*read..).unwrap_or_default();
+        let length = left.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&left[..length]);
+        *read += length;
+        Ok(length)
+    }
+}

@@ -1,0 +1,26 @@
+//! Certificates and keys in PEM.
+
+use crate::error::Failure;
+use std::fs;
+use std::path::Path;
+
+/// What a line that begins a part of a PEM file ends with.
+pub(crate) const CERTIFICATE: &str = "CERTIFICATE-----";
+pub(crate) const KEY: &str = "PRIVATE KEY-----";
+
+/// The text of a file that has such a part.
+pub(crate) fn pem(path: &Path, part: &str) -> Result<String, Failure> {
+    let failed = |problem: String| Err(Failure::Failed(problem));
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return failed(format!("cannot read {}: {error}", path.display())),
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) if text.lines().any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(part)) => Ok(text),
+        _ => {
+            let (kind, convert) = if part == KEY { ("pkey", "private key") } else { ("x509", "certificate") };
+            let path = path.display();
+            failed(format!("{path} is no {convert} in PEM; if it is DER, convert it with `openssl {kind} -inform der -in {path}`"))
+        }
+    }
+}

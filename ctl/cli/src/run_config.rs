@@ -1,0 +1,246 @@
+//! What a run is to do: the command line, the environment and a configuration file are merged, and everything has a value. What lies behind takes this.
+
+use crate::error::Failure;
+use crate::value::{Directions, PortSpec};
+use crate::webhook::Webhook;
+use flowgauge_core::Settings;
+use flowgauge_ctl::controller::Plan;
+use flowgauge_ctl::output::Format;
+use flowgauge_dataplane::poll::PollMode;
+use flowgauge_dataplane::xdp::{self, Keep};
+use flowgauge_dataplane::{HashKey, Place, tofino};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How one source of packets is counted, and where the results go.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunConfig {
+    pub(crate) source: Source,
+    /// What the dataplane counts.
+    pub(crate) settings: Settings,
+    /// Length of a slot of staggered registers, in nanoseconds.
+    pub(crate) slot_ns: u64,
+    pub(crate) secret: Secret,
+    /// Whether flows are counted exactly as well.
+    pub(crate) truth: bool,
+    /// Worker threads. Unless they are given there is one, of an AF_XDP port one for each receive queue.
+    pub(crate) workers: Option<usize>,
+    /// CPUs that workers are pinned to, in turn; none for wherever they may run.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) poll_mode: PollMode,
+    /// How much later than others a packet of a capture may come.
+    pub(crate) lateness: Duration,
+    /// What the controller is to do; the hash has its key when counting begins.
+    pub(crate) plan: Plan,
+    /// Who is called when a rule begins and ceases to fire.
+    pub(crate) webhook: Option<Webhook>,
+    /// The same for all sources of a process.
+    pub(crate) outputs: Outputs,
+}
+
+impl RunConfig {
+    /// What of another configuration can be taken up between two windows without a packet being lost, which is its intervals and its estimation, and
+    /// all else of this one.
+    pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
+        let plan = Plan { intervals: other.plan.intervals, options: other.plan.options.clone(), ..self.plan.clone() };
+        RunConfig { plan, ..self.clone() }
+    }
+}
+
+/// Where packets come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// Network interfaces of this machine, in the kernel.
+    Interfaces(Interfaces),
+    /// A port that workers poll.
+    Port {
+        port: PortSpec,
+        /// DPDK's own arguments.
+        eal: Option<String>,
+    },
+    Switch(Switch),
+    /// Captures, in their own time.
+    Captures(Vec<PathBuf>),
+    /// What `demo` generates.
+    Demo,
+}
+
+impl Source {
+    /// Of a port that comes again.
+    pub(crate) const WORKERS: Traffic =
+        Traffic { counter: Counter::Workers, tells_direction: false, is_live: true, is_chosen: false };
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let workers = Self::WORKERS;
+        match self {
+            Source::Interfaces(Interfaces { directions, .. }) => {
+                Traffic { counter: Counter::Kernel, tells_direction: *directions == Directions::Both, is_chosen: true, ..workers }
+            }
+            // Others choose what comes to a switch as well, but it has no hash that takes a key.
+            Source::Switch(_) => Traffic { counter: Counter::Switch, ..workers },
+            Source::Port { port, .. } => Traffic { is_chosen: port.is_live(), ..workers },
+            Source::Captures(_) => Traffic { is_live: false, ..workers },
+            Source::Demo => workers,
+        }
+    }
+}
+
+/// Who counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    Kernel,
+    Workers,
+    Switch,
+}
+
+/// What defaults hang on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traffic {
+    pub(crate) counter: Counter,
+    /// Whether packets that leave are told from those that arrive.
+    pub(crate) tells_direction: bool,
+    /// Whether time is that of clocks on the wall, and not that of a capture.
+    pub(crate) is_live: bool,
+    /// Whether others choose what comes, so that the hash needs a key. What comes from a file or a generator comes again, and so does its result.
+    pub(crate) is_chosen: bool,
+}
+
+/// Interfaces of this machine, or patterns of their names.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Interfaces {
+    pub(crate) names: Vec<String>,
+    pub(crate) directions: Directions,
+    /// The hook; the best that there is if `None`.
+    pub(crate) mode: Option<xdp::Mode>,
+    /// What outlives this process; nothing if `None`.
+    pub(crate) keep: Option<Keep>,
+    /// Whether it was asked for: then it is an error if it cannot be.
+    pub(crate) must_keep: bool,
+}
+
+impl Interfaces {
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let of = |interface: &String| {
+            let place = |direction| Place { interface: interface.clone(), direction };
+            self.directions.all().into_iter().map(place).collect::<Vec<_>>()
+        };
+        self.names.iter().flat_map(of).collect()
+    }
+}
+
+/// A switch, and what it is to do beside counting.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Switch {
+    pub(crate) access: Access,
+    pub(crate) ports: Vec<tofino::Port>,
+    /// Pairs of ports, by their numbers within the device.
+    pub(crate) forward: Vec<(u32, u32)>,
+}
+
+/// The way to a switch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Access {
+    pub(crate) address: String,
+    pub(crate) program: String,
+    pub(crate) device: u32,
+    pub(crate) client: u32,
+    pub(crate) deadline: Duration,
+    pub(crate) tls: Option<TlsFiles>,
+}
+
+/// What a connection is encrypted with, in PEM.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TlsFiles {
+    pub(crate) authority: PathBuf,
+    /// This client's certificate and key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+    /// The name in the switch's certificate, if it is not that of its address.
+    pub(crate) server_name: Option<String>,
+}
+
+/// Where the key of a hash comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Secret {
+    /// The hash has none.
+    None,
+    File(PathBuf),
+    /// Random numbers, anew in every run.
+    Random,
+}
+
+impl Secret {
+    /// The key, if the hash takes one; `kept` is that of an earlier process that this one goes on for.
+    pub(crate) fn key(&self, kept: impl FnOnce() -> Option<HashKey>) -> Result<Option<HashKey>, Failure> {
+        Ok(match self {
+            Secret::None => None,
+            Secret::File(path) => Some(HashKey::read(path)?),
+            Secret::Random => Some(kept().map_or_else(HashKey::random, Ok)?),
+        })
+    }
+}
+
+/// Where results go.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outputs {
+    /// How they are printed; `None` for not at all.
+    pub(crate) format: Option<Format>,
+    /// Whether the table's times of day are UTC, and not local time.
+    pub(crate) utc: bool,
+    /// Whether registers and sketches are written to JSON.
+    pub(crate) sketches: bool,
+    /// Where new CSV and JSON-lines files are made.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) lake: Option<LakeOutput>,
+    pub(crate) listen: Option<Listen>,
+    pub(crate) grpc: Option<SocketAddr>,
+    /// Of what listens.
+    pub(crate) encryption: Option<Encryption>,
+    /// The file with the token that whoever asks must tell.
+    pub(crate) token: Option<PathBuf>,
+    pub(crate) otlp: Option<Otlp>,
+    /// The name of this machine.
+    pub(crate) host: Arc<str>,
+    /// Where exchanges with the dataplane are recorded.
+    pub(crate) exchanges: Option<PathBuf>,
+    /// Where delays go one by one.
+    pub(crate) delay_samples: Option<PathBuf>,
+}
+
+/// A lake that is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LakeOutput {
+    /// The lake, or the buffer before a store.
+    pub(crate) directory: PathBuf,
+    /// The URL of an object store.
+    pub(crate) store: Option<String>,
+    /// Bytes that files in a buffer may take.
+    pub(crate) buffer: u64,
+    /// How long a file goes on.
+    pub(crate) longest: Duration,
+}
+
+/// Where the page and metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Listen {
+    pub(crate) address: SocketAddr,
+    /// Whether another port will do as well.
+    pub(crate) anywhere: bool,
+}
+
+/// A certificate, and those that vouch for it, and its key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Encryption {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// A collector that metrics are sent to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Otlp {
+    pub(crate) url: String,
+    pub(crate) every: Duration,
+    pub(crate) authority: Option<PathBuf>,
+    pub(crate) token: Option<PathBuf>,
+}
