@@ -38,7 +38,6 @@ mod tables;
 mod terminal;
 mod top;
 mod value;
-mod webhook;
 mod writers;
 
 pub use error::{Failure, usage};

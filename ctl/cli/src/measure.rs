@@ -6,7 +6,6 @@ use crate::progress::Watch;
 use crate::run_config::{LakeOutput, Outputs, RunConfig, Secret};
 use crate::signals::end_with;
 use crate::terminal;
-use crate::webhook::Caller;
 use crate::writers::{Expendable, Patient, Problems, Whole};
 use flowgauge_core::cardinality::Mode;
 use flowgauge_ctl::Clock;
@@ -122,10 +121,6 @@ fn conduct<C: Clock + 'static>(
     }
     if let Some(path) = &outputs.delay_samples {
         sinks.0.push(Box::new(Expendable::new(DelayLog::new(Whole::new(create(path)?)), path, &problems)));
-    }
-    if let Some(webhook) = config.webhook.clone() {
-        let caller = Caller::start(webhook, origin.identity.clone(), &problems);
-        sinks.0.push(Box::new(caller.map_err(|error| Failure::Failed(format!("cannot start a thread for the webhook: {error}")))?));
     }
     if let Some(format) = outputs.format {
         let look = look(config, watch.is_none());

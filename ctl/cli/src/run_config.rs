@@ -2,7 +2,6 @@
 
 use crate::error::Failure;
 use crate::value::{Directions, PortSpec};
-use crate::webhook::Webhook;
 use flowgauge_core::Settings;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::output::Format;
@@ -34,8 +33,6 @@ pub(crate) struct RunConfig {
     pub(crate) lateness: Duration,
     /// What the controller is to do; the hash has its key when counting begins.
     pub(crate) plan: Plan,
-    /// Who is called when a rule begins and ceases to fire.
-    pub(crate) webhook: Option<Webhook>,
     /// The same for all sources of a process.
     pub(crate) outputs: Outputs,
 }

@@ -11,8 +11,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, UdpSocket};
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
@@ -477,29 +477,7 @@ fn a_controller_that_stands_still_does_not_feed_the_watchdog() {
 }
 
 #[test]
-fn an_alert_is_told_in_records_log_and_to_a_server() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/alerts", server.local_addr().unwrap());
-    let posts = thread::spawn(move || {
-        let (mut stream, _) = server.accept().unwrap();
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let (mut head, mut length) = (String::new(), 0);
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).unwrap();
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap();
-            }
-            if line == "\r\n" {
-                break;
-            }
-            head += &line;
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).unwrap();
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
-        (head, serde_json::from_slice::<Value>(&body).unwrap())
-    });
+fn an_alert_is_told_in_records_and_log() {
     let outcome = run(&[
         "run",
         "--port",
@@ -510,8 +488,6 @@ fn an_alert_is_told_in_records_log_and_to_a_server() {
         "distinct_flows > 10k",
         "--alert",
         "distinct_flows > 1M",
-        "--alert-webhook",
-        &url,
     ]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let records = parse(&outcome.stdout);
@@ -524,35 +500,6 @@ fn an_alert_is_told_in_records_log_and_to_a_server() {
         });
     assert_eq!(fired, [("distinct_flows > 10k".to_owned(), true), ("distinct_flows > 1M".to_owned(), false)].into());
     assert!(outcome.stderr.contains("ALERT distinct_flows > 10k: it is "), "{}", outcome.stderr);
-    let (head, body) = posts.join().unwrap();
-    assert!(head.starts_with("POST /alerts HTTP/1.1\r\n"), "{head}");
-    assert_eq!((text(&body, "rule"), &body["firing"], text(&body, "host")), ("distinct_flows > 10k", &Value::Bool(true), "host"));
-    assert!(body["low"].as_f64().unwrap() > 10_000.0, "{body}");
-}
-
-#[test]
-fn a_server_that_does_not_answer_is_told_once_and_stops_nothing() {
-    // A port that was free a moment ago: nobody listens there.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{address}/");
-    let outcome = run(&[
-        "run",
-        "--port",
-        "memory:attack,packets=20000,rate=50k",
-        "--window",
-        "50ms",
-        "--format",
-        "json",
-        "--alert",
-        "distinct_flows > 1",
-        "--alert",
-        "packets > 1",
-        "--alert-webhook",
-        &url,
-    ]);
-    assert_eq!(outcome.code, Some(1), "it is no good news for who relies on it");
-    assert_eq!(outcome.stderr.lines().filter(|line| line.contains("cannot tell http")).count(), 1, "{}", outcome.stderr);
-    assert_eq!(number(common::total(&parse(&outcome.stdout)), "packets"), 20_000);
 }
 
 #[test]
@@ -560,7 +507,4 @@ fn rules_that_make_no_sense_are_refused() {
     let outcome = run(&["run", "--alert", "distinct_flows"]);
     assert_eq!(outcome.code, Some(2));
     assert!(outcome.stderr.contains("FIGURE > NUMBER"), "{}", outcome.stderr);
-    let outcome = run(&["run", "--alert-webhook", "http://127.0.0.1:1/"]);
-    assert_eq!(outcome.code, Some(2));
-    assert!(outcome.complaint().contains("add an --alert"), "{}", outcome.stderr);
 }

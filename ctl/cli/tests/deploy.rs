@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Everything that is measured, on traffic of which every metric tells something.
 const EVERYTHING: &str = "--port memory:zipf,rate=50k --measure cardinality,entropy,frequency,membership,heavy,sizes,delay,reorder --alarm \
-                          --query 10.0.0.1 --truth";
+                          --query 10.0.0.1 --truth --alert packets>1G";
 
 fn deploy(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)

@@ -1,6 +1,5 @@
 //! Options that `run` and `replay` share, on the command line and in the configuration file.
 
-pub(crate) mod alerts;
 pub(crate) mod measurement;
 pub(crate) mod outputs;
 pub(crate) mod run;
@@ -14,6 +13,7 @@ use crate::value::{self, Cpus, Lateness, PortSpec, ReadEvery};
 use clap::{Args, Command};
 use flowgauge_core::cardinality::{self, Mode};
 use flowgauge_core::{FlowKey, HashMode, KeyKind, Settings, parse};
+use flowgauge_ctl::alert::Rule;
 use flowgauge_ctl::controller::Plan;
 use flowgauge_ctl::measurement::{Estimation, alarm};
 use flowgauge_ctl::output::Format;
@@ -125,8 +125,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) alarm: Option<bool>,
 
-    #[command(flatten)]
-    pub(crate) alerts: alerts::Alerts,
+    /// Alert when a figure is certainly above or below a bound, such as 'distinct_flows > 1M' or 'entropy{key=src} < 3'
+    ///
+    /// Figures have the names of their metrics, without flowgauge_; labels choose one of several. A rule with > fires if even the low end of the figure's
+    /// interval is above the bound, one with < if even the high end is below. The option may be repeated.
+    #[arg(long, value_name = "RULE", help_heading = "Alerts")]
+    pub(crate) alert: Vec<Rule>,
 
     /// Count exactly as well, and show the truth beside every estimate
     ///
@@ -185,7 +189,6 @@ impl Options {
             poll_mode: self.poll_mode.unwrap_or_default(),
             lateness: self.lateness.unwrap_or_default().0,
             plan: self.plan(&traffic),
-            webhook: self.alerts.alert_webhook.clone(),
             outputs: self.outputs.resolve()?,
             source,
         })
@@ -202,7 +205,7 @@ impl Options {
             }
             _ => None,
         });
-        let problem = problem.or_else(|| self.alerts.problem()).or_else(|| self.outputs.lake_problem()).or_else(|| {
+        let problem = problem.or_else(|| self.outputs.lake_problem()).or_else(|| {
             let problem = "--staggered has no windows that a --lake could hold; leave out one of them";
             (self.outputs.lake.is_some() && self.staggered.is_some()).then_some(problem)
         });
@@ -295,8 +298,7 @@ impl Options {
     /// What the controller is to do.
     fn plan(&self, traffic: &Traffic) -> Plan {
         let alarm = self.watches().then(alarm::judge::Options::default);
-        let mut options =
-            Estimation { queries: self.query.clone(), alerts: self.alerts.alert.clone(), alarm, ..Estimation::default() };
+        let mut options = Estimation { queries: self.query.clone(), alerts: self.alert.clone(), alarm, ..Estimation::default() };
         self.own.estimation(self, &mut options);
         Plan {
             intervals: Intervals {
