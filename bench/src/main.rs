@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// It takes the same command lines without flowgauge, too. Results go to standard output, messages to standard error. The exit code is 0 if
 /// all went well, 1 if something failed, 2 if the command line made no sense.
 #[derive(Parser)]
-#[command(name = "flowgauge-bench", version, long_version = version(cfg!(feature = "dpdk")), max_term_width = 100)]
+#[command(name = "flowgauge-bench", version, long_version = version(), max_term_width = 100)]
 #[command(propagate_version = true)]
 struct Cli {
     #[command(subcommand)]

@@ -62,7 +62,7 @@ use std::process::ExitCode;
 /// Options without a value, such as --adopt, are switched off with '=false', as in --adopt=false: also when the configuration file
 /// switches them on.
 #[derive(Parser)]
-#[command(name = "flowgauge", version, long_version = version(cfg!(feature = "dpdk")), max_term_width = 100, propagate_version = true)]
+#[command(name = "flowgauge", version, long_version = version(), max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Examples:
   flowgauge
   flowgauge replay trace.pcap --truth

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 /// The build that whoever starts a program wants it to be of.
 const SAME_BUILD: &str = "FLOWGAUGE_SAME_BUILD";
@@ -19,14 +20,19 @@ const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), ", commit ", env!("FLOWGA
 /// What runs `bench` and `reproduce`.
 const BENCH: &str = "flowgauge-bench";
 
-/// What `--version` of a program says that has DPDK or not.
+/// What `--version` of a program says.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let features =
+        [("dpdk", cfg!(feature = "dpdk")), ("object-store", cfg!(feature = "object-store")), ("top", cfg!(feature = "top"))];
+    let features: Vec<&str> = features.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
+    let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
+    format!("{}\ncommit: {}\nfeatures: {features}", env!("CARGO_PKG_VERSION"), env!("FLOWGAUGE_BUILT_FROM"))
+});
+
+/// What `--version` says: the version, the commit, and the features of the build.
 #[must_use]
-pub const fn version(dpdk: bool) -> &'static str {
-    if dpdk {
-        concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("FLOWGAUGE_BUILT_FROM"), "\nfeatures: dpdk")
-    } else {
-        concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("FLOWGAUGE_BUILT_FROM"), "\nfeatures: none")
-    }
+pub fn version() -> &'static str {
+    &VERSION
 }
 
 /// Refuses to go on for a program of another build. Whoever is started by hand goes on.

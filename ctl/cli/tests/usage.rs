@@ -155,7 +155,10 @@ fn the_version_is_a_line_or_all_that_a_bug_report_needs() {
     assert_eq!(first, version.trim_end());
     let commit = commit.strip_prefix("commit: ").unwrap();
     assert!(commit == "unknown" || commit.len() >= 12, "{long}");
-    assert_eq!(features, if cfg!(feature = "dpdk") { "features: dpdk" } else { "features: none" });
+    let all = [("dpdk", cfg!(feature = "dpdk")), ("object-store", cfg!(feature = "object-store")), ("top", cfg!(feature = "top"))];
+    let built: Vec<&str> = all.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
+    let told = features.strip_prefix("features: ").unwrap();
+    assert_eq!(told, if built.is_empty() { "none".to_owned() } else { built.join(", ") });
 }
 
 #[test]
