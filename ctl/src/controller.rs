@@ -639,7 +639,7 @@ impl Controller {
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
-            record.alerts = alert::judge(&self.plan.options.alerts, &record);
+            record.alerts = alert::judge(&self.plan.options.alerts, &record.figures().0);
             if part.is_none() {
                 self.tell_alerts(&record);
             }

@@ -2,8 +2,7 @@
 //!
 //! Metrics, the live page and the terminal view draw figures, and know no measurement by name. A measurement says its own ([`Figures`]).
 
-use crate::measurement::Number;
-use crate::record::Record;
+use crate::number::Number;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -168,55 +167,5 @@ impl Figures {
         distribution: Distribution,
     ) {
         self.push(name, title, unit, labels, Shape::Distribution(distribution));
-    }
-}
-
-impl Record {
-    /// What there is to draw of it: packets and losses, and what each measurement says.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        let mut figures = Figures::default();
-        let counters = &self.counters;
-        for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
-            figures.count("packets", "IP packets", Unit::Things, &[("family", family)], packets as f64);
-        }
-        for (name, report) in self.reports.all() {
-            report.figures(self.counted.as_ref(), &mut figures);
-            figures.state(
-                "full",
-                "counters are full: shorter windows give better numbers",
-                &[("measurement", name)],
-                report.is_full(),
-            );
-        }
-        figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
-        for (cause, packets) in self.drops.iter() {
-            figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
-        }
-        if let Some(ledger) = self.ledger {
-            figures.count("received_packets", "packets that devices received", Unit::Things, &[], ledger.received as f64);
-            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)] {
-                if packets > 0 {
-                    let title =
-                        "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
-                    figures.count("unaccounted_packets", title, Unit::Things, &[("sign", sign)], packets as f64);
-                }
-            }
-        }
-        figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
-        for (reason, packets) in
-            [("non-ip", counters.non_ip), ("truncated", counters.truncated), ("bad-header", counters.bad_header)]
-        {
-            let title = "packets without an IP flow";
-            figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
-        }
-        for alert in &self.alerts {
-            figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
-        }
-        figures.state("window_complete", "the window is complete", &[], self.complete);
-        if let Some(cpu_ns) = self.cpu_ns {
-            figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], cpu_ns as f64 / 1e9);
-        }
-        figures
     }
 }

@@ -12,7 +12,7 @@ pub use protobuf::proto;
 
 use crate::controller::{Sink, Summary};
 use crate::figure::{Figure, LOST, Shape};
-use crate::measurement::Number;
+use crate::number::Number;
 use crate::record::{Kind, Record};
 use flowgauge_dataplane::{Dataplane, LossCause};
 use prometheus::core::{Collector, Desc};

@@ -8,7 +8,7 @@ pub mod tune;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
 use crate::figure::{self, Figures, Range, Unit};
-use crate::lake::row::{Cells, Inner, Misfit, Row, Value, int};
+use crate::row::{Cells, Inner, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
 use flowgauge_core::WideBank;

@@ -5,7 +5,7 @@ pub mod estimate;
 use super::sketched::{self, FULL};
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading, Sketched};
 use crate::figure::{Figures, Unit};
-use crate::lake::row::{Misfit, Row};
+use crate::row::{Misfit, Row};
 use crate::text::{Below, optional};
 use estimate::Mixture;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, WideBank};

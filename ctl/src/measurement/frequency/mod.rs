@@ -6,7 +6,7 @@ use super::sketched::{self, FULL};
 use super::{Counted, Damaged, Measurement, Number, Rank, Reading, Sketched};
 use crate::figure::{Figures, Ranked, Unit};
 use crate::flow::KeyText;
-use crate::lake::row::{Misfit, Row};
+use crate::row::{Misfit, Row};
 use crate::text::{Below, counted, grouped, optional};
 use flowgauge_core::{FlowKey, Settings, WideBank};
 use serde::ser::SerializeMap;

@@ -5,7 +5,7 @@ pub mod estimate;
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
 use crate::figure::{self, Figures, Ranked};
 use crate::flow::KeyText;
-use crate::lake::row::{Cells, Misfit, Row, Value, int};
+use crate::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped};
 use estimate::{Flow, Top};
 use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};

@@ -5,7 +5,7 @@ pub mod estimate;
 use super::{Counted, Damaged, Measurement, Number, Rank, Reading, sketched};
 use crate::figure::{Figures, Ranked, Unit};
 use crate::flow::KeyText;
-use crate::lake::row::{Misfit, Row, Value};
+use crate::row::{Misfit, Row, Value};
 use crate::text::Below;
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WideBank};

@@ -4,7 +4,7 @@ pub mod estimate;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
 use crate::figure::{Figures, Ranked, Unit};
-use crate::lake::row::{Cells, Misfit, Row, Value, int};
+use crate::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::Recall;
 use flowgauge_core::WideBank;

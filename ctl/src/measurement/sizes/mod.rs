@@ -5,7 +5,7 @@ pub mod estimate;
 use super::sketched::FULL;
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
 use crate::figure::{self, Figures, Unit};
-use crate::lake::row::{Cells, Misfit, Row, Value, int};
+use crate::row::{Cells, Misfit, Row, Value, int};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
 use flowgauge_core::measurement::OnOff;
