@@ -5,6 +5,7 @@
 use crate::number::Number;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use std::sync::OnceLock;
 
 /// What a number is of. Its name ends those of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -122,6 +123,36 @@ pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 /// Figures on their way to an output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(pub Vec<Figure>);
+
+/// Figures of a record, made when an output first asks for them and then the same for all outputs. A clone makes its own, since it may
+/// be changed into another record.
+#[derive(Debug, Default)]
+pub struct Drawn(OnceLock<Figures>);
+
+impl Drawn {
+    /// Returns the figures, which `draw` makes if this is the first call.
+    pub(crate) fn or_draw(&self, draw: impl FnOnce() -> Figures) -> &Figures {
+        self.0.get_or_init(draw)
+    }
+
+    /// Returns the figures that were made, if they were, to add to them.
+    pub(crate) fn made(&mut self) -> Option<&mut Figures> {
+        self.0.get_mut()
+    }
+}
+
+impl Clone for Drawn {
+    fn clone(&self) -> Self {
+        Drawn::default()
+    }
+}
+
+impl PartialEq for Drawn {
+    fn eq(&self, _: &Self) -> bool {
+        // They follow from the record.
+        true
+    }
+}
 
 /// What a count of lost packets is, for people.
 pub(crate) const LOST: &str = "packets lost before they could be counted";

@@ -2,8 +2,8 @@
 
 pub use crate::kind::Kind;
 
-use crate::alert::Alert;
-use crate::figure::{Figures, LOST, Unit};
+use crate::alert::{self, Alert, Rule};
+use crate::figure::{Drawn, Figure, Figures, LOST, Unit};
 use crate::ledger::Ledger;
 use crate::measurement::{Counted, Reports};
 use crate::united::United;
@@ -74,6 +74,8 @@ pub struct Record {
     pub united: Option<United>,
     /// What a window's packets were counted in; nothing of other records.
     pub counted: Option<Counted>,
+    /// Its figures, once an output has asked for them.
+    pub drawn: Drawn,
 }
 
 impl Record {
@@ -87,9 +89,24 @@ impl Record {
         }
     }
 
-    /// What there is to draw of it: packets and losses, and what each measurement says.
+    /// Returns what there is to draw of it: packets and losses, what each measurement says, and alerts last.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> &[Figure] {
+        &self.drawn.or_draw(|| self.draw()).0
+    }
+
+    /// Sets the alerts to what these rules say of its figures.
+    pub(crate) fn judge(&mut self, rules: &[Rule]) {
+        if rules.is_empty() {
+            return;
+        }
+        self.alerts = alert::judge(rules, self.figures());
+        if let Some(figures) = self.drawn.made() {
+            draw_alerts(&self.alerts, figures);
+        }
+    }
+
+    fn draw(&self) -> Figures {
         let mut figures = Figures::default();
         let counters = &self.counters;
         for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
@@ -125,13 +142,17 @@ impl Record {
             let title = "packets without an IP flow";
             figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
         }
-        for alert in &self.alerts {
-            figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
-        }
         figures.state("window_complete", "the window is complete", &[], self.complete);
         if let Some(cpu_ns) = self.cpu_ns {
             figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], cpu_ns as f64 / 1e9);
         }
+        draw_alerts(&self.alerts, &mut figures);
         figures
+    }
+}
+
+fn draw_alerts(alerts: &[Alert], figures: &mut Figures) {
+    for alert in alerts {
+        figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
     }
 }

@@ -14,6 +14,7 @@ pub(crate) use selection::Found;
 use selection::found;
 pub use selection::{By, Options, Selection, files};
 
+use crate::figure::Drawn;
 use crate::identity::{self, SCHEMA};
 use crate::kind::Kind;
 use crate::measurement::{self, Besides, Reading, Reports, Rows};
@@ -449,6 +450,7 @@ impl<'a> Unions<'a> {
             reports,
             united: Some(united),
             counted: None,
+            drawn: Drawn::default(),
         })
     }
 
