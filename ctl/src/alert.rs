@@ -4,7 +4,6 @@
 //! below. An estimate that may be on either side fires nothing.
 
 use crate::figure::{Figure, LEFT_OUT, Shape, Unit};
-use crate::record::Record;
 use crate::text::scaled;
 use serde::Serialize;
 use std::fmt;
@@ -100,14 +99,10 @@ fn bounds(shape: &Shape) -> Option<(f64, f64, f64)> {
     }
 }
 
-/// What rules say of a record; nothing of those about figures that it has not.
+/// Returns the alerts of the rules whose figure is among these.
 #[must_use]
-pub fn judge(rules: &[Rule], record: &Record) -> Vec<Alert> {
-    if rules.is_empty() {
-        return Vec::new();
-    }
-    let figures = record.figures().0;
-    rules.iter().filter_map(|rule| rule.judge(&figures)).collect()
+pub fn judge(rules: &[Rule], figures: &[Figure]) -> Vec<Alert> {
+    rules.iter().filter_map(|rule| rule.judge(figures)).collect()
 }
 
 impl fmt::Display for Alert {
@@ -165,7 +160,7 @@ fn bound(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::Number;
+    use crate::number::Number;
 
     fn figure(name: &'static str, labels: &[(&'static str, &str)], shape: Shape) -> Figure {
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();

@@ -1,7 +1,8 @@
 //! Runs a dataplane by a schedule on a clock.
 
-use crate::alert::{self, Rule};
+use crate::alert::Rule;
 use crate::clock::{Clock, Woken, nanoseconds};
+use crate::figure::Drawn;
 use crate::ledger::Book;
 use crate::measurement::alarm::{Alarm, Watch};
 use crate::measurement::delay::tune::Tuner;
@@ -639,7 +640,7 @@ impl Controller {
                 total.add(&record, snapshot, self.dataplane.settings());
                 total.losses = losses.clone();
             }
-            record.alerts = alert::judge(&self.plan.options.alerts, &record);
+            record.judge(&self.plan.options.alerts);
             if part.is_none() {
                 self.tell_alerts(&record);
             }
@@ -937,6 +938,7 @@ impl Controller {
             reports: Reports::default(),
             united: None,
             counted: None,
+            drawn: Drawn::default(),
         }
     }
 
@@ -979,8 +981,7 @@ impl Controller {
 
 /// What to say of a rule about a figure that there is none of.
 fn idle_rule(rule: &Rule, record: &Record) -> String {
-    let figures = record.figures().0;
-    let names: BTreeSet<&str> = figures.iter().map(|figure| figure.name).collect();
+    let names: BTreeSet<&str> = record.figures().iter().map(|figure| figure.name).collect();
     let names: Vec<&str> = names.into_iter().collect();
     format!("the alert '{}' is about no figure of this run; those are {}", rule.text(), names.join(", "))
 }

@@ -2,10 +2,10 @@
 //!
 //! Metrics, the live page and the terminal view draw figures, and know no measurement by name. A measurement says its own ([`Figures`]).
 
-use crate::measurement::Number;
-use crate::record::Record;
+use crate::number::Number;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use std::sync::OnceLock;
 
 /// What a number is of. Its name ends those of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -124,6 +124,36 @@ pub(crate) const LEFT_OUT: [&str; 2] = ["lost_packets", "unaccounted_packets"];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(pub Vec<Figure>);
 
+/// Figures of a record, made when an output first asks for them and then the same for all outputs. A clone makes its own, since it may
+/// be changed into another record.
+#[derive(Debug, Default)]
+pub struct Drawn(OnceLock<Figures>);
+
+impl Drawn {
+    /// Returns the figures, which `draw` makes if this is the first call.
+    pub(crate) fn or_draw(&self, draw: impl FnOnce() -> Figures) -> &Figures {
+        self.0.get_or_init(draw)
+    }
+
+    /// Returns the figures that were made, if they were, to add to them.
+    pub(crate) fn made(&mut self) -> Option<&mut Figures> {
+        self.0.get_mut()
+    }
+}
+
+impl Clone for Drawn {
+    fn clone(&self) -> Self {
+        Drawn::default()
+    }
+}
+
+impl PartialEq for Drawn {
+    fn eq(&self, _: &Self) -> bool {
+        // They follow from the record.
+        true
+    }
+}
+
 /// What a count of lost packets is, for people.
 pub(crate) const LOST: &str = "packets lost before they could be counted";
 
@@ -168,55 +198,5 @@ impl Figures {
         distribution: Distribution,
     ) {
         self.push(name, title, unit, labels, Shape::Distribution(distribution));
-    }
-}
-
-impl Record {
-    /// What there is to draw of it: packets and losses, and what each measurement says.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        let mut figures = Figures::default();
-        let counters = &self.counters;
-        for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
-            figures.count("packets", "IP packets", Unit::Things, &[("family", family)], packets as f64);
-        }
-        for (name, report) in self.reports.all() {
-            report.figures(self.counted.as_ref(), &mut figures);
-            figures.state(
-                "full",
-                "counters are full: shorter windows give better numbers",
-                &[("measurement", name)],
-                report.is_full(),
-            );
-        }
-        figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
-        for (cause, packets) in self.drops.iter() {
-            figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
-        }
-        if let Some(ledger) = self.ledger {
-            figures.count("received_packets", "packets that devices received", Unit::Things, &[], ledger.received as f64);
-            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)] {
-                if packets > 0 {
-                    let title =
-                        "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
-                    figures.count("unaccounted_packets", title, Unit::Things, &[("sign", sign)], packets as f64);
-                }
-            }
-        }
-        figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
-        for (reason, packets) in
-            [("non-ip", counters.non_ip), ("truncated", counters.truncated), ("bad-header", counters.bad_header)]
-        {
-            let title = "packets without an IP flow";
-            figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
-        }
-        for alert in &self.alerts {
-            figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
-        }
-        figures.state("window_complete", "the window is complete", &[], self.complete);
-        if let Some(cpu_ns) = self.cpu_ns {
-            figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], cpu_ns as f64 / 1e9);
-        }
-        figures
     }
 }

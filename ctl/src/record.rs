@@ -2,10 +2,11 @@
 
 pub use crate::kind::Kind;
 
-use crate::alert::Alert;
-use crate::lake::union::United;
+use crate::alert::{self, Alert, Rule};
+use crate::figure::{Drawn, Figure, Figures, LOST, Unit};
 use crate::ledger::Ledger;
 use crate::measurement::{Counted, Reports};
+use crate::united::United;
 use flowgauge_core::Counters;
 use flowgauge_dataplane::Losses;
 use std::borrow::Cow;
@@ -73,6 +74,8 @@ pub struct Record {
     pub united: Option<United>,
     /// What a window's packets were counted in; nothing of other records.
     pub counted: Option<Counted>,
+    /// Its figures, once an output has asked for them.
+    pub drawn: Drawn,
 }
 
 impl Record {
@@ -84,5 +87,72 @@ impl Record {
             Some(source) if !self.part || **source == *self.interface => Cow::Borrowed(source),
             Some(source) => Cow::Owned(format!("{source}/{}", self.interface)),
         }
+    }
+
+    /// Returns what there is to draw of it: packets and losses, what each measurement says, and alerts last.
+    #[must_use]
+    pub fn figures(&self) -> &[Figure] {
+        &self.drawn.or_draw(|| self.draw()).0
+    }
+
+    /// Sets the alerts to what these rules say of its figures.
+    pub(crate) fn judge(&mut self, rules: &[Rule]) {
+        if rules.is_empty() {
+            return;
+        }
+        self.alerts = alert::judge(rules, self.figures());
+        if let Some(figures) = self.drawn.made() {
+            draw_alerts(&self.alerts, figures);
+        }
+    }
+
+    fn draw(&self) -> Figures {
+        let mut figures = Figures::default();
+        let counters = &self.counters;
+        for (family, packets) in [("ipv4", counters.ipv4), ("ipv6", counters.ipv6)] {
+            figures.count("packets", "IP packets", Unit::Things, &[("family", family)], packets as f64);
+        }
+        for (name, report) in self.reports.all() {
+            report.figures(self.counted.as_ref(), &mut figures);
+            figures.state(
+                "full",
+                "counters are full: shorter windows give better numbers",
+                &[("measurement", name)],
+                report.is_full(),
+            );
+        }
+        figures.count("traffic", "bytes of all packets", Unit::Bytes, &[], counters.bytes as f64);
+        for (cause, packets) in self.drops.iter() {
+            figures.count("lost_packets", LOST, Unit::Things, &[("cause", cause.name())], packets as f64);
+        }
+        if let Some(ledger) = self.ledger {
+            figures.count("received_packets", "packets that devices received", Unit::Things, &[], ledger.received as f64);
+            for (sign, packets) in [("missing", ledger.unaccounted), ("extra", -ledger.unaccounted)] {
+                if packets > 0 {
+                    let title =
+                        "packets that devices received and nothing accounts for, or that were counted and devices did not tell of";
+                    figures.count("unaccounted_packets", title, Unit::Things, &[("sign", sign)], packets as f64);
+                }
+            }
+        }
+        figures.count("late_packets", "packets of windows that had been closed", Unit::Things, &[], self.late as f64);
+        for (reason, packets) in
+            [("non-ip", counters.non_ip), ("truncated", counters.truncated), ("bad-header", counters.bad_header)]
+        {
+            let title = "packets without an IP flow";
+            figures.count("rejected_packets", title, Unit::Things, &[("reason", reason)], packets as f64);
+        }
+        figures.state("window_complete", "the window is complete", &[], self.complete);
+        if let Some(cpu_ns) = self.cpu_ns {
+            figures.count("worker_cpu", "CPU time of workers", Unit::Seconds, &[], cpu_ns as f64 / 1e9);
+        }
+        draw_alerts(&self.alerts, &mut figures);
+        figures
+    }
+}
+
+fn draw_alerts(alerts: &[Alert], figures: &mut Figures) {
+    for alert in alerts {
+        figures.state("alert_firing", "a rule holds for certain", &[("rule", &alert.rule)], alert.firing);
     }
 }

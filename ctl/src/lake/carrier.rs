@@ -3,9 +3,9 @@
 //! A file leaves the directory when the store has it. A crash between the two has it put again: the store says that its name is taken, and by what.
 
 use super::parquet::{Input, Parquet};
+use super::shared::Problems;
 use super::store::{Put, Store};
 use super::union::files;
-use super::writer::Problems;
 use crate::text::{counted, storage};
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, RecvTimeoutError};

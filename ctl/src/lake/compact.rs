@@ -5,9 +5,9 @@
 
 use super::is_known;
 use super::parquet;
-use super::row::Row;
 use super::store::{SCHEME, Store};
 use super::union::{Files, Found, UnionError};
+use crate::row::Row;
 use jiff::Timestamp;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@
 
 use super::journal::{self, Journal};
 use super::parquet;
-use super::row::{Row, Value};
-use super::writer::{AGAIN, JOURNALS, Settings, Shared};
+use super::shared::{AGAIN, JOURNALS, Settings, Shared};
+use crate::row::{Row, Value};
 use crate::text::counted;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use jiff::Timestamp;

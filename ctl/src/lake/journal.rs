@@ -6,7 +6,7 @@
 
 use super::is_known;
 use super::parquet::{self, Input, Parquet};
-use super::row::Row;
+use crate::row::Row;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -159,7 +159,7 @@ fn row(entry: bytes::Bytes) -> Option<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lake::row::Value;
+    use crate::row::Value;
 
     fn journal(count: i64) -> Vec<u8> {
         let row = |number| {

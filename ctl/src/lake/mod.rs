@@ -5,25 +5,25 @@
 mod carrier;
 pub mod compact;
 mod disk;
-pub mod identity;
 mod journal;
 pub(crate) mod parquet;
-pub mod row;
+mod shared;
 #[cfg_attr(not(feature = "object-store"), path = "no_store.rs")]
 pub mod store;
 pub mod union;
 mod writer;
 
-pub use identity::Identity;
-pub use row::Row;
+pub use crate::identity::Identity;
+pub use crate::row::{Cells, Row, Value};
+pub use shared::{Problems, Settings};
 pub use store::Store;
-pub use writer::{Lake, Problems, Settings};
+pub use writer::Lake;
 
+use crate::identity::{self, SCHEMA};
 use crate::measurement::{self, Counted};
 use crate::record::Record;
+use crate::row::{self, int};
 use flowgauge_core::Counters;
-use identity::SCHEMA;
-use row::{Cells, Value, int};
 
 /// The row of a record that knows what its packets were counted in.
 fn row(record: &Record, identity: &Identity, lost: u64, silent: u64) -> Option<Row> {

@@ -10,20 +10,19 @@ pub mod frequency;
 mod headline;
 pub mod heavy;
 pub mod membership;
-mod number;
 pub mod reorder;
 pub mod sizes;
 mod sketched;
 
+pub use crate::number::Number;
 pub use cardinality::has_windows;
 pub use headline::Headline;
-pub use number::Number;
 pub use sketched::{Rows, Sketched};
 
 use crate::alert::Rule;
 use crate::figure::Figures;
 use crate::kind::Kind;
-use crate::lake::row::{Misfit, Row};
+use crate::row::{Misfit, Row};
 use crate::text::Below;
 use flowgauge_core::{FlowKey, HashIdentity, KeyKind, Settings, WideBank};
 use flowgauge_dataplane::{Clock, Snapshot, Truth};

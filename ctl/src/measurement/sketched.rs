@@ -1,6 +1,6 @@
 //! What measurements have in common that count in rows.
 
-use crate::lake::row::{Misfit, Row, Value};
+use crate::row::{Misfit, Row, Value};
 use flowgauge_core::{FlowKey, Grid, HashIdentity, HashMode, KeyKind, SketchKind, Tabulation, WideSketch, sketch};
 use flowgauge_dataplane::{HashKey, Tables};
 use serde::ser::SerializeMap;

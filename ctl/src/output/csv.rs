@@ -2,11 +2,11 @@
 
 use super::Origin;
 use crate::controller::Sink;
-use crate::lake::Identity;
-use crate::lake::identity::SCHEMA;
-use crate::lake::union::United;
+use crate::identity::Identity;
+use crate::identity::SCHEMA;
 use crate::measurement::{Cell, Place};
 use crate::record::{Kind, Record};
+use crate::united::United;
 use std::io::{self, Write};
 
 /// One line a window or sample. `time` is in seconds since the first record's window began; `ground_truth` is empty unless

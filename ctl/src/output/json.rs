@@ -2,7 +2,7 @@
 
 use super::Origin;
 use crate::controller::Sink;
-use crate::lake::identity::SCHEMA;
+use crate::identity::SCHEMA;
 use crate::lake::{self, Identity, Row};
 use crate::record::{Kind, Record};
 use crate::text::optional;

@@ -12,7 +12,7 @@ pub use protobuf::proto;
 
 use crate::controller::{Sink, Summary};
 use crate::figure::{Figure, LOST, Shape};
-use crate::measurement::Number;
+use crate::number::Number;
 use crate::record::{Kind, Record};
 use flowgauge_dataplane::{Dataplane, LossCause};
 use prometheus::core::{Collector, Desc};
@@ -148,16 +148,16 @@ impl State {
         self.family(name.to_owned(), help, MetricType::COUNTER).insert(labels, Value::One(value as f64));
     }
 
-    fn draw(&mut self, figure: Figure, place: &Labels) {
+    fn draw(&mut self, figure: &Figure, place: &Labels) {
         let Figure { name, title, unit, labels, shape, truth } = figure;
         let unit = unit.suffix();
-        let labels = [place.clone(), labels].concat();
+        let labels = [place.as_slice(), labels].concat();
         match shape {
-            Shape::Count(count) => self.add(format!("{name}{unit}_total"), title, labels, count),
-            Shape::State(state) => self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(state))),
+            Shape::Count(count) => self.add(format!("{name}{unit}_total"), title, labels, *count),
+            Shape::State(state) => self.set(format!("{name}{unit}"), title, labels, f64::from(u8::from(*state))),
             Shape::Number(number) => {
                 if let Some(truth) = truth {
-                    self.set(format!("{name}_truth{unit}"), &format!("{title}: exact count"), labels.clone(), truth);
+                    self.set(format!("{name}_truth{unit}"), &format!("{title}: exact count"), labels.clone(), *truth);
                 }
                 for ((bound, end), value) in BOUNDS.into_iter().zip([number.value, number.low, number.high]) {
                     self.set(format!("{name}{bound}{unit}"), &format!("{title}{end}"), labels.clone(), value);
@@ -200,7 +200,7 @@ impl Sink for Metrics {
         if is_sum && record.source.is_none() {
             place[0].1 = "all".to_owned();
         }
-        for figure in record.figures().0 {
+        for figure in record.figures() {
             if !(is_sum && matches!(figure.shape, Shape::Count(_) | Shape::Distribution(_))) {
                 state.draw(figure, &place);
             }

@@ -19,7 +19,7 @@ pub use table::{Look, Table, Times};
 pub use crate::text::{counted, escaped, escaped_json, grouped, scaled};
 
 use crate::controller::{Sink, Summary};
-use crate::lake::Identity;
+use crate::identity::Identity;
 use crate::measurement::delay::Sample;
 use crate::record::Record;
 use flowgauge_dataplane::Dataplane;

@@ -2,10 +2,10 @@
 
 use super::layout::{Column, ESTIMATE_ALONE, Layout, Shown};
 use crate::controller::Sink;
-use crate::lake::union::United;
 use crate::measurement::{Headline, Rank};
 use crate::record::{Kind, Record};
 use crate::text::{Below, counted, escaped, fitted, grouped, lasted, scaled, shortened, stepped, wrapped};
+use crate::united::United;
 use anstyle::AnsiColor;
 use jiff::Timestamp;
 use jiff::civil::Date;

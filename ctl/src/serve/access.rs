@@ -1,8 +1,5 @@
 //! Who may ask: whoever knows a token, over a connection that nobody else reads.
 
-use super::guard::{Guard, Protocol};
-use super::refusal::Refusals;
-use crate::output::Metrics;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::ServerConfig;
@@ -76,12 +73,6 @@ pub struct Access {
     pub encryption: Option<Arc<ServerConfig>>,
     /// What whoever asks has to know. Without one, only names of the machine itself are answered.
     pub token: Option<Token>,
-}
-
-impl Access {
-    pub(super) fn guard(&self, protocol: Protocol, metrics: &Metrics) -> Guard {
-        Guard { protocol, token: self.token.clone(), refusals: Refusals::new(protocol, metrics.clone()) }
-    }
 }
 
 /// What to encrypt with: a certificate chain and its key, as PEM.

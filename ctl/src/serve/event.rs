@@ -1,6 +1,6 @@
 //! A window as the page gets it.
 
-use crate::figure::{Figure, Figures};
+use crate::figure::Figure;
 use crate::record::{Kind, Record};
 use serde::Serialize;
 
@@ -31,7 +31,6 @@ struct Event<'a> {
 
 /// A record as JSON, with a number of its own.
 pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
-    let Figures(figures) = record.figures();
     serde_json::to_string(&Event {
         id,
         source: &record.origin(),
@@ -45,6 +44,6 @@ pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
         complete: record.complete,
         late_ns: record.late_ns,
         total: record.kind == Kind::Total,
-        figures: &figures,
+        figures: record.figures(),
     })
 }

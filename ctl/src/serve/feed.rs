@@ -57,7 +57,7 @@ struct Source {
 impl Source {
     /// The process: a host and a run.
     fn identity(&self) -> (String, String) {
-        let told = |identity: &crate::lake::Identity| (identity.host.to_string(), identity.run.to_string());
+        let told = |identity: &crate::identity::Identity| (identity.host.to_string(), identity.run.to_string());
         self.origin.identity.as_ref().map(told).unwrap_or_default()
     }
 

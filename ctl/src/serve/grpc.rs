@@ -2,8 +2,9 @@
 
 use super::access::Access;
 use super::feed::Feed;
-use super::guard::{Guard, Protocol};
+use super::guard::Guard;
 use super::kept::Kept;
+use super::protocol::Protocol;
 use super::refusal::Refusal;
 use super::server::{Admission, PATIENCE, REQUEST, Server, end};
 use crate::output::Metrics;

@@ -1,47 +1,15 @@
 //! Who is answered: whoever knows the token, or without one whoever asks for this machine by its own name.
 
-use super::access::Token;
+use super::access::{Access, Token};
+use super::protocol::Protocol;
 use super::refusal::{Refusal, Refusals};
+use crate::output::Metrics;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::http::header::{ALLOW, AUTHORIZATION, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use tonic::Status;
-
-/// How requests and answers are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// HTTP 1.1.
-    Http,
-    /// gRPC, over HTTP 2.
-    Grpc,
-}
-
-impl Protocol {
-    /// For people.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Protocol::Http => "HTTP",
-            Protocol::Grpc => "gRPC",
-        }
-    }
-
-    /// What TLS calls what is inside.
-    pub(super) fn inside(self) -> Vec<u8> {
-        match self {
-            Protocol::Http => b"http/1.1".to_vec(),
-            Protocol::Grpc => b"h2".to_vec(),
-        }
-    }
-
-    fn methods(self) -> &'static [Method] {
-        match self {
-            Protocol::Http => &[Method::GET, Method::HEAD],
-            Protocol::Grpc => &[Method::POST],
-        }
-    }
-}
 
 /// Decides who is answered.
 #[derive(Clone)]
@@ -56,6 +24,13 @@ pub(super) enum Refused {
     Method,
     Token,
     Name,
+}
+
+impl Access {
+    /// Returns the guard of a server.
+    pub(super) fn guard(&self, protocol: Protocol, metrics: &Metrics) -> Guard {
+        Guard { protocol, token: self.token.clone(), refusals: Refusals::new(protocol, metrics.clone()) }
+    }
 }
 
 impl Guard {

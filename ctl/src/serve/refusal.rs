@@ -1,6 +1,6 @@
 //! What is refused: counted in metrics, and told once each, since whoever asks must not be able to fill the log.
 
-use super::guard::Protocol;
+use super::protocol::Protocol;
 use crate::output::Metrics;
 use std::fmt::Display;
 use std::sync::Arc;

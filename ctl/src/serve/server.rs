@@ -2,7 +2,8 @@
 
 use super::access::Access;
 use super::fence;
-use super::guard::{Guard, Protocol};
+use super::guard::Guard;
+use super::protocol::Protocol;
 use super::refusal::{Refusal, Refusals};
 use axum::Router;
 use axum::extract::Request;

@@ -3,6 +3,18 @@
 use super::wrapped;
 use anstyle::Style;
 
+/// Row of figures: a name and a value with its unit, and of what there is, its share of all and its interval.
+#[derive(Default)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) share: String,
+    /// In brackets.
+    pub(crate) interval: String,
+    /// What has no column.
+    pub(crate) notes: Vec<String>,
+}
+
 /// Writes lines that are indented, and broken where they do not fit.
 pub(crate) struct Below<'a> {
     text: &'a mut String,
@@ -36,20 +48,40 @@ impl<'a> Below<'a> {
         }
     }
 
-    /// A name and its figures in each line, the figures below each other; a name that leaves no room for them has a line of its own.
-    pub(crate) fn rows(&mut self, rows: &[[String; 4]]) {
-        let indent = self.indent;
-        let longest = |index: usize| rows.iter().map(|row| row[index].chars().count()).max().unwrap_or(0);
-        let [first, second, third, fourth] = [0, 1, 2, 3].map(longest);
-        if indent + first + second + third + fourth + 6 <= self.width {
-            for [name, count, share, interval] in rows {
-                self.push(&format!("{:indent$}{name:<first$}  {count:>second$}  {share:>third$}  {interval}", ""));
+    /// Writes a row each, their cells below each other. Notes go on in the next line where they do not fit; a name that leaves no room for its
+    /// cells has a line of its own.
+    pub(crate) fn rows(&mut self, rows: &[Row]) {
+        let (indent, width) = (self.indent, self.width);
+        let longest = |cell: fn(&Row) -> &String| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+        let [name, value] = [longest(|row| &row.name), longest(|row| &row.value)];
+        let [share, interval] = [longest(|row| &row.share), longest(|row| &row.interval)];
+        let beside = |cell: usize| if cell > 0 { cell + 2 } else { 0 };
+        let cells = indent + name + beside(value) + beside(share) + beside(interval);
+        for row in rows {
+            if cells > width {
+                self.line(std::slice::from_ref(&row.name));
+                let figures = [&row.value, &row.share, &row.interval].into_iter().chain(&row.notes);
+                let figures: Vec<String> = figures.filter(|cell| !cell.is_empty()).cloned().collect();
+                self.push(&wrapped(indent + 2, indent + 2, width, &figures));
+                continue;
             }
-            return;
-        }
-        for [name, figures @ ..] in rows {
-            self.line(std::slice::from_ref(name));
-            self.push(&wrapped(indent + 2, indent + 2, self.width, figures));
+            let mut line = format!("{:indent$}{:name$}", "", row.name);
+            for (cell, width) in [(&row.value, value), (&row.share, share)].into_iter().filter(|(_, width)| *width > 0) {
+                line += &format!("  {cell:>width$}");
+            }
+            if interval > 0 {
+                line += &format!("  {:interval$}", row.interval);
+            }
+            match row.notes.first() {
+                None => self.push(&line),
+                Some(first) if cells + first.chars().count() + 3 <= width => {
+                    self.push(&format!("{line}  {}", wrapped(cells + 2, indent + 2, width, &row.notes).trim_start()));
+                }
+                Some(_) => {
+                    self.push(&line);
+                    self.push(&wrapped(indent + 2, indent + 2, width, &row.notes));
+                }
+            }
         }
     }
 }

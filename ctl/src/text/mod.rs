@@ -2,7 +2,7 @@
 
 mod below;
 
-pub(crate) use below::Below;
+pub(crate) use below::{Below, Row};
 
 use serde::Serialize;
 use serde::ser::SerializeMap;
@@ -115,14 +115,41 @@ pub fn escaped_json(json: &str) -> String {
     safe
 }
 
-/// Phrases with commas between, broken into lines of at most `width` characters where there is room; all but the first are indented.
+/// Splits a phrase where a line may end: at blanks, but neither between a number and its unit nor within an interval.
+fn breakable(phrase: &str) -> Vec<&str> {
+    let is_number = |word: &str| {
+        let digits = word.trim_start_matches(['(', '+', '-', '±', '≤']);
+        digits.starts_with(|c: char| c.is_ascii_digit())
+            && digits.chars().all(|c| c.is_ascii_digit() || c == ',' || c == '.')
+            && digits.matches('.').count() < 2
+    };
+    let is_prefix = |word: &str| matches!(word, "k" | "M" | "G" | "T" | "P");
+    let (mut parts, mut start, mut end, mut before, mut is_inside) = (Vec::new(), 0, 0, "", false);
+    for word in phrase.split(' ') {
+        let is_unit = (is_number(before) && !word.starts_with('(')) || is_prefix(before) || matches!(before, "±" | "≤" | "…");
+        if end > 0 && !is_unit && !is_inside {
+            parts.push(&phrase[start..end - 1]);
+            start = end;
+        }
+        // Brackets without an ellipsis are words.
+        let bracket = word.starts_with('(').then(|| phrase[end..].split(')').next()).flatten();
+        is_inside = (is_inside || bracket.is_some_and(|bracket| bracket.contains('…'))) && !word.ends_with(')');
+        (before, end) = (word, end + word.len() + 1);
+    }
+    parts.push(&phrase[start..]);
+    parts
+}
+
+/// Phrases with commas between, broken into lines of at most `width` characters where there is room; all but the first are indented. No line ends
+/// between a number and its unit, or within an interval.
 pub(crate) fn wrapped(first: usize, rest: usize, width: usize, phrases: &[String]) -> String {
     let mut text = " ".repeat(first);
     let mut column = first;
     for (index, phrase) in phrases.iter().enumerate() {
         let comma = if index + 1 < phrases.len() { "," } else { "" };
-        for (word_index, word) in phrase.split(' ').enumerate() {
-            let comma = if word_index == phrase.matches(' ').count() { comma } else { "" };
+        let parts = breakable(phrase);
+        for (word_index, word) in parts.iter().enumerate() {
+            let comma = if word_index + 1 == parts.len() { comma } else { "" };
             let length = word.chars().count() + comma.len();
             // A whole phrase goes to a new line, if it fits there; one that fits nowhere is broken between its words.
             let ahead = if word_index == 0 { phrase.chars().count() + comma.len() } else { length };
@@ -227,13 +254,57 @@ mod tests {
         let phrases = ["10.0.0.1 > 10.0.0.2".to_owned(), "12,345 packets".to_owned(), "8.3 %".to_owned()];
         assert_eq!(wrapped(2, 4, 60, &phrases), "  10.0.0.1 > 10.0.0.2, 12,345 packets, 8.3 %");
         assert_eq!(wrapped(2, 4, 30, &phrases), "  10.0.0.1 > 10.0.0.2,\n    12,345 packets, 8.3 %");
-        assert_eq!(wrapped(2, 4, 16, &phrases), "  10.0.0.1 >\n    10.0.0.2,\n    12,345\n    packets,\n    8.3 %");
+        assert_eq!(wrapped(2, 4, 16, &phrases), "  10.0.0.1 >\n    10.0.0.2,\n    12,345 packets,\n    8.3 %");
         for width in 8..80 {
             let text = wrapped(2, 4, width, &phrases);
             let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            assert!(longest <= width.max(2 + "packets,".len() + 2 + 1), "{width}: {text}");
+            assert!(longest <= width.max(4 + "12,345 packets,".len()), "{width}: {text}");
             assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), phrases.join(", "));
         }
+    }
+
+    #[test]
+    fn no_line_ends_between_a_number_and_its_unit_or_within_an_interval() {
+        for (phrase, parts) in [
+            ("p50 7.70 ms (7.60 ms … 7.86 ms)", &["p50", "7.70 ms", "(7.60 ms … 7.86 ms)"][..]),
+            ("192.0.2.1 > 192.0.2.2: 1.24 k packets/s", &["192.0.2.1", ">", "192.0.2.2:", "1.24 k packets/s"]),
+            ("truth 5.867 (error -1.74 %)", &["truth", "5.867", "(error", "-1.74 %)"]),
+            ("92,607 ± 4.5 % of flows", &["92,607 ± 4.5 %", "of", "flows"]),
+            ("fewer requests (--delay-admit) or", &["fewer", "requests", "(--delay-admit)", "or"]),
+            ("(1 or more) in all", &["(1 or", "more)", "in", "all"]),
+            ("", &[""]),
+        ] {
+            assert_eq!(breakable(phrase), parts);
+        }
+        let interval = "within 1.85 s (1.80 s … 1.90 s) of it".to_owned();
+        for width in 25..50 {
+            let text = wrapped(2, 4, width, std::slice::from_ref(&interval));
+            assert!(text.contains("1.85 s") && text.contains("(1.80 s … 1.90 s)"), "{width}: {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
+        }
+    }
+
+    #[test]
+    fn cells_of_rows_stand_below_each_other() {
+        let row = |name: &str, value: &str, interval: &str, note: &str| Row {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            interval: interval.to_owned(),
+            notes: (!note.is_empty()).then(|| note.to_owned()).into_iter().collect(),
+            ..Row::default()
+        };
+        let rows = [row("p50", "7.70 ms", "(7.60 ms … 7.86 ms)", ""), row("p99", "115 µs", "(113 µs … 9 s)", "truth 114 µs")];
+        let shown = |width| {
+            let mut text = String::new();
+            Below::new(&mut text, 2, width, false).rows(&rows);
+            text
+        };
+        assert_eq!(shown(60), "  p50  7.70 ms  (7.60 ms … 7.86 ms)\n  p99   115 µs  (113 µs … 9 s)       truth 114 µs\n");
+        assert_eq!(shown(40), "  p50  7.70 ms  (7.60 ms … 7.86 ms)\n  p99   115 µs  (113 µs … 9 s)\n    truth 114 µs\n");
+        assert_eq!(
+            shown(30),
+            "  p50\n    7.70 ms,\n    (7.60 ms … 7.86 ms)\n  p99\n    115 µs, (113 µs … 9 s),\n    truth 114 µs\n"
+        );
     }
 
     #[test]

@@ -271,7 +271,7 @@ impl State {
                     report.ledger = Some(report.ledger.unwrap_or_default().plus(ledger));
                 }
                 (report.last_window, self.window) = (Some(latest), Instant::now());
-                report.figures = serde_json::to_value(record.figures().0).unwrap_or_default();
+                report.figures = serde_json::to_value(record.figures()).unwrap_or_default();
             }
             Kind::Sample => (report.last_read, self.read) = (Some(latest), Instant::now()),
             Kind::Silence | Kind::Total | Kind::Union => {}

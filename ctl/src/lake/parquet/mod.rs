@@ -14,7 +14,7 @@ mod write;
 pub(crate) use input::{Input, Spool};
 pub(crate) use write::{write, write_row};
 
-use super::row::{Cells, Row, Value};
+use crate::row::{Cells, Row, Value};
 use check::damaged;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::errors::Result;

@@ -1,7 +1,7 @@
 //! Rows as a Parquet file: a row group, and in each page the CRC-32 that readers check.
 
 use super::check;
-use crate::lake::row::{Cells, Row, Value};
+use crate::row::{Cells, Row, Value};
 use bytes::Bytes;
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
 use parquet::column::page::{CompressedPage, PageWriteSpec, PageWriter};

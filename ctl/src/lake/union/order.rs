@@ -5,7 +5,7 @@ use super::selection::{Found, Selection};
 use super::{About, Fit, UnionError};
 use crate::lake::is_known;
 use crate::lake::parquet::{self, Parquet, Spool};
-use crate::lake::row::Row;
+use crate::row::Row;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::io;

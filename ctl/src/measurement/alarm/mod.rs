@@ -5,7 +5,7 @@ pub mod judge;
 use super::entropy::Entropy;
 use super::{Cell, Counted, Damaged, Measurement, Place, Rank, Reading, Reports};
 use crate::figure::Figures;
-use crate::lake::row::{Row, Value};
+use crate::row::{Row, Value};
 use crate::text::{Below, counted, optional};
 use anstyle::AnsiColor;
 use flowgauge_core::KeyKind;

@@ -11,7 +11,7 @@
 //!
 //! Whoever unites images must know that their hashes are the same, which an image does not say: [`column()`] does.
 
-use crate::lake::identity;
+use crate::identity;
 use flowgauge_core::{HashIdentity, KeyKind, Precision};
 
 /// Bytes before the registers.

@@ -5,9 +5,9 @@ pub mod image;
 
 use super::{Cell, Counted, Damaged, Headline, Measurement, Number, Place, Reading, sketched};
 use crate::figure::{Figures, Unit};
+use crate::identity;
 use crate::kind::Kind;
-use crate::lake::identity;
-use crate::lake::row::{Misfit, Row, Value};
+use crate::row::{Misfit, Row, Value};
 use crate::text::{Below, counted, grouped, optional};
 use estimate::{Estimate, EstimateError, Estimator, StaggeredEstimator, staggered};
 use flowgauge_core::cardinality::{self, Mode};

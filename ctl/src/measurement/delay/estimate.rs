@@ -9,7 +9,7 @@
 //! Several fridges are weighted by the reciprocals of their variances (§2.3.2), from the delays around a bucket. These weights depend on what was
 //! seen, so that nothing is promised about bias.
 
-use crate::measurement::number::{Number, Z95};
+use crate::number::{Number, Z95};
 use flowgauge_core::delay::histogram::{BUCKETS, Bucket, Histogram, least};
 use flowgauge_core::delay::weights::{SQUARE_BITS, WEIGHT_BITS};
 

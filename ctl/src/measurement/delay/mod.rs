@@ -8,8 +8,8 @@ pub mod tune;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
 use crate::figure::{self, Figures, Range, Unit};
-use crate::lake::row::{Cells, Inner, Misfit, Row, Value, int};
-use crate::text::{Below, counted, grouped, optional};
+use crate::row::{Cells, Inner, Misfit, Row, Value, int};
+use crate::text::{self, Below, counted, grouped, optional};
 use estimate::{Distribution, Fridge, PERCENTILES, Percentile};
 use flowgauge_core::WideBank;
 use flowgauge_core::delay::histogram::{self, Bucket, Histogram};
@@ -556,6 +556,9 @@ impl Measurement for Delays {
     fn lines(&self, below: &mut Below<'_>) {
         for delay in &self.0 {
             below.line(&phrases(delay));
+            let [p50, _, p95, p99, _] = delay.percentiles().map_or([None; 5], |all| all.map(Some));
+            let row = |(name, percentile): (&str, Option<Percentile>)| Some(row(name, &percentile?));
+            below.rows(&[("p50", p50), ("p95", p95), ("p99", p99)].into_iter().filter_map(row).collect::<Vec<_>>());
         }
     }
 }
@@ -563,25 +566,13 @@ impl Measurement for Delays {
 /// What to do about a table whose requests are overwritten too soon.
 const CROWDED: &str = "long delays are uncertain: admit fewer requests (--delay-admit) or take more slots (--delay-slots)";
 
-/// What is said of a kind, in one line.
+/// Requests of a kind and what became of them.
 fn phrases(delay: &Delay) -> Vec<String> {
-    let direction = match delay.direction {
-        Some(Direction::Egress) => " of requests that leave",
-        Some(Direction::Ingress) => " of requests that arrive",
-        None => "",
-    };
+    let direction = delay.direction.map(|direction| format!(" {}", direction.name())).unwrap_or_default();
     let group = delay.group.as_ref().map(|group| format!(" to {group}")).unwrap_or_default();
-    let name = format!("{}{group}{direction}", delay.kind.name());
-    let requests = counted(delay.requests().round() as u64, "request");
-    let mut phrases = match delay.percentiles() {
-        None => vec![format!("{name}: no answers"), requests],
-        Some([p50, _, p95, p99, _]) => vec![
-            format!("{name}: half within {}", bounded(&p50)),
-            format!("95 % within {}", bounded(&p95)),
-            format!("99 % within {}", bounded(&p99)),
-            format!("{} to {requests}", counted(delay.answers(), "answer")),
-        ],
-    };
+    let answers = if delay.answers() > 0 { counted(delay.answers(), "answer") } else { "no answers".to_owned() };
+    let mut phrases =
+        vec![format!("{}{direction}{group}: {answers}", delay.kind.name()), counted(delay.requests().round() as u64, "request")];
     if let Some(unanswered) = delay.unanswered().filter(|_| delay.requests() > 0.0) {
         // One acknowledgement is for all data before it.
         let what = if delay.kind == Kind::TcpData { "without an answer of their own" } else { "never answered" };
@@ -602,13 +593,13 @@ fn phrases(delay: &Delay) -> Vec<String> {
 }
 
 /// A percentile with its bounds, where they differ.
-fn bounded(percentile: &Percentile) -> String {
-    let value = time(percentile.value);
-    match percentile.high {
-        Some(high) if time(percentile.low) == time(high) => value,
-        Some(high) => format!("{value} ({} … {})", time(percentile.low), time(high)),
-        None => format!("{value} ({} or more)", time(percentile.low)),
-    }
+fn row(name: &str, percentile: &Percentile) -> text::Row {
+    let interval = match percentile.high {
+        Some(high) if time(percentile.low) == time(high) => String::new(),
+        Some(high) => format!("({} … {})", time(percentile.low), time(high)),
+        None => format!("({} or more)", time(percentile.low)),
+    };
+    text::Row { name: format!("  {name}"), value: time(percentile.value), interval, ..text::Row::default() }
 }
 
 /// Nanoseconds with three digits and a unit.

@@ -5,8 +5,8 @@ pub mod estimate;
 use super::sketched::{self, FULL};
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading, Sketched};
 use crate::figure::{Figures, Unit};
-use crate::lake::row::{Misfit, Row};
-use crate::text::{Below, optional};
+use crate::row::{Misfit, Row};
+use crate::text::{self, Below, optional};
 use estimate::Mixture;
 use flowgauge_core::{ENTROPIES, KeyKind, Settings, WideBank};
 use serde::ser::SerializeMap;
@@ -125,7 +125,7 @@ impl Measurement for Entropies {
     }
 
     fn lines(&self, below: &mut Below<'_>) {
-        self.0.iter().for_each(|entropy| below.line(&entropy.phrases()));
+        below.rows(&self.0.iter().map(Entropy::row).collect::<Vec<_>>());
     }
 
     fn is_full(&self) -> bool {
@@ -134,7 +134,7 @@ impl Measurement for Entropies {
 }
 
 impl Entropy {
-    fn phrases(&self) -> Vec<String> {
+    fn row(&self) -> text::Row {
         let Entropy { sketch, estimate, truth } = self;
         let estimate::Entropy { bits, low, high, normalised, saturated, .. } = *estimate;
         let flows = match sketch.key {
@@ -143,16 +143,16 @@ impl Entropy {
             KeyKind::SrcDst => "pairs of hosts",
             KeyKind::FiveTuple => "five-tuples",
         };
-        let mut phrases =
-            vec![format!("entropy of {flows}: {bits:.3} bits ({low:.3} … {high:.3})"), format!("{normalised:.2} of the most")];
-        phrases.extend(truth.map(|truth| {
+        let mut notes = vec![format!("normalised {normalised:.2}")];
+        notes.extend(truth.map(|truth| {
             // Of one flow the entropy is 0, from which nothing is so many percent off.
             let percent = (bits / truth - 1.0) * 100.0;
             let error = if percent.is_finite() { format!("{percent:+.2} %") } else { format!("{:+.3} bits", bits - truth) };
             format!("truth {truth:.3} (error {error})")
         }));
-        phrases.extend(saturated.then(|| FULL.to_owned()));
-        phrases
+        notes.extend(saturated.then(|| FULL.to_owned()));
+        let (name, value) = (format!("entropy of {flows}"), format!("{bits:.3} bits"));
+        text::Row { name, value, interval: format!("({low:.3} … {high:.3})"), notes, ..text::Row::default() }
     }
 }
 

@@ -6,8 +6,8 @@ use super::sketched::{self, FULL};
 use super::{Counted, Damaged, Measurement, Number, Rank, Reading, Sketched};
 use crate::figure::{Figures, Ranked, Unit};
 use crate::flow::KeyText;
-use crate::lake::row::{Misfit, Row};
-use crate::text::{Below, counted, grouped, optional};
+use crate::row::{Misfit, Row};
+use crate::text::{self, Below, counted, grouped, optional};
 use flowgauge_core::{FlowKey, Settings, WideBank};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -73,13 +73,18 @@ impl Measurement for Frequency {
     }
 
     fn lines(&self, below: &mut Below<'_>) {
-        for (key, packets) in &self.flows {
+        let rows = self.flows.iter().map(|(key, packets)| {
             let key = KeyText { kind: self.sketch.key, key };
-            let [low, high] = [packets.low, packets.high].map(|packets| grouped(packets.round() as u64));
-            let mut phrases = vec![format!("{key}: {} ({low} … {high})", counted(packets.value.round() as u64, "packet"))];
-            phrases.extend(packets.saturated.then(|| FULL.to_owned()));
-            below.line(&phrases);
-        }
+            let [value, low, high] = [packets.value, packets.low, packets.high].map(|packets| packets.round() as u64);
+            text::Row {
+                name: format!("query {key}"),
+                value: counted(value, "packet"),
+                interval: format!("({} … {})", grouped(low), grouped(high)),
+                notes: packets.saturated.then(|| FULL.to_owned()).into_iter().collect(),
+                ..text::Row::default()
+            }
+        });
+        below.rows(&rows.collect::<Vec<_>>());
     }
 
     fn is_full(&self) -> bool {

@@ -5,8 +5,8 @@ pub mod estimate;
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
 use crate::figure::{self, Figures, Ranked};
 use crate::flow::KeyText;
-use crate::lake::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{Below, counted, grouped};
+use crate::row::{Cells, Misfit, Row, Value, int};
+use crate::text::{self, Below, counted, grouped};
 use estimate::{Flow, Top};
 use flowgauge_core::heavy::{Algorithm, Entry, Settings, Unit};
 use flowgauge_core::{FlowKey, KeyKind, WideBank};
@@ -183,8 +183,13 @@ impl Measurement for Heavy {
     fn lines(&self, below: &mut Below<'_>) {
         let rows = self.top.flows.iter().map(|flow| {
             let share = flow.count as f64 / self.top.total.max(1) as f64 * 100.0;
-            let interval = format!("({} … {})", grouped(flow.low), grouped(flow.high));
-            [self.text(flow), self.counted(flow.count), format!("{share:.1} %"), interval]
+            text::Row {
+                name: self.text(flow),
+                value: self.counted(flow.count),
+                share: format!("{share:.1} %"),
+                interval: format!("({} … {})", grouped(flow.low), grouped(flow.high)),
+                ..text::Row::default()
+            }
         });
         below.rows(&rows.collect::<Vec<_>>());
     }

@@ -5,8 +5,8 @@ pub mod estimate;
 use super::{Counted, Damaged, Measurement, Number, Rank, Reading, sketched};
 use crate::figure::{Figures, Ranked, Unit};
 use crate::flow::KeyText;
-use crate::lake::row::{Misfit, Row, Value};
-use crate::text::Below;
+use crate::row::{Misfit, Row, Value};
+use crate::text::{self, Below};
 use flowgauge_core::membership::Settings;
 use flowgauge_core::{FlowKey, Grid, HashIdentity, KeyKind, WideBank};
 use serde::ser::SerializeMap;
@@ -91,12 +91,14 @@ impl Measurement for Membership {
     }
 
     fn lines(&self, below: &mut Below<'_>) {
-        let mistake = self.false_positive;
-        for (key, seen) in &self.flows {
-            let key = KeyText { kind: self.key, key };
-            let answer = if *seen { format!("seen (by mistake with probability {mistake:.2e})") } else { "not seen".to_owned() };
-            below.line(&[format!("{key}: {answer}")]);
-        }
+        let probability = || format!("false-positive probability {:.2e}", self.false_positive);
+        let rows = self.flows.iter().map(|(key, seen)| text::Row {
+            name: format!("query {}", KeyText { kind: self.key, key }),
+            value: if *seen { "seen" } else { "not seen" }.to_owned(),
+            notes: seen.then(probability).into_iter().collect(),
+            ..text::Row::default()
+        });
+        below.rows(&rows.collect::<Vec<_>>());
     }
 }
 

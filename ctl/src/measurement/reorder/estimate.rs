@@ -5,7 +5,7 @@
 //! themselves (the design effect, Kish 1965), in the interval of Wilson (1927). The clusters that were seen are as many as `(sum of y)² / (sum of y²)` equal ones; there
 //! may be one more (as Fay and Feuer 1997 have it for sums of weights). Where no segment was late, each flow counts once.
 
-use crate::measurement::number::{Number, Z95};
+use crate::number::{Number, Z95};
 use flowgauge_core::reorder::{MOST_LATE, Prefix};
 use serde::Serialize;
 use std::collections::HashSet;

@@ -4,8 +4,8 @@ pub mod estimate;
 
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Rank, Reading};
 use crate::figure::{Figures, Ranked, Unit};
-use crate::lake::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{Below, counted, grouped, optional};
+use crate::row::{Cells, Misfit, Row, Value, int};
+use crate::text::{self, Below, counted, grouped, optional};
 use estimate::Recall;
 use flowgauge_core::WideBank;
 use flowgauge_core::reorder::{Algorithm, Prefix, Settings};
@@ -215,9 +215,9 @@ impl Measurement for Reordering {
         }
         let percent = |count: u64| format!("{:.2} %", count as f64 / sum.packets as f64 * 100.0);
         let mut phrases = vec![
-            format!("reordering: {} of the followed segments out of order", percent(sum.out_of_order)),
+            format!("reordering: {} out of order", percent(sum.out_of_order)),
             format!("{} retransmitted", percent(sum.retransmitted)),
-            format!("{} followed of {}", grouped(sum.packets), counted(seen, "segment")),
+            format!("{} of {} followed", grouped(sum.packets), counted(seen, "segment")),
             prefixes(self.number),
         ];
         phrases.extend(
@@ -230,11 +230,15 @@ impl Measurement for Reordering {
         below.line(&phrases);
         let rows = self.prefixes.iter().filter(|it| it.counts.out_of_order > 0).map(|it| {
             let share = |share: f64| format!("{:.2}", share * 100.0);
-            let late = format!("{} of {}", grouped(it.counts.out_of_order), counted(it.counts.packets, "segment"));
-            let flows = counted(it.counts.flows, "flow");
-            let truth = it.truth.as_ref().map(|truth| format!(", truth {} %", share(estimate::share(truth)))).unwrap_or_default();
-            let interval = format!("({} … {} %), {flows}{truth}", share(it.rate.low), share(it.rate.high));
-            [it.name.clone(), late, format!("{} %", share(it.rate.value)), interval]
+            let mut notes = vec![counted(it.counts.flows, "flow")];
+            notes.extend(it.truth.as_ref().map(|truth| format!("truth {} %", share(estimate::share(truth)))));
+            text::Row {
+                name: it.name.clone(),
+                value: format!("{} of {}", grouped(it.counts.out_of_order), counted(it.counts.packets, "segment")),
+                share: format!("{} %", share(it.rate.value)),
+                interval: format!("({} … {} %)", share(it.rate.low), share(it.rate.high)),
+                notes,
+            }
         });
         below.rows(&rows.collect::<Vec<_>>());
     }

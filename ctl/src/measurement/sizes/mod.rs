@@ -5,8 +5,8 @@ pub mod estimate;
 use super::sketched::FULL;
 use super::{Cell, Counted, Damaged, Measurement, Number, Place, Reading};
 use crate::figure::{self, Figures, Unit};
-use crate::lake::row::{Cells, Misfit, Row, Value, int};
-use crate::text::{Below, counted, grouped, optional};
+use crate::row::{Cells, Misfit, Row, Value, int};
+use crate::text::{self, Below, counted, grouped, optional};
 use estimate::{Lengths, PERCENT, Quantile, Range, Truth};
 use flowgauge_core::measurement::OnOff;
 use flowgauge_core::{Settings, WideBank, sizes};
@@ -68,32 +68,40 @@ impl Measurement for Sizes {
             let share = range.packets as f64 / lengths.packets as f64 * 100.0;
             let bar = (range.packets as f64 / most as f64 * BAR as f64).round() as usize;
             let name = format!("{} … {} bytes", grouped(range.low.into()), grouped(range.high.into()));
-            [name, counted(range.packets, "packet"), format!("{share:.1} %"), "▇".repeat(bar)]
+            let (value, share) = (counted(range.packets, "packet"), format!("{share:.1} %"));
+            text::Row { name, value, share, interval: "▇".repeat(bar), ..text::Row::default() }
         });
         below.rows(&rows.collect::<Vec<_>>());
     }
 
     fn lines(&self, below: &mut Below<'_>) {
         let Some(lengths) = &self.lengths else { return };
-        let truth = |truths: Option<&[u32; PERCENT.len()]>, percent: u8| {
-            let truth = truths.and_then(|truths| at(truths, percent));
-            truth.map_or_else(String::new, |truth| format!(", truth {}", grouped((*truth).into())))
-        };
         let (of_packets, of_bytes) = (self.truth.as_ref().map(|it| &it.by_packets), self.truth.as_ref().map(|it| &it.by_bytes));
-        let share = |what: &str, quantiles: &[Quantile; PERCENT.len()], truths, percent| {
-            let quantile = at(quantiles, percent).copied().unwrap_or(lengths.mean);
-            format!("{what} up to {}{}", bounded(&quantile), truth(truths, percent))
+        let row = |name: &str, quantiles: &[Quantile; PERCENT.len()], truths: Option<&[u32; PERCENT.len()]>, percent| {
+            let Quantile { value, low, high } = at(quantiles, percent).copied().unwrap_or(lengths.mean);
+            let truth = truths.and_then(|truths| at(truths, percent));
+            text::Row {
+                name: format!("packet length {name}"),
+                value: format!("{} bytes", grouped(value.round() as u64)),
+                interval: if low == high {
+                    String::new()
+                } else {
+                    format!("({} … {})", grouped(low.into()), grouped(high.into()))
+                },
+                notes: truth.map(|truth| format!("truth {}", grouped((*truth).into()))).into_iter().collect(),
+                ..text::Row::default()
+            }
         };
-        let mut phrases = vec![
-            format!("packet length: mean {:.1} bytes", lengths.mean.value),
-            share("half of the packets", &lengths.by_packets, of_packets, 50),
-            share("95 %", &lengths.by_packets, of_packets, 95),
-            share("half of the bytes", &lengths.by_bytes, of_bytes, 50),
-            line_chart(&doublings(&lengths.buckets)),
-        ];
-        phrases.extend((self.unknown > 0).then(|| format!("{} without a length", counted(self.unknown, "packet"))));
-        phrases.extend(self.is_full().then(|| FULL.to_owned()));
-        below.line(&phrases);
+        let mut notes = vec![line_chart(&doublings(&lengths.buckets))];
+        notes.extend((self.unknown > 0).then(|| format!("{} without a length", counted(self.unknown, "packet"))));
+        notes.extend(self.is_full().then(|| FULL.to_owned()));
+        let (name, value) = ("packet length mean".to_owned(), format!("{:.1} bytes", lengths.mean.value));
+        below.rows(&[
+            text::Row { name, value, notes, ..text::Row::default() },
+            row("p50", &lengths.by_packets, of_packets, 50),
+            row("p95", &lengths.by_packets, of_packets, 95),
+            row("p50 of bytes", &lengths.by_bytes, of_bytes, 50),
+        ]);
     }
 
     fn figures(&self, _: Option<&Counted>, figures: &mut Figures) {
@@ -171,13 +179,6 @@ fn at<T>(quantiles: &[T; PERCENT.len()], percent: u8) -> Option<&T> {
 fn median(quantiles: &[Quantile; PERCENT.len()]) -> Quantile {
     let [_, _, median, ..] = *quantiles;
     median
-}
-
-/// A length with its bounds, where they differ.
-fn bounded(quantile: &Quantile) -> String {
-    let value = grouped(quantile.value.round() as u64);
-    let [low, high] = [quantile.low, quantile.high].map(|length| grouped(length.into()));
-    if quantile.low == quantile.high { value } else { format!("{value} ({low} … {high})") }
 }
 
 /// The same packets by doublings of length, from the first to the last that has any.

@@ -13,13 +13,13 @@ pub(crate) struct Distributed {
 
 impl Distributed {
     /// Adds the values of a window.
-    pub(super) fn add(&mut self, window: Distribution) {
-        self.native.add(&window);
+    pub(super) fn add(&mut self, window: &Distribution) {
+        self.native.add(window);
         self.sum += window.sum;
         if self.ranges.is_empty() {
-            self.ranges = window.ranges;
+            self.ranges.clone_from(&window.ranges);
         } else {
-            self.ranges.iter_mut().zip(window.ranges).for_each(|(all, range)| all.count += range.count);
+            self.ranges.iter_mut().zip(&window.ranges).for_each(|(all, range)| all.count += range.count);
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::figure::Drawn;
 use crate::measurement::alarm::{Alarm, judge::Verdict};
 use crate::measurement::cardinality::{Cardinality, estimate::Estimate};
 use crate::measurement::entropy::{self, Entropies, Entropy};
@@ -50,6 +51,7 @@ fn window(number: u64) -> Record {
         reports: Reports::default(),
         united: None,
         counted: None,
+        drawn: Drawn::default(),
     }
 }
 

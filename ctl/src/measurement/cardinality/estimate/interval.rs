@@ -7,7 +7,7 @@ use super::model::{information, weight};
 /// this stands for it, as JSON knows no infinity and sums of it stay finite.
 pub const CEILING: f64 = 18_446_744_073_709_551_616.0;
 
-pub(super) use crate::measurement::number::Z95;
+pub(super) use crate::number::Z95;
 
 /// A number of distinct flows with its 95 % interval; `0 <= low <= value <= high <=` [`CEILING`].
 #[derive(Clone, Copy, Debug, PartialEq)]

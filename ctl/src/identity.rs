@@ -1,6 +1,6 @@
 //! Who counted, and how keys were hashed: what must be known before anything is united.
 
-use super::row::{Misfit, Row};
+use crate::row::{Misfit, Row};
 use flowgauge_core::{HashIdentity, HashMode};
 use std::sync::Arc;
 
