@@ -3,9 +3,9 @@
 use crate::error::ReproduceError;
 use crate::figure::{Figure, Limit};
 use crate::machine::Machine;
-use crate::report::html::{Page, escape};
+use crate::report::html::Page;
 use crate::report::svg::{Axis, Chart, Promise, Tone};
-use crate::report::{Cell, Column, Directory, Table};
+use crate::report::{Cell, Column, Directory, Table, escape};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

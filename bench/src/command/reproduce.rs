@@ -3,8 +3,8 @@
 use flowgauge::reproduce::{Reproduce, What};
 use flowgauge::{Failure, bar};
 use flowgauge_bench::parallel::Progress;
-use flowgauge_bench::report::html::{Page, escape};
-use flowgauge_bench::report::{Directory, Table};
+use flowgauge_bench::report::html::Page;
+use flowgauge_bench::report::{Directory, Table, escape};
 use flowgauge_bench::{ReproduceError, fridge, p4entropy, p4exp, p4log, rap, reorder, whll};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,9 @@
 //! A page that needs nothing but itself.
 
-use super::Table;
+use super::escape::escape;
 use super::svg::{Chart, Promise, promises};
+use super::table::Table;
 use flowgauge_ctl::serve::document;
-
-/// A text with what HTML gives a meaning to made harmless.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
 
 const STYLE: &str = include_str!("style.css");
 

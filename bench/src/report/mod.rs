@@ -6,9 +6,11 @@
 //! - [`Directory`]: where the files go.
 
 mod directory;
+mod escape;
 pub mod html;
 pub mod svg;
 mod table;
 
 pub use directory::Directory;
+pub use escape::escape;
 pub use table::{Align, Cell, Column, Table};

@@ -2,7 +2,7 @@
 //!
 //! Colours and type come from the page's style sheet ([`html`](super::html)), so that a plot follows the page into the dark.
 
-use super::html::escape;
+use super::escape::escape;
 use super::table::{Cell, Column, Table};
 use flowgauge_ctl::output::grouped;
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! Tables for pages and terminals.
 
-use super::html::escape;
+use super::escape::escape;
 use std::fmt::{self, Write};
 
 /// Characters between two columns of a group on a terminal.

@@ -3,8 +3,8 @@
 use super::figures::{error_by_cardinality, milliseconds, reading_name, scatter, sequential, skew_by_cardinality};
 use super::thesis::{CONFIGURATIONS, Configuration, DURATION, Row, TABLE_4_3, TABLE_4_4};
 use super::{Case, Errors, Findings, Read, Reading, SWEEP_DURATION, Traffic};
-use crate::report::html::{Page, escape};
-use crate::report::{Cell, Column, Table};
+use crate::report::html::Page;
+use crate::report::{Cell, Column, Table, escape};
 use crate::statistics::Spread;
 use flowgauge_core::HashMode;
 use flowgauge_ctl::measurement::cardinality::estimate::Estimator;

@@ -20,7 +20,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_micros(1);
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+const LONGEST_YEARS: u32 = 100;
+/// A year as [`humantime`] reads it: 365.25 days.
+const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// A time such as `500ms`, `10s` or `2m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -29,8 +31,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if duration < SHORTEST {
         return Err("must be at least 1us".to_owned());
     }
-    if duration > LONGEST {
-        return Err("must be at most 100 years".to_owned());
+    if duration > YEAR * LONGEST_YEARS {
+        return Err(format!("must be at most {LONGEST_YEARS} years"));
     }
     Ok(duration)
 }

@@ -22,6 +22,7 @@ fn options_that_make_no_sense_are_refused_with_advice() {
         ("--window 10", "500ms, 10s or 2m"),
         ("--window -5s", "500ms, 10s or 2m"),
         ("--window 1000000000y", "at most 100 years"),
+        ("--window 100y1us", "at most 100 years"),
         ("--window 99999999999999999999999y", "500ms, 10s or 2m"),
         ("--window", "value is required"),
         ("--read-every -1s", "or never"),
