@@ -2,8 +2,7 @@
 
 use super::Origin;
 use crate::controller::Sink;
-use crate::identity::Identity;
-use crate::identity::SCHEMA;
+use crate::identity::{Identity, SCHEMA};
 use crate::measurement::{Cell, Place};
 use crate::record::{Kind, Record};
 use crate::united::United;
