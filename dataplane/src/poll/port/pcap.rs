@@ -42,8 +42,8 @@ const LISTED: usize = 1024;
 pub(super) const WITNESSES: usize = 1000;
 /// The same in a pipe, which may be silent for long.
 pub(super) const WITNESSES_LIVE: usize = 3;
-/// Timestamps that are looked at in the first chunk to find the step of the clock, and in each chunk behind it: that costs a packet a
-/// fifth of an instruction. The first ones alone lie within one step where traffic is fast.
+/// Timestamps that are looked at in the first chunk to find the step of the clock, and in each chunk behind it: of full chunks, few of
+/// all. The first ones alone lie within one step where traffic is fast.
 const FIRST_TIMESTAMPS: usize = 4096;
 const TIMESTAMPS: usize = 64;
 /// How often a worker looks whether it is its turn before it goes to sleep.
