@@ -41,7 +41,7 @@ fn name(ethertype: u16) -> Option<&'static str> {
         0x8902 => "CFM",
         0x8906 => "FCoE",
         0x8915 => "RoCE",
-        0x894f => "NSH",
+        0x894f => "NSH with neither IP nor Ethernet in it",
         0x9000 => "loopback test",
         0x8100 | 0x88a8 | 0x9100 => "VLAN tags, too many of them",
         _ => return None,

@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The timestamps of a capture. Some have whole microseconds; which, nobody knows before the end.
+    /// The timestamps of a capture. How coarse they are shows once they are read.
     pub const TRACE: Clock = Clock { name: "trace", resolution_ns: 1 };
     /// The kernel's clock, read for each packet.
     pub const KERNEL: Clock = Clock { name: "kernel", resolution_ns: 1 };

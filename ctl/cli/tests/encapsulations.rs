@@ -116,6 +116,22 @@ fn v6(host: u8) -> Vec<u8> {
     frames::ipv6(host.into(), 17, &udp(host.into()))
 }
 
+/// A network service header, of so many words, with metadata of a type.
+fn nsh(words: u8, metadata: u8, next: u8) -> Vec<u8> {
+    let mut header = vec![0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255];
+    if metadata == 2 && words > 2 {
+        // One variable piece of metadata, which fills it.
+        header.extend([0, 1, 1, (words - 3) * 4]);
+    }
+    header.resize(usize::from(words) * 4, 0);
+    header
+}
+
+/// What a network service header and VXLAN-GPE call this packet.
+fn version_of(packet: &[u8]) -> u8 {
+    if packet[0] >> 4 == 4 { 1 } else { 2 }
+}
+
 /// An Ethernet header with addresses of vendors, which tshark looks at to tell Ethernet in MPLS from other things.
 fn inner(ethertype: u16, packet: &[u8]) -> Vec<u8> {
     [&[0x00, 0x1b, 0x21, 0xaa, 0xbb, 0xcc, 0x00, 0xe0, 0x4c, 0x11, 0x22, 0x33][..], &ethertype.to_be_bytes(), packet].concat()
@@ -203,6 +219,16 @@ fn encapsulations() -> Vec<(String, Vec<Vec<u8>>)> {
         ("802.1br", fixed(0x893f, &[0, 1, 0, 2, 0, 0])),
         ("bridged ethernet", bridged(0x6558, &[])),
         ("trill", bridged(0x22f3, &[0, 0x3f, 0, 1, 0, 2])),
+        ("nsh", each(|_, _, packet| in_ethernet(0x894f, &nsh(6, 1, version_of(packet)), packet))),
+        ("nsh with variable metadata", each(|_, _, packet| in_ethernet(0x894f, &nsh(4, 2, version_of(packet)), packet))),
+        ("nsh without metadata", each(|_, _, packet| in_ethernet(0x894f, &nsh(2, 2, version_of(packet)), packet))),
+        ("nsh of ethernet", each(|ethertype, _, packet| in_ethernet(0x894f, &nsh(6, 1, 3), &inner(ethertype, packet)))),
+        ("nsh in nsh", each(|_, _, packet| in_ethernet(0x894f, &[nsh(2, 2, 4), nsh(6, 1, version_of(packet))].concat(), packet))),
+        ("nsh of mpls", each(|_, _, packet| in_ethernet(0x894f, &nsh(6, 1, 5), &[&[0, 6, 0x41, 64], packet].concat()))),
+        (
+            "nsh behind a tag",
+            each(|_, _, packet| in_ethernet(0x8100, &[&[0, 7, 0x89, 0x4f], &nsh(6, 1, version_of(packet))[..]].concat(), packet)),
+        ),
         ("trill with options", bridged(0x22f3, &[0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0])),
     ];
     captures.into_iter().map(|(name, frames)| (name.to_owned(), frames)).collect()
@@ -228,6 +254,7 @@ fn tunnels() -> Vec<(String, Vec<Vec<u8>>)> {
     let outer6 = |protocol: u8, payload: &[u8]| frames::ethernet(&[], 0x86dd, &frames::ipv6(999, protocol, payload));
     let gre = |flags: u16, ethertype: u16, rest: &[u8]| [&flags.to_be_bytes(), &ethertype.to_be_bytes()[..], rest].concat();
     let vxlan = |rest: &[u8]| datagram(4789, &[&[8, 0, 0, 0, 0, 0, 0x64, 0], rest].concat());
+    let gpe = |next: u8, rest: &[u8]| datagram(4790, &[&[0x0c, 0, 0, next, 0, 0, 0x64, 0], rest].concat());
     let geneve = |words: u8, ethertype: u16, rest: &[u8]| {
         let header = [&[words, 0], &ethertype.to_be_bytes()[..], &[0, 0, 0x64, 0]].concat();
         datagram(6081, &[header, vec![0; usize::from(words) * 4], rest.to_vec()].concat())
@@ -280,6 +307,14 @@ fn tunnels() -> Vec<(String, Vec<Vec<u8>>)> {
                 outer(17, &vxlan(&inner(0x8100, &[&[0, 7], &ethertype.to_be_bytes()[..], packet].concat())))
             }),
         ),
+        ("vxlan-gpe", each(|_, _, packet| outer(17, &gpe(version_of(packet), packet)))),
+        ("vxlan-gpe of ethernet", each(|ethertype, _, packet| outer(17, &gpe(3, &inner(ethertype, packet))))),
+        ("vxlan-gpe of nsh", each(|_, _, packet| outer(17, &gpe(4, &[nsh(6, 1, version_of(packet)), packet.to_vec()].concat())))),
+        (
+            "vxlan-gpe of ethernet in nsh",
+            each(|ethertype, _, packet| outer(17, &gpe(4, &[nsh(2, 2, 3), inner(ethertype, packet)].concat()))),
+        ),
+        ("gre of nsh", each(|_, _, packet| outer(47, &gre(0, 0x894f, &[nsh(6, 1, version_of(packet)), packet.to_vec()].concat())))),
         ("geneve", each(|ethertype, _, packet| outer(17, &geneve(0, 0x6558, &inner(ethertype, packet))))),
         ("geneve with options", each(|ethertype, _, packet| outer(17, &geneve(2, 0x6558, &inner(ethertype, packet))))),
         ("geneve of ip", each(|ethertype, _, packet| outer(17, &geneve(0, ethertype, packet)))),

@@ -801,3 +801,87 @@ fn one_capture_may_hold_several_link_types() {
     assert_eq!(["ipv4_packets", "ipv6_packets"].map(|key| number(total, key)), [1, 2]);
     assert_eq!(cardinality(total, "truth"), 2);
 }
+
+/// An echo request of this number, or its reply.
+fn echo(number: u32, is_reply: bool) -> Vec<u8> {
+    let (host, server) = ([10, 0, (number >> 8) as u8, number as u8], [192, 0, 2, 1]);
+    let (from, to) = if is_reply { (server, host) } else { (host, server) };
+    let icmp = [if is_reply { 0 } else { 8 }, 0, 0, 0, 0, 1, (number >> 8) as u8, number as u8];
+    let header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
+    frames::ethernet(&[], 0x0800, &[&header[..], &from, &to, &icmp].concat())
+}
+
+/// Round trips of 1 to 41 ms by a clock of this step, and how long they took.
+fn round_trips(step: u64) -> (Vec<Packet>, Vec<u64>) {
+    let delays: Vec<u64> = (0..1000).map(|number| 1_000_000 + number * 7_919_003 % 40_000_000).collect();
+    let mut packets: Vec<Packet> = (0..)
+        .zip(&delays)
+        .flat_map(|(number, delay)| {
+            let at = START + u64::from(number) * 37_123_457;
+            [(at, false), (at + delay, true)].map(|(at, is_reply)| Packet::new(at - at % step, echo(number, is_reply)))
+        })
+        .collect();
+    packets.sort_by_key(|packet| packet.timestamp);
+    (packets, delays)
+}
+
+const ROUND_TRIPS: &str = "--measure delay --delay icmp --delay-admit 1";
+
+#[test]
+fn delays_by_a_coarse_clock_are_uncertain_by_its_step() {
+    let scratch = Scratch::new("coarse-clock");
+    let nanoseconds = InterfaceOptions { resolution: Some(Resolution::NANOSECONDS), ..InterfaceOptions::default() };
+    let options = PcapNgOptions { interfaces: vec![nanoseconds], ..PcapNgOptions::default() };
+    for (step, resolution) in [(10_000_000, 10_000_000), (4_000_000, 4_000_000), (1000, 1000), (1, 64)] {
+        let (packets, mut delays) = round_trips(step);
+        delays.sort_unstable();
+        let file = scratch.write("coarse.pcapng", build::pcapng(&options, &packets));
+        for algorithm in ["fridge", "overwrite"] {
+            let records = records(&file, &format!("{ROUND_TRIPS} --delay-algorithm {algorithm}"));
+            for record in of_kind(&records, "window").into_iter().chain([total(&records)]) {
+                assert_eq!(record["delay"][0]["resolution_ns"], resolution, "{record}");
+            }
+            let raw = total(&records)["delay"][0]["raw"]["p50"].as_f64().unwrap();
+            assert!(step <= 64 || (raw / step as f64).fract() == 0.0, "{raw} is no multiple of {step}");
+            if algorithm == "fridge" {
+                for (share, name) in [(50, "p50"), (90, "p90"), (95, "p95")] {
+                    let percentile = &total(&records)["delay"][0]["corrected"][name];
+                    let [low, high] = ["low", "high"].map(|key| percentile[key].as_f64().unwrap());
+                    let exact = delays[delays.len() * share / 100] as f64;
+                    assert!(low <= exact && exact <= high && high - low >= 2.0 * step as f64, "{step}: {exact}, {percentile}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn captures_of_microseconds_have_that_resolution() {
+    let scratch = Scratch::new("microseconds");
+    let resolution = |files: &[&str]| {
+        let output =
+            flowgauge().arg("replay").args(files).args(["--format", "json"]).args(ROUND_TRIPS.split_whitespace()).output().unwrap();
+        total(&parse(&common::Outcome::from(output).quiet()))["delay"][0]["resolution_ns"].clone()
+    };
+    let pcap = |packets: &[Packet]| build::pcap(&PcapOptions::default(), packets);
+    // Too few packets to see a step.
+    let packets = [(0, false), (30_000_000, true)].map(|(at, is_reply)| Packet::new(START + at, echo(1, is_reply)));
+    let [first, second] = [0, 1].map(|index| scratch.write(&format!("{index}.pcap"), pcap(&packets[index..=index])));
+    assert_eq!(resolution(&[&scratch.write("whole.pcap", pcap(&packets))]), 1000);
+    assert_eq!(resolution(&[&first, &second]), 1000);
+}
+
+#[test]
+fn a_step_shows_where_a_chunk_lies_within_one() {
+    let scratch = Scratch::new("busy-clock");
+    let frame = echo(0, false);
+    // Chunks of 2 MiB have less than 36,000 of these packets.
+    let steps = |packet: u64| packet / 40_000 * (packet / 40_000 + 1) / 2;
+    let packets = (0..400_000).map(|packet| Packet::new(START + steps(packet) * 10_000_000, frame.clone()));
+    let packets: Vec<Packet> = packets.collect();
+    let file = scratch.write("busy.pcap", pcap(&packets));
+    assert_eq!(
+        total(&records(&file, &format!("{ROUND_TRIPS} --window 1m --read-every never")))["delay"][0]["resolution_ns"],
+        10_000_000
+    );
+}

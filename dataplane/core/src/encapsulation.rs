@@ -33,6 +33,7 @@ const CISCO_METADATA: u16 = 0x8909;
 const VN_TAG: u16 = 0x8926;
 const HSR: u16 = 0x892f;
 const E_TAG: u16 = 0x893f;
+const NSH: u16 = 0x894f;
 const REDUNDANCY_TAG: u16 = 0xf1c1;
 /// What is at most a length, of an LLC header and what follows it.
 const LONGEST: u16 = 1500;
@@ -53,7 +54,7 @@ pub(crate) fn is_vlan(ethertype: u16) -> bool {
 pub(crate) fn opens(ethertype: u16) -> bool {
     is_vlan(ethertype)
         || matches!(ethertype, 1..=LONGEST | TRILL | TRANSPARENT_ETHERNET | MPLS | MPLS_MULTICAST | PPPOE | JUMBO_LLC | MACSEC)
-        || matches!(ethertype, BACKBONE_SERVICE | FABRIC_PATH | CISCO_METADATA | VN_TAG | HSR | E_TAG | REDUNDANCY_TAG)
+        || matches!(ethertype, BACKBONE_SERVICE | FABRIC_PATH | CISCO_METADATA | VN_TAG | HSR | E_TAG | NSH | REDUNDANCY_TAG)
 }
 
 /// Opens headers up to the network's; `headers` were opened before. The EtherType that it gives is that of IPv4 or IPv6.
@@ -76,6 +77,7 @@ pub(crate) fn open<F: Frame + ?Sized>(frame: &F, mut ethertype: u16, mut offset:
             BACKBONE_SERVICE => behind(frame, offset, 4 + ETHERNET),
             TRILL => trill(frame, offset),
             MACSEC => macsec(frame, offset),
+            NSH => service(frame, offset),
             _ => return Err(Reject::NonIp(ethertype)),
         };
         (ethertype, offset) = next?;
@@ -207,5 +209,30 @@ fn macsec<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
         (0, 0) => behind(frame, offset, 8),
         (0, _) => behind(frame, offset, 16),
         _ => Err(Reject::NonIp(MACSEC)),
+    }
+}
+
+/// A network service header (RFC 8300): its length in words of four bytes, the type of its metadata and what follows.
+#[inline(always)]
+fn service<F: Frame + ?Sized>(frame: &F, offset: usize) -> Next {
+    let [_, length, metadata, next] = *frame.bytes(offset).ok_or(Reject::Truncated)?;
+    let length = match metadata {
+        // Always of four words, behind two others.
+        1 => 24,
+        _ => usize::from(length & 0x3f).wrapping_mul(4).max(8),
+    };
+    Ok((next_protocol(next)?, offset.wrapping_add(length)))
+}
+
+/// What a next protocol of a network service header stands for, and of VXLAN-GPE, which has the same numbers.
+#[inline(always)]
+pub(crate) fn next_protocol(number: u8) -> Result<u16, Reject> {
+    match number {
+        1 => Ok(IPV4),
+        2 => Ok(IPV6),
+        3 => Ok(TRANSPARENT_ETHERNET),
+        4 => Ok(NSH),
+        5 => Ok(MPLS),
+        _ => Err(Reject::NonIp(NSH)),
     }
 }

@@ -20,6 +20,7 @@ const GRE: u8 = 47;
 
 const GTP_USER_PORT: u16 = 2152;
 const VXLAN_PORT: u16 = 4789;
+const VXLAN_GPE_PORT: u16 = 4790;
 const GENEVE_PORT: u16 = 6081;
 
 const PPP_IN_GRE: u16 = 0x880b;
@@ -91,6 +92,10 @@ fn datagram<F: Frame + ?Sized>(frame: &F, offset: usize) -> Inside {
     let payload = offset.wrapping_add(8);
     match frame.number(offset.wrapping_add(2))? {
         VXLAN_PORT => Some((TRANSPARENT_ETHERNET, payload.wrapping_add(8))),
+        VXLAN_GPE_PORT => {
+            let [_, _, _, next] = *frame.bytes(payload)?;
+            Some((encapsulation::next_protocol(next).ok()?, payload.wrapping_add(8)))
+        }
         GENEVE_PORT => {
             let [first, _, high, low] = *frame.bytes(payload)?;
             let options = usize::from(first & 0x3f).wrapping_mul(4);

@@ -152,6 +152,9 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
     let pppoe = |protocol: &[u8]| [&[0x11, 0, 0, 1, 0, 0][..], protocol].concat();
     let label = |bottom: u8| vec![0, 6, 0x40 | bottom, 64];
     let then = |first: &[u8], second: Vec<u8>| [first, &second].concat();
+    let nsh = |words: u8, metadata: u8, next: u8| {
+        [&[0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255][..], &vec![0; usize::from(words) * 4 - 8]].concat()
+    };
     vec![
         ("PPPoE", 0x8864, pppoe(&[0, 0x21]), false),
         ("PPPoE, IPv6", 0x8864, pppoe(&[0, 0x57]), true),
@@ -182,6 +185,12 @@ fn encapsulations() -> Vec<(&'static str, u16, Vec<u8>, bool)> {
         ("802.1BR", 0x893f, vec![0, 1, 0, 2, 0, 0, 8, 0], false),
         ("transparent Ethernet bridging", 0x6558, inner(0x0800), false),
         ("TRILL", 0x22f3, then(&[0, 0x3f, 0, 1, 0, 2], inner(0x0800)), false),
+        ("NSH", 0x894f, nsh(6, 1, 1), false),
+        ("NSH, IPv6 behind metadata of variable length", 0x894f, nsh(4, 2, 2), true),
+        ("NSH, no metadata", 0x894f, nsh(2, 2, 1), false),
+        ("NSH, Ethernet", 0x894f, then(&nsh(6, 1, 3), inner(0x86dd)), true),
+        ("NSH in NSH, MPLS", 0x894f, [nsh(2, 2, 4), nsh(6, 1, 5), label(1)].concat(), false),
+        ("NSH behind a tag", 0x8100, then(&[0, 7, 0x89, 0x4f], nsh(6, 1, 1)), false),
         ("TRILL with options", 0x22f3, [vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(0x86dd)].concat(), true),
     ]
 }

@@ -48,6 +48,7 @@ fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
         let [high, low] = protocol.to_be_bytes();
         [vec![options, 0, high, low, 0, 0, 0x64, 0], vec![0; usize::from(options & 0x3f) * 4]].concat()
     });
+    let nsh = [0x0f, 0xc2, 2, 2, 0, 0, 7, 255];
     let gtp = |flags: u8, rest: &[u8]| [&[flags, 0xff, 0, 0, 0, 0, 0, 1], rest].concat();
     vec![
         ("IPv4 in IP", 4, vec![], 4),
@@ -66,6 +67,10 @@ fn tunnels() -> Vec<(&'static str, u8, Vec<u8>, u8)> {
         ("PPTP, acknowledging", 47, gre(0x3081, 0x880b, &[0, 9, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x21]), 4),
         ("VXLAN", 17, udp(4789, &bridged(&vxlan, 0x0800)), 4),
         ("VXLAN, a tag", 17, udp(4789, &[bridged(&vxlan, 0x8100), vec![0, 7, 0x86, 0xdd]].concat()), 6),
+        ("VXLAN-GPE", 17, udp(4790, &[0x0c, 0, 0, 1, 0, 0, 0x64, 0]), 4),
+        ("VXLAN-GPE, Ethernet", 17, udp(4790, &bridged(&[0x0c, 0, 0, 3, 0, 0, 0x64, 0], 0x86dd)), 6),
+        ("VXLAN-GPE, NSH", 17, udp(4790, &[&[0x0c, 0, 0, 4, 0, 0, 0x64, 0][..], &nsh].concat()), 6),
+        ("GRE, NSH", 47, gre(0, 0x894f, &nsh), 6),
         ("Geneve", 17, udp(6081, &bridged(&geneve(0, 0x6558), 0x0800)), 4),
         ("Geneve, options", 17, udp(6081, &bridged(&geneve(3, 0x6558), 0x86dd)), 6),
         ("Geneve, IP", 17, udp(6081, &geneve(0, 0x0800)), 4),
@@ -117,6 +122,7 @@ fn what_holds_no_ip_counts_by_the_header_around_it() {
     let packets = [
         ("a later fragment", later_fragment),
         ("ARP in VXLAN", ipv4(1, 17, &udp(4789, &vxlan(0x0806, &[0; 28])))),
+        ("an unknown protocol in VXLAN-GPE", ipv4(1, 17, &udp(4790, &[&[0x0c, 0, 0, 9, 0, 0, 0x64, 0][..], &inner(4)].concat()))),
         ("from the port of VXLAN", ipv4(1, 17, &from_port(&vxlan(0x0800, &inner(4))))),
         ("the port of VXLAN in TCP", ipv4(1, 6, &udp(4789, &vxlan(0x0800, &inner(4))))),
         ("another version in IP in IP", ipv4(1, 4, &inner(6))),

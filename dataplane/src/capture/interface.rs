@@ -24,6 +24,15 @@ impl Resolution {
     /// Nanoseconds.
     pub const NANOSECONDS: Self = Self::PowerOf10(9);
 
+    /// The unit in nanoseconds, rounded up.
+    #[must_use]
+    pub fn nanoseconds(self) -> u64 {
+        match self {
+            Self::PowerOf10(power) => 10_u64.pow(u32::from(9_u8.saturating_sub(power))),
+            Self::PowerOf2(power) => SECOND.div_ceil(1_u64.checked_shl(u32::from(power)).unwrap_or(u64::MAX)),
+        }
+    }
+
     /// Of an if_tsresol option (draft-ietf-opsawg-pcapng section 4.2): the top bit chooses the base.
     pub(super) fn from_option(value: u8) -> Self {
         match value & 0x80 {

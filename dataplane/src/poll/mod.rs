@@ -192,6 +192,13 @@ impl Poll {
         Arc::clone(&self.source)
     }
 
+    /// Asks how coarse the clock of a capture is.
+    fn read_clock(&mut self) {
+        if self.gate.pace() == Pace::Trace {
+            self.capabilities.clock.resolution_ns = self.source.clock_step_ns();
+        }
+    }
+
     /// Takes what has come of delays one by one.
     fn drain(&mut self) {
         let Self { basins, sampled, .. } = self;
@@ -293,6 +300,7 @@ impl Dataplane for Poll {
         let hash = self.started("sample")?;
         self.readers.iter_mut().for_each(Reader::request_sample);
         self.wait("sample")?;
+        self.read_clock();
         let settings = &self.options.settings;
         let active = self.readers.first().map_or(0, |reader| reader.closed_index() ^ 1);
         let mut lasting = settings.lasts().then(Lasting::boxed);
@@ -322,6 +330,7 @@ impl Dataplane for Poll {
             self.rotating = true;
         }
         self.wait("rotate")?;
+        self.read_clock();
         let settings = &self.options.settings;
         let closed = self.readers.first().map_or(0, Reader::closed_index);
         let now = unix_time();

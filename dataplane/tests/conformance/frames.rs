@@ -150,6 +150,9 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
     let label = |bottom: u8| vec![0, 6, 0x40 | bottom, 64];
     let pppoe = |protocol: &[u8]| [&[0x11, 0, 0, 1, 0, 0], protocol].concat();
     let parts = |parts: &[Vec<u8>]| parts.concat();
+    let nsh = |words: u8, metadata: u8, next: u8| {
+        [vec![0x0f, 0xc0 | words, metadata, next, 0, 0, 7, 255], vec![0; usize::from(words) * 4 - 8]].concat()
+    };
     vec![
         (0x8864, pppoe(&[0, 0x21])),
         (0x8864, pppoe(&[0x21])),
@@ -194,6 +197,12 @@ pub fn encapsulations() -> Vec<(u16, Vec<u8>)> {
         (0x6558, inner(IPV6)),
         (0x22f3, parts(&[vec![0, 0x3f, 0, 1, 0, 2], inner(IPV4)])),
         (0x22f3, parts(&[vec![0, 0x7f, 0, 1, 0, 2, 0, 0, 0, 0], inner(IPV4)])),
+        (0x894f, nsh(6, 1, 1)),
+        (0x894f, parts(&[nsh(4, 2, 3), inner(IPV6)])),
+        (0x894f, parts(&[nsh(2, 2, 4), nsh(6, 1, 5), label(1)])),
+        (0x894f, parts(&[nsh(2, 1, 1), vec![0; 16]])),
+        (0x894f, nsh(2, 2, 9)),
+        (TAG, parts(&[vec![0, 7, 0x89, 0x4f], nsh(63, 2, 1)])),
         (TAG, parts(&[vec![0, 7, 0x88, 0x47], label(1)])),
         (TAG, [[0, 7, 0x81, 0].repeat(15), vec![0, 7, 8, 0]].concat()),
         (TAG, [[0, 7, 0x81, 0].repeat(16), vec![0, 7, 0x86, 0xdd]].concat()),

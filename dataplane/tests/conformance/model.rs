@@ -298,6 +298,15 @@ fn layer(ethertype: usize, mut rest: &[u8], mut opened: usize, key: KeyKind) -> 
                 _ => return Err(Verdict::NonIp),
             }
         }
+        0x894f => {
+            let (words, metadata, next) = match rest.first_chunk().ok_or(Verdict::Truncated)? {
+                [_, words, metadata, next] => (usize::from(words & 63), *metadata, *next),
+            };
+            let ethertype =
+                *[0x0800, 0x86dd, 0x6558, 0x894f, 0x8847].get(usize::from(next).wrapping_sub(1)).ok_or(Verdict::NonIp)?;
+            let words = if metadata == 1 { 6 } else { words.max(2) };
+            return layer(ethertype, rest.get(words * 4..).unwrap_or_default(), opened, key);
+        }
         0x8100 | 0x88a8 | 0x9100 => 2,
         0x892f | 0xf1c1 | 0x8926 => 4,
         0x893f | 0x8909 => 6,

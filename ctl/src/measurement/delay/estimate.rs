@@ -54,6 +54,8 @@ pub struct Distribution {
     pub crowded: bool,
     /// No delay that was seen is longer, in nanoseconds.
     pub longest: f64,
+    /// By how many nanoseconds a delay may be longer or shorter because the clock has steps that are longer than a tick; else zero.
+    pub step_ns: f64,
     /// Percentiles of what was seen, in nanoseconds.
     pub raw: [f64; PERCENTILES.len()],
     /// How many delays there were, whether they were seen or not.
@@ -68,9 +70,10 @@ struct Counted {
     variances: Vec<f64>,
 }
 
-/// How long answers took; nothing if there were none. `tick_ns`: nanoseconds of a tick.
+/// How long answers took; nothing if there were none. `tick_ns`: nanoseconds of a tick; `clock_ns`: of a step of the clock.
 #[must_use]
-pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64) -> Option<Distribution> {
+pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64, clock_ns: f64) -> Option<Distribution> {
+    let step_ns = if clock_ns > tick_ns { clock_ns } else { 0.0 };
     let all = || fridges.iter().flat_map(|fridge| fridge.histogram.buckets());
     let samples: u64 = all().map(|bucket| u64::from(bucket.samples)).sum();
     if samples == 0 {
@@ -86,15 +89,16 @@ pub fn estimate(fridges: &[Fridge<'_>], tick_ns: f64) -> Option<Distribution> {
     let beyond: u64 = all().map(|bucket| u64::from(bucket.beyond)).sum();
     // There are more delays as long as these than anybody can tell, so that percentiles may be longer, and there may be more of all.
     let bounded = |percentile: Percentile| if beyond > 0 { Percentile { high: None, ..percentile } } else { percentile };
-    let raw = PERCENTILES.map(|(share, _)| quantile(&seen, share).map_or(0.0, |at| at.middle * tick_ns));
+    let raw = PERCENTILES.map(|(share, _)| quantile(&seen, share).map_or(0.0, |at| nearest(at.middle * tick_ns, step_ns)));
     Some(Distribution {
         samples,
         beyond,
         crowded: beyond > 0 || all().any(|bucket| bucket.samples > 0 && heaviness(bucket) > CROWDED),
         longest: seen.iter().rposition(|delays| *delays > 0.0).map_or(0.0, |last| f64::from(least(last + 1)) * tick_ns),
+        step_ns,
         raw,
         answered: Number { value: number, low: (number - deviation).max(samples as f64), high: number + deviation },
-        corrected: PERCENTILES.map(|(share, _)| bounded(percentile(&counted, share, tick_ns))),
+        corrected: PERCENTILES.map(|(share, _)| bounded(percentile(&counted, share, tick_ns).widened(step_ns))),
     })
 }
 
@@ -155,6 +159,19 @@ fn around(buckets: &[Bucket], admitted: f64) -> Vec<Option<f64>> {
         (weight > 0.0).then(|| squares / weight)
     };
     (0..buckets.len()).map(mean).collect()
+}
+
+/// Rounds a delay to whole steps, as all delays are; without steps it stays as it is.
+fn nearest(delay_ns: f64, step_ns: f64) -> f64 {
+    if step_ns > 0.0 { (delay_ns / step_ns).round() * step_ns } else { delay_ns }
+}
+
+impl Percentile {
+    /// The same by a clock of such steps: both times of a delay are cut to whole ones.
+    fn widened(self, step_ns: f64) -> Percentile {
+        let Percentile { value, low, high } = self;
+        Percentile { value: nearest(value, step_ns), low: (low - step_ns).max(0.0), high: high.map(|high| high + step_ns) }
+    }
 }
 
 /// A place in a distribution.
@@ -352,7 +369,7 @@ mod tests {
                 for seed in 0..TRIALS {
                     let (histogram, truth) = fridge(seed, 300_000, (slots_log2, admit_log2), shape, bursty);
                     let admitted = 1.0 / f64::from(1_u32 << admit_log2);
-                    let told = estimate(&[Fridge { histogram: &histogram, admitted }], 1.0).unwrap();
+                    let told = estimate(&[Fridge { histogram: &histogram, admitted }], 1.0, 1.0).unwrap();
                     for (((share, _), percentile), held) in PERCENTILES.iter().zip(told.corrected).zip(&mut held) {
                         let exact = f64::from(truth[((share * truth.len() as f64).ceil() as usize).saturating_sub(1)]);
                         *held += u64::from(percentile.low <= exact && percentile.high.is_none_or(|high| exact <= high));
@@ -369,7 +386,7 @@ mod tests {
     fn what_is_seen_whole_is_exact() {
         // As many slots as requests: all weights are nearly one.
         let (histogram, truth) = fridge(1, 4000, (16, 0), |random| 100 + random.random_range(0..100), false);
-        let told = estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], 1.0).unwrap();
+        let told = estimate(&[Fridge { histogram: &histogram, admitted: 1.0 }], 1.0, 1.0).unwrap();
         assert!((told.answered.value / truth.len() as f64 - 1.0).abs() < 0.05, "{:?} {}", told.answered, truth.len());
         for ((share, _), (raw, corrected)) in PERCENTILES.iter().zip(told.raw.iter().zip(&told.corrected)) {
             let exact = f64::from(truth[((share * truth.len() as f64).ceil() as usize).saturating_sub(1)]);
@@ -387,11 +404,11 @@ mod tests {
             let bucket = histogram.bucket_mut(bucket(delay)).unwrap();
             (bucket.samples, bucket.weight, bucket.squares) = (1, 2 << WEIGHT_BITS, 4 << SQUARE_BITS);
         }
-        let told = estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], 64.0).unwrap();
+        let told = estimate(&[Fridge { histogram: &histogram, admitted: 0.25 }], 64.0, 1.0).unwrap();
         assert_eq!((told.samples, told.answered.value), (3, 24.0));
         let [.., p99, p999] = told.corrected;
         assert_eq!((p99.high, p999.high), (None, None));
         assert!(told.corrected.iter().all(|it| it.low <= it.value));
-        assert_eq!(estimate(&[Fridge { histogram: &Histogram::EMPTY, admitted: 1.0 }], 1.0), None);
+        assert_eq!(estimate(&[Fridge { histogram: &Histogram::EMPTY, admitted: 1.0 }], 1.0, 1.0), None);
     }
 }

@@ -126,7 +126,8 @@ impl Delay {
 
     fn percentiles(&self) -> Option<[Percentile; PERCENTILES.len()]> {
         let distribution = self.distribution.as_ref()?;
-        let seen = || distribution.raw.map(|value| Percentile { value, low: value, high: Some(value) });
+        let step = distribution.step_ns;
+        let seen = || distribution.raw.map(|value| Percentile { value, low: (value - step).max(0.0), high: Some(value + step) });
         Some(if self.is_corrected() { distribution.corrected } else { seen() })
     }
 }
@@ -194,17 +195,18 @@ fn of(reading: &Reading<'_>, kind: Kind, leaves: bool, group: Option<u8>) -> Del
     let fridges: Vec<Fridge<'_>> = fridges.filter_map(fridge).collect();
     let counts = groups().fold(Counts::default(), |sum, label| sum.plus(&bank.counts(&settings, kind, label)));
     let direction = if leaves { Direction::Egress } else { Direction::Ingress };
+    let clock = reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock);
     Delay {
         kind,
         direction: (settings.sides() > 1 && kind != Kind::TcpDuration).then_some(direction),
         group: group.and_then(|group| name(reading, &settings, group)),
         number: group,
         settings,
-        clock: reading.besides.and_then(|besides| besides.delay.clock).unwrap_or(reading.clock),
+        clock,
         is_part: reading.is_part,
         counts,
         suggested: None,
-        distribution: estimate::estimate(&fridges, f64::from(1_u32 << kind.tick_bits())),
+        distribution: estimate::estimate(&fridges, f64::from(1_u32 << kind.tick_bits()), clock.resolution_ns as f64),
     }
 }
 
@@ -433,7 +435,8 @@ impl Measurement for Delays {
                 let high = percentile.high.unwrap_or(f64::INFINITY);
                 let corrected = seconds(percentile.value, percentile.low, high);
                 figures.number("delay", "round-trip delay", Unit::Seconds, &labels, corrected);
-                figures.number("delay_uncorrected", "delays as they were seen", Unit::Seconds, &labels, seconds(raw, raw, raw));
+                let seen = seconds(raw, (raw - distribution.step_ns).max(0.0), raw + distribution.step_ns);
+                figures.number("delay_uncorrected", "delays as they were seen", Unit::Seconds, &labels, seen);
             }
             if let (Some(counted), None) = (counted, &delay.group) {
                 let seen = seen(delay, &counted.settings.delay, counted);

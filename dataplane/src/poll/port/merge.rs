@@ -7,7 +7,7 @@
 use super::Ports;
 use super::pcap::{
     About, Buffer, CHUNK, CountedReads, Hand, PcapPort, WITNESSES, WITNESSES_LIVE, begin, open_file, pcap, pieces_of, ports,
-    reader_ports,
+    reader_ports, unit_ns,
 };
 use crate::capture::{Damage, Record, Step, Walker, block, decompress, read_full};
 use crate::error::Error;
@@ -113,6 +113,7 @@ pub fn captures(captures: Vec<Capture>, workers: usize, pace: Pace) -> Result<Po
         return Err(error);
     }
     failures.iter().for_each(|error| merge.warn(error.to_string()));
+    let about = About { unit_ns: merge.unit_ns, ..about };
     Ok(ports(|gate| pieces_of("capture-merger", |hand| merge.run(hand), gate), name.into(), about, workers, pace))
 }
 
@@ -236,24 +237,26 @@ struct Merge {
     read: Arc<AtomicU64>,
     warnings: Arc<Mutex<Vec<String>>>,
     drops: Arc<AtomicU64>,
+    /// The coarsest unit of the captures' timestamps, all of which are handed out in nanoseconds.
+    unit_ns: u64,
     out: Blocks,
 }
 
 impl Merge {
     fn new(read: Arc<AtomicU64>, about: &About) -> Self {
         let (warnings, drops) = (Arc::clone(&about.warnings), Arc::clone(&about.drops));
-        Merge { tracks: Vec::new(), turns: BinaryHeap::new(), read, warnings, drops, out: Blocks::new() }
+        Merge { tracks: Vec::new(), turns: BinaryHeap::new(), read, warnings, drops, unit_ns: 0, out: Blocks::new() }
     }
 
     fn add(&mut self, capture: Capture) -> Result<(), Error> {
         let Capture { path, source } = capture;
-        let (timestamp, stands) = match source {
-            Source::File { .. } => (Open::new(open_file(&path)?.file, &path)?.timestamp(), Stands::Closed),
-            Source::Once(reader) => {
-                let open = Box::new(Open::new(reader, &path)?);
-                (open.timestamp(), Stands::Open(open))
-            }
+        let (open, again) = match source {
+            Source::File { .. } => (Open::new(open_file(&path)?.file, &path)?, true),
+            Source::Once(reader) => (Open::new(reader, &path)?, false),
         };
+        self.unit_ns = self.unit_ns.max(unit_ns(&open.walker));
+        let timestamp = open.timestamp();
+        let stands = if again { Stands::Closed } else { Stands::Open(Box::new(open)) };
         self.turns.push(Reverse((timestamp, self.tracks.len())));
         self.tracks.push(Track { path, stands });
         Ok(())
@@ -265,7 +268,7 @@ impl Merge {
 
     /// Hands out all packets.
     fn run(self, hand: &mut Hand<'_>) {
-        let Merge { mut tracks, mut turns, read, warnings, drops, mut out } = self;
+        let Merge { mut tracks, mut turns, read, warnings, drops, mut out, .. } = self;
         while let Some(Reverse((_, index))) = turns.pop() {
             let others = turns.peek().map(|Reverse(turn)| *turn);
             let Some(track) = tracks.get_mut(index) else { continue };

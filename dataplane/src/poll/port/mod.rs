@@ -110,6 +110,11 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
+    /// The step of the clock that timestamps are from, in nanoseconds, as far as that is known.
+    fn clock_step_ns(&self) -> u64 {
+        1
+    }
+
     /// How much of the source was handed out, of how much in all, in a unit of the source's own; `None` if there is no end.
     fn progress(&self) -> Option<(u64, u64)> {
         None

@@ -8,7 +8,9 @@
 use super::held::{self, Held, Listed, Segment};
 use super::huge::{HUGE_PAGE, advise};
 use super::{Duty, Frame, Port, Ports, Received, Source};
-use crate::capture::{Compression, Damage, Passed, Record, Step, Stop, Walker, decompress, link_type, open, read_full};
+use crate::capture::{
+    Compression, Damage, Granularity, Passed, Record, Step, Stop, Walker, decompress, link_type, open, read_full,
+};
 use crate::error::Error;
 use crate::losses::{LossCause, Losses};
 use crate::poll::gate::{Bounds, Busy, Gate, Pace};
@@ -40,6 +42,10 @@ const LISTED: usize = 1024;
 pub(super) const WITNESSES: usize = 1000;
 /// The same in a pipe, which may be silent for long.
 pub(super) const WITNESSES_LIVE: usize = 3;
+/// Timestamps that are looked at in the first chunk to find the step of the clock, and in each chunk behind it: of full chunks, few of
+/// all. The first ones alone lie within one step where traffic is fast.
+const FIRST_TIMESTAMPS: usize = 4096;
+const TIMESTAMPS: usize = 64;
 /// How often a worker looks whether it is its turn before it goes to sleep.
 const TURN_SPINS: u32 = 2000;
 
@@ -154,11 +160,13 @@ pub(super) struct About {
     pub(super) warnings: Arc<Mutex<Vec<String>>>,
     /// Packets that the captures say were lost.
     pub(super) drops: Arc<AtomicU64>,
+    /// The coarsest unit of the timestamps, where what is read no longer shows it.
+    pub(super) unit_ns: u64,
 }
 
 impl About {
     pub(super) fn new(witnesses: usize) -> Self {
-        About { witnesses, progress: None, warnings: Arc::default(), drops: Arc::default() }
+        About { witnesses, progress: None, warnings: Arc::default(), drops: Arc::default(), unit_ns: 0 }
     }
 }
 
@@ -171,6 +179,7 @@ pub(super) fn ports(
 ) -> Ports<PcapPort> {
     let gate = Arc::new(Gate::new(pace));
     let interface = path.display().to_string();
+    let clock = CaptureClock { unit_ns: about.unit_ns, ..CaptureClock::default() };
     let shared = Arc::new(Shared {
         input: input(&gate),
         path,
@@ -182,7 +191,7 @@ pub(super) fn ports(
         workers,
         released: SegQueue::new(),
         spare: SegQueue::new(),
-        walk: Mutex::default(),
+        walk: Mutex::new(Walk { clock, ..Walk::default() }),
     });
     let port = || PcapPort { shared: Arc::clone(&shared), chunk: Chunk::default() };
     Ports { ports: (0..workers).map(|_| port()).collect(), source: Arc::clone(&shared) as Arc<dyn Source>, gate, interface }
@@ -332,6 +341,7 @@ struct Walk {
     carry: Vec<u8>,
     first_timestamp: Option<u64>,
     ended: bool,
+    clock: CaptureClock,
     /// Packets that are not due yet.
     held: Held,
     /// Packets that came when their window was closed.
@@ -341,6 +351,43 @@ struct Walk {
     warnings: Vec<String>,
     /// It ended in order, and without packets; told once.
     empty: bool,
+}
+
+/// Clock of a capture, as far as its timestamps show it.
+#[derive(Default)]
+struct CaptureClock {
+    granularity: Granularity,
+    /// Of the file's timestamps: the coarsest of its interfaces.
+    unit_ns: u64,
+    /// The last chunk that was looked at.
+    chunk: Option<u64>,
+}
+
+impl CaptureClock {
+    /// Looks at the first timestamps of a chunk, of which `unread` is what the walk stands before.
+    fn look(&mut self, chunk: Option<u64>, mut walker: Walker, mut unread: &[u8]) {
+        let most = if self.chunk.is_some() { TIMESTAMPS } else { FIRST_TIMESTAMPS };
+        self.chunk = chunk;
+        let mut left = most;
+        while left > 0 {
+            let consumed = match walker.next(unread) {
+                Step::Packet { record, consumed } => {
+                    self.granularity.add(record.timestamp);
+                    left -= 1;
+                    consumed
+                }
+                Step::Skip { consumed } => consumed,
+                Step::NeedMore { .. } | Step::Damaged(_) => break,
+            };
+            unread = unread.get(consumed..).unwrap_or_default();
+        }
+        self.unit_ns = self.unit_ns.max(unit_ns(&walker));
+    }
+}
+
+/// Returns the coarsest unit of timestamps, of all interfaces.
+pub(super) fn unit_ns(walker: &Walker) -> u64 {
+    walker.interfaces().iter().map(|interface| interface.resolution.nanoseconds()).max().unwrap_or(0)
 }
 
 impl Shared {
@@ -406,6 +453,11 @@ impl Source for Shared {
         let empty = std::mem::take(&mut self.walk().empty);
         let notice = || format!("{}: the capture has no packets", self.path.display());
         empty.then(notice).into_iter().collect()
+    }
+
+    fn clock_step_ns(&self) -> u64 {
+        let CaptureClock { granularity, unit_ns, .. } = &self.walk().clock;
+        granularity.step_ns(*unit_ns)
     }
 
     fn progress(&self) -> Option<(u64, u64)> {
@@ -716,6 +768,9 @@ fn walk_chunk(shared: &Shared, walk: &mut Walk, chunk: &mut Chunk) -> (Outcome, 
                 Carried::Damaged(damage) => damaged(shared, walk, chunk, damage),
             }
             continue;
+        }
+        if walk.clock.chunk != chunk.index {
+            walk.clock.look(chunk.index, walk.walker.clone(), &chunk.buffer[chunk.position..]);
         }
         if due.passed.is_empty() {
             due.reader.clone_from(&walk.walker);
