@@ -6,6 +6,7 @@
 mod accept;
 mod access;
 mod board;
+mod connections;
 mod event;
 mod feed;
 mod fence;
@@ -33,6 +34,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use connections::Admission;
 use guard::{Guard, Protocol};
 use server::{QUIET, READER};
 use std::convert::Infallible;
@@ -98,7 +100,12 @@ fn told(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match guard.refusal(&request) {
         Some(refusal) => refusal.over_http(),
-        None => next.run(request).await,
+        None => {
+            if let Some(admission) = request.extensions().get::<Admission>() {
+                admission.give();
+            }
+            next.run(request).await
+        }
     };
     let headers = response.headers_mut();
     let policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
