@@ -121,9 +121,9 @@ fn conduct<C: Clock + 'static>(
         sinks.0.extend(shared.outlets.sinks(options, Some(name), name, &origin));
     } else if watch.is_none() {
         let told = Publication::default();
-        told.start();
-        // First, so that it knows what the others may take long to write.
+        // First, so that it knows what the others may take long to write. Nobody finds the run before it knows its source.
         sinks.0.push(Box::new(told.publisher(None, &dataplane, &plan)));
+        told.start();
         let configured = source.map_or(&options.configured, |source| &source.shared.outlets.configured);
         let outlets = Outlets::of(configured);
         sinks.0.extend(outlets.sinks(options, None, &dataplane.capabilities().interface, &origin));

@@ -159,6 +159,14 @@ impl Run {
         &self.kernel.interface
     }
 
+    /// Names of interfaces without which nothing is counted.
+    pub(crate) fn needed_interfaces(&self) -> Vec<&str> {
+        match &self.port {
+            Some(PortSpec::AfXdp(description)) => vec![&description.interface],
+            _ => self.kernel.interface.iter().map(String::as_str).collect(),
+        }
+    }
+
     /// Counts at this interface alone.
     pub(crate) fn count_at(&mut self, interface: String) {
         self.kernel.interface = vec![interface];

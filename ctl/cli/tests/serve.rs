@@ -52,6 +52,8 @@ fn metrics_are_those_of_the_windows() {
     assert_eq!((status, body.as_str()), (200, "well\n"), "{head}");
     let (status, head, body) = served.get("/ready");
     assert_eq!((status, body.as_str()), (200, "ready\n"), "{head}");
+    let (status, head, body) = served.get("/live");
+    assert_eq!((status, body.as_str()), (200, "alive\n"), "{head}");
     served.end();
 }
 
@@ -74,6 +76,8 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
     // It is alive all the same.
     let (status, _, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"));
+    let (status, _, body) = served.get("/live");
+    assert_eq!((status, body.as_str()), (200, "alive\n"));
     served.running.interrupt();
     assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
 }
@@ -289,7 +293,7 @@ fn idle_connections_of_strangers_keep_nobody_away() {
     assert_eq!(more.iter().map(ask).sum::<usize>(), 48);
     let refused = strangers(served.address, 9, 1);
     assert_eq!((&refused[0]).read(&mut [0]).unwrap_or(0), 0);
-    for path in ["/health", "/ready", "/metrics"] {
+    for path in ["/health", "/ready", "/live", "/metrics"] {
         assert_eq!(served.get(path).0, 200, "{path}");
     }
     served.window();

@@ -57,6 +57,8 @@ pub struct Site {
     pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Why not all sources make windows now, one line each; nothing if they do. At `/ready`.
     pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Controllers that stand still, one line each; nothing if all come round. At `/live`.
+    pub stalls: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who tells, for the page's title.
     pub host: Arc<str>,
 }
@@ -87,6 +89,7 @@ fn router(site: Site) -> Router {
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/ready", get(ready))
+        .route("/live", get(live))
         .route("/about", get(about))
         .route("/events", get(events))
         .with_state(site)
@@ -132,6 +135,10 @@ async fn health(State(site): State<Site>) -> Response {
 
 async fn ready(State(site): State<Site>) -> Response {
     unless((site.hindrances)(), "ready\n")
+}
+
+async fn live(State(site): State<Site>) -> Response {
+    unless((site.stalls)(), "alive\n")
 }
 
 /// What is wrong, or else that nothing is.

@@ -111,7 +111,16 @@ struct Wanted {
     /// Its table in the file.
     table: Option<SourceTable>,
     /// The one interface of those that a pattern stands for.
-    interface: Option<Interface>,
+    matched: Option<String>,
+    presence: Presence,
+}
+
+/// Whether a source can be counted now.
+enum Presence {
+    /// It can; with the number of its interface, if it comes and goes with one.
+    There(Option<u32>),
+    /// None of these interfaces, with commas between, is there.
+    Absent(String),
 }
 
 /// An interface, as it was when this machine's interfaces were listed.
@@ -125,7 +134,7 @@ struct Interface {
 struct Running {
     source: Arc<Source>,
     given: Vec<Given>,
-    /// The number of its interface, of one that a pattern stands for.
+    /// The number of its interface, if it comes and goes with one.
     interface: Option<u32>,
     /// Whether it was asked to end.
     ends: bool,
@@ -140,6 +149,8 @@ struct Agent<'a> {
     /// Whether interfaces are told by patterns.
     patterns: bool,
     running: BTreeMap<String, Running>,
+    /// Sources that wait for their interfaces.
+    absent: BTreeSet<String>,
     /// Sources that could not be started, with the number of their interface, or have failed.
     failed: BTreeSet<(String, Option<u32>)>,
     /// Sources whose traffic is over.
@@ -161,6 +172,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
         several,
         patterns,
         running: BTreeMap::new(),
+        absent: BTreeSet::new(),
         failed: BTreeSet::new(),
         done: BTreeSet::new(),
         failures: Vec::new(),
@@ -174,7 +186,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     if agent.configuration.file.is_some() {
         signals::on_reload(move || _ = reload.send(Event::Reload));
     }
-    if patterns {
+    if several {
         follow_links(agent.events.clone())?;
     }
     let outcome = agent.go_on(&heard);
@@ -216,6 +228,11 @@ fn patterns(configuration: &Configuration) -> Result<bool, Failure> {
         any |= run.interfaces().iter().any(|interface| is_pattern(interface));
     }
     Ok(any)
+}
+
+/// Whether interfaces are waited for. It is an error if that of the only source is not there.
+fn waits_for_interfaces(configuration: &Configuration) -> bool {
+    configuration.sources.len() > 1
 }
 
 /// The sources of the file, or the one that there is without.
@@ -262,7 +279,13 @@ fn wanted(configuration: &Configuration, there: &[Interface]) -> Result<Vec<Want
         let Prepared { run, .. } = prepared(configuration, table)?;
         let named = table.map(|table| table.name.clone());
         if !run.interfaces().iter().any(|interface| is_pattern(interface)) {
-            all.push(Wanted { name: named.unwrap_or_default(), table: table.cloned(), interface: None });
+            let needed = if waits_for_interfaces(configuration) { run.needed_interfaces() } else { Vec::new() };
+            let found = there.iter().find(|interface| needed.contains(&interface.name.as_str()));
+            let presence = match found {
+                None if !needed.is_empty() => Presence::Absent(needed.join(",")),
+                found => Presence::There(found.map(|interface| interface.number)),
+            };
+            all.push(Wanted { name: named.unwrap_or_default(), table: table.cloned(), matched: None, presence });
             continue;
         }
         let is_own_name = named.as_ref().is_none_or(|name| *name == run.interfaces().join(","));
@@ -272,7 +295,8 @@ fn wanted(configuration: &Configuration, there: &[Interface]) -> Result<Vec<Want
                 _ => interface.name.clone(),
             };
             if !all.iter().any(|other| other.name == name) {
-                all.push(Wanted { name, table: table.cloned(), interface: Some(interface) });
+                let presence = Presence::There(Some(interface.number));
+                all.push(Wanted { name, table: table.cloned(), matched: Some(interface.name), presence });
             }
         }
     }
@@ -334,23 +358,29 @@ impl Agent<'_> {
         }
         let Prepared { run, .. } = prepared(&self.configuration, None)?;
         let Shared { outlets, publication, .. } = &*self.shared;
-        publication.start();
         outlets.open(run.options(), &identity(run.options())?, publication, problems).map(Some)
     }
 
     /// Starts what is wanted, until all have ended.
     fn go_on(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
-        let patterns = self.patterns;
+        let (patterns, several) = (self.patterns, self.several);
         // For some time only, it does not wait for interfaces.
-        let waits = patterns && prepared(&self.configuration, None)?.run.options().duration.is_none();
+        let waits = prepared(&self.configuration, None)?.run.options().duration.is_none();
         let controller = service::Controller::new();
         // Signals are for this thread as well, while there is nothing to count yet.
-        let _all = patterns.then(|| signals::end_on_signal(None));
+        let _all = several.then(|| signals::end_on_signal(None));
         self.start_wanted()?;
+        if several {
+            // Nobody finds the run before it knows its sources.
+            self.shared.publication.start();
+        }
         if self.running.is_empty() && patterns {
             tracing::warn!("no interface has such a name yet; those that come are counted");
         }
-        let goes_on = |agent: &Self| !agent.running.is_empty() || (waits && !signals::is_ending());
+        let goes_on = |agent: &Self| {
+            let is_waiting = waits && (patterns || !agent.absent.is_empty());
+            !agent.running.is_empty() || (is_waiting && !signals::is_ending())
+        };
         while goes_on(&self) {
             match heard.recv_timeout(LOOK) {
                 Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
@@ -362,7 +392,7 @@ impl Agent<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if patterns && !signals::is_ending() {
+            if several && !signals::is_ending() {
                 self.start_wanted()?;
             }
             // Whose only source has failed was never ready.
@@ -375,9 +405,10 @@ impl Agent<'_> {
 
     fn start_wanted(&mut self) -> Result<(), Failure> {
         // Listed once: an interface that came between two lists would have no number in the first.
-        let there = if self.patterns { interfaces() } else { Vec::new() };
+        let there = if self.several { interfaces() } else { Vec::new() };
         // What failed may be tried again where the interface is another one.
-        let publication = &self.shared.publication;
+        let shared = Arc::clone(&self.shared);
+        let publication = &shared.publication;
         self.failed.retain(|(name, failed)| {
             let stays = failed.is_none_or(|failed| there.iter().any(|interface| interface.number == failed));
             if !stays {
@@ -385,20 +416,41 @@ impl Agent<'_> {
             }
             stays
         });
-        for wanted in wanted(&self.configuration, &there)? {
-            let tried = (wanted.name.clone(), wanted.interface.as_ref().map(|interface| interface.number));
+        let all = wanted(&self.configuration, &there)?;
+        let is_absent = |name: &String| all.iter().any(|it| it.name == *name && matches!(it.presence, Presence::Absent(_)));
+        self.absent.retain(|name| {
+            let stays = is_absent(name);
+            if !stays {
+                publication.ended(name);
+            }
+            stays
+        });
+        for wanted in all {
+            let interface = match &wanted.presence {
+                Presence::There(interface) => *interface,
+                // It ends by itself.
+                Presence::Absent(_) if self.running.contains_key(&wanted.name) => continue,
+                Presence::Absent(interfaces) => {
+                    publication.absent(&wanted.name, interfaces);
+                    if self.absent.insert(wanted.name.clone()) {
+                        tracing::warn!("{}: there is no interface {interfaces}; it is counted when it is there", wanted.name);
+                    }
+                    continue;
+                }
+            };
+            let tried = (wanted.name.clone(), interface);
             if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
-                self.start(wanted)?;
+                self.start(wanted, interface)?;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, wanted: Wanted) -> Result<(), Failure> {
-        let Wanted { name, table, interface } = wanted;
+    fn start(&mut self, wanted: Wanted, interface: Option<u32>) -> Result<(), Failure> {
+        let Wanted { name, table, matched, .. } = wanted;
         let Prepared { mut run, given } = prepared(&self.configuration, table.as_ref())?;
-        if let Some(interface) = &interface {
-            run.count_at(interface.name.clone());
+        if let Some(interface) = matched {
+            run.count_at(interface);
         }
         let source = Arc::new(Source {
             name: self.several.then(|| name.as_str().into()),
@@ -426,7 +478,7 @@ impl Agent<'_> {
             .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
         self.started += 1;
         self.shared.outlets.configured.set(&name, &given);
-        self.running.insert(name, Running { source, given, interface: interface.map(|interface| interface.number), ends: false });
+        self.running.insert(name, Running { source, given, interface, ends: false });
         Ok(())
     }
 
@@ -449,7 +501,8 @@ impl Agent<'_> {
         };
         if is_gone {
             tracing::warn!("{name} is gone; it is counted again when it is there again");
-            self.shared.publication.ended(name);
+            // Those of a pattern are not waited for, which is seen when sources are next started.
+            self.absent.insert(name.to_owned());
             return;
         }
         self.failed.insert((name.to_owned(), interface));
