@@ -108,7 +108,8 @@ impl Outlets {
         let protocol = if access.encryption.is_some() { "https" } else { "http" };
         let (metrics, board, host) = (self.metrics.clone(), self.board.clone(), Arc::clone(&identity.host));
         let (problems, hindrances) = (Arc::new(publication.problems()), Arc::new(publication.hindrances()));
-        let site = Site { metrics, board, problems, hindrances, host };
+        let stalls = Arc::new(publication.stalls());
+        let site = Site { metrics, board, problems, hindrances, stalls, host };
         let listening = |address| Server::start(address, site.clone(), access.clone());
         let server = match listening(address) {
             // Whoever chose no port takes any.

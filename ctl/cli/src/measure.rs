@@ -94,11 +94,11 @@ fn conduct<C: Clock + 'static>(
     let problems = Problems::default();
     // A replay is over before anyone asks how it is doing.
     if watch.is_none() {
+        // First, so that it knows what the others may take long to write. Nobody finds the run before it knows its source.
+        sinks.0.push(Box::new(shared.publication.publisher(name.as_deref(), &dataplane, plan)));
         if name.is_none() {
             shared.publication.start();
         }
-        // First, so that it knows what the others may take long to write.
-        sinks.0.push(Box::new(shared.publication.publisher(name.as_deref(), &dataplane, plan)));
         let shown = name.as_deref().unwrap_or(&dataplane.capabilities().interface);
         sinks.0.extend(shared.outlets.sinks(outputs, name.as_ref(), shown, &origin));
         if name.is_none() {

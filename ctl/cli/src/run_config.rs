@@ -65,6 +65,15 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Names of interfaces without which nothing is counted.
+    pub(crate) fn needed_interfaces(&self) -> Vec<&str> {
+        match self {
+            Source::Interfaces(interfaces) => interfaces.names.iter().map(String::as_str).collect(),
+            Source::Port { port: PortSpec::AfXdp(description), .. } => vec![&description.interface],
+            _ => Vec::new(),
+        }
+    }
+
     /// Of a port that comes again.
     pub(crate) const WORKERS: Traffic =
         Traffic { counter: Counter::Workers, tells_direction: false, is_live: true, is_chosen: false };

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::served::Served;
 use common::{Outcome, Running, Scratch, flowgauge, number, of_kind, parse, text};
 use flowgauge_dataplane::xdp::veth::{self, RECEIVER, SENDER};
 use flowgauge_testing::on_veth;
@@ -390,6 +391,95 @@ fn interfaces_of_a_pattern_are_counted_also_those_that_come_later() {
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         assert!(outcome.stderr.contains("rx9 is gone; it is counted again when it is there again"), "{}", outcome.stderr);
     });
+}
+
+/// Asks until the answer is this one.
+fn wait_for(served: &Served, path: &str, status: u16, part: &str) {
+    loop {
+        let (found, _, body) = served.get(path);
+        if found == status && body.contains(part) {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Packets in the totals of a run that is ended, by source or interface.
+fn totals(mut served: Served, key: &str) -> BTreeMap<String, u64> {
+    served.running.interrupt();
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    served.running.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    served.stderr.read_to_string(&mut stderr).unwrap();
+    served.running.child.wait().unwrap();
+    let records = parse(&stdout);
+    let mut packets = BTreeMap::new();
+    for total in of_kind(&records, "total") {
+        *packets.entry(text(total, key).to_owned()).or_default() += number(total, "packets");
+    }
+    assert!(!packets.is_empty(), "{stderr}");
+    packets
+}
+
+/// Two interfaces of which one goes: probes tell, the other is counted to the packet, also by a run that begins without it.
+fn one_of_two_interfaces_goes(test: &str, configuration: &'static str, key: &'static str, problem: &'static str) {
+    let scratch = Scratch::new(test);
+    let config = scratch.write("run.toml", configuration);
+    let test = move || {
+        veth::ip("link set dev lo up").unwrap();
+        let (sender, receiver) = (("tx9", "10.78.0.1"), ("rx9", "10.78.0.2"));
+        veth::pair(sender, receiver).unwrap();
+        let send = |address: &str, packets: u32| {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            (0..packets).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (address, 9)).unwrap(), 18));
+        };
+        let is_alive = |served: &Served| assert_eq!(served.get("/live"), (200, served.get("/live").1, "alive\n".to_owned()));
+        let served = Served::start(&format!("--config {config} --xdp-mode skb"));
+        wait_for(&served, "/ready", 200, "ready");
+        send(receiver.1, 30);
+        send(RECEIVER.1, 100);
+        veth::ip("link del dev rx9").unwrap();
+        wait_for(&served, "/ready", 503, problem);
+        assert_eq!(served.get("/health").0, 503);
+        is_alive(&served);
+        send(RECEIVER.1, 11);
+        let counted = totals(served, key);
+        assert_eq!((counted.get("rx"), counted.get("rx9")), (Some(&111), Some(&30)), "{counted:?}");
+        // The run begins again without it, and counts it when it comes.
+        let served = Served::start(&format!("--config {config} --xdp-mode skb"));
+        wait_for(&served, "/ready", 503, problem);
+        // It tells what it waits for, and counts the other.
+        while served.get("/ready").2.lines().count() > 1 {}
+        is_alive(&served);
+        send(RECEIVER.1, 50);
+        veth::pair(sender, receiver).unwrap();
+        wait_for(&served, "/ready", 200, "ready");
+        send(receiver.1, 20);
+        let counted = totals(served, key);
+        assert_eq!((counted.get("rx"), counted.get("rx9")), (Some(&50), Some(&20)), "{counted:?}");
+    };
+    on_veth(test);
+}
+
+#[test]
+fn a_source_whose_interface_is_gone_is_waited_for() {
+    let configuration = "[[source]]\ninterface = 'rx'\n[[source]]\ninterface = 'rx9'\n";
+    one_of_two_interfaces_goes(
+        "agent-gone-source",
+        configuration,
+        "source",
+        "rx9: rx9: there is no such interface; it is counted when it is there",
+    );
+}
+
+#[test]
+fn an_interface_of_a_source_that_is_gone_is_waited_for() {
+    let configuration = "interface = ['rx', 'rx9']\n";
+    one_of_two_interfaces_goes(
+        "agent-gone-place",
+        configuration,
+        "interface",
+        "rx9 ingress: not counted, since the interface is gone",
+    );
 }
 
 /// What a service manager hears, one message after the other.

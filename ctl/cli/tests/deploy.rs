@@ -147,6 +147,36 @@ fn three_capabilities_are_enough_everywhere() {
     assert!(!pod.contains("privileged: true"));
 }
 
+/// The pod's probes are commands that find a run well which counts.
+#[test]
+fn probes_of_the_pod_find_a_run_that_counts() {
+    let scratch = common::Scratch::new("probes");
+    let asked = |arguments: &[&str]| {
+        let mut command = flowgauge();
+        command.env("FLOWGAUGE_STATUS_DIR", scratch.path("runs")).args(arguments);
+        command
+    };
+    let pod = read("kubernetes/daemonset.yaml");
+    let probe = |kind: &str| -> Vec<String> {
+        let (_, probe) = pod.split_once(&format!("{kind}Probe:\n")).unwrap();
+        let (_, words) = probe.split_once("command: ").unwrap();
+        let words: Vec<String> = serde_json::from_str(words.lines().next().unwrap()).unwrap();
+        assert_eq!(words[0], "flowgauge");
+        words[1..].to_vec()
+    };
+    let [live, ready] = ["liveness", "readiness"].map(probe);
+    let code = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        asked(&words).output().unwrap().status.code()
+    };
+    assert_eq!((code(&live), code(&ready)), (Some(1), Some(1)), "there is no run");
+    let running = common::Running::of(&mut asked(&["run", "--port", "memory:unique,rate=10k"]));
+    assert_eq!(asked(&["status", "--wait"]).output().unwrap().status.code(), Some(0));
+    assert_eq!((code(&live), code(&ready)), (Some(0), Some(0)));
+    running.interrupt();
+    assert_eq!(running.outcome().code, Some(0));
+}
+
 /// Configurations hold options that there are.
 #[test]
 fn configurations_are_understood() {

@@ -284,7 +284,7 @@ fn refused(run: &mut Command, expected: &str) {
 fn refusals_are_one_line_and_leave_nothing_behind() {
     on_veth(|| {
         refused(flowgauge().args(["run", "-i", "nowhere"]), "nowhere: there is no such interface");
-        refused(flowgauge().args(["run", "-i", "rx,nowhere", "--direction", "both"]), "nowhere: there is no such interface");
+        refused(flowgauge().args(["run", "-i", "nowhere,nowhere2", "--direction", "both"]), "nowhere: there is no such interface");
         refused(flowgauge().args(["run", "-i", "lo", "--xdp-mode", "native"]), "--xdp-mode skb");
         refused(flowgauge().args(["run", "-i", "rx", "--xdp-mode", "offload"]), "its card does not run XDP programs");
         match flowgauge().uid(65534).gid(65534).args(["run", "-i", "rx"]).output() {

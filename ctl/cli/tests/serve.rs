@@ -52,6 +52,8 @@ fn metrics_are_those_of_the_windows() {
     assert_eq!((status, body.as_str()), (200, "well\n"), "{head}");
     let (status, head, body) = served.get("/ready");
     assert_eq!((status, body.as_str()), (200, "ready\n"), "{head}");
+    let (status, head, body) = served.get("/live");
+    assert_eq!((status, body.as_str()), (200, "alive\n"), "{head}");
     served.end();
 }
 
@@ -74,6 +76,8 @@ fn a_run_is_not_ready_without_one_of_its_sources() {
     // It is alive all the same.
     let (status, _, body) = served.get("/health");
     assert_eq!((status, body.as_str()), (200, "well\n"));
+    let (status, _, body) = served.get("/live");
+    assert_eq!((status, body.as_str()), (200, "alive\n"));
     served.running.interrupt();
     assert_eq!(served.running.child.wait().unwrap().code(), Some(1));
 }
@@ -232,7 +236,8 @@ fn readers_that_mean_no_good_are_turned_away() {
     assert_eq!(ask(&format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(64 << 10))), 431);
     // More connections than there is room for, none of which says anything.
     let silent: Vec<TcpStream> = (0..300).map(|_| served.connect()).collect();
-    let closed = silent.iter().skip(64).filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0)).count();
+    // The oldest have given way.
+    let closed = silent.iter().take(236).filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0)).count();
     assert_eq!(closed, 236);
     // Counting goes on, and so do answers when they have gone.
     let before = served.window()["window"].as_u64().unwrap();
@@ -255,6 +260,47 @@ fn readers_that_mean_no_good_are_turned_away() {
     for one in ["connections are open", "is not this machine's own", "refused over HTTP: a request:"] {
         assert_eq!(told.matches(one).count(), 1, "{told}");
     }
+}
+
+/// Connections from another address of the loopback, as from another machine.
+fn strangers(address: std::net::SocketAddr, number: u8, count: usize) -> Vec<TcpStream> {
+    let connected = |_| {
+        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, number], 0))).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        TcpStream::from(socket)
+    };
+    (0..count).map(connected).collect()
+}
+
+#[test]
+fn idle_connections_of_strangers_keep_nobody_away() {
+    let mut served = Served::start("--port memory:zipf,rate=5k");
+    // It is ready.
+    (0..2).for_each(|_| drop(served.window()));
+    // Of one stranger all but eight are closed, the oldest first.
+    let idle = strangers(served.address, 2, 64);
+    assert_eq!(served.get("/health").0, 200);
+    let closed = idle.iter().take(56).filter(|stream| (&**stream).read(&mut [0]).is_ok_and(|read| read == 0)).count();
+    assert_eq!(closed, 56);
+    // Many strangers leave places for this machine, also if they ask and stay.
+    let ask = |mut stream: &TcpStream| {
+        stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        stream.read(&mut [0]).unwrap()
+    };
+    assert_eq!(idle[56..].iter().map(ask).sum::<usize>(), 8);
+    let more: Vec<TcpStream> = (3..9).flat_map(|number| strangers(served.address, number, 8)).collect();
+    assert_eq!(more.iter().map(ask).sum::<usize>(), 48);
+    let refused = strangers(served.address, 9, 1);
+    assert_eq!((&refused[0]).read(&mut [0]).unwrap_or(0), 0);
+    for path in ["/health", "/ready", "/live", "/metrics"] {
+        assert_eq!(served.get(path).0, 200, "{path}");
+    }
+    served.window();
+    let refused = served.metrics()["flowgauge_http_refused_total{reason=\"connections\"}"];
+    assert_eq!(refused, 57.0);
+    drop((idle, more));
+    served.end();
 }
 
 /// Browsers open connections in advance, and keep those that were answered. A request that begins and does not come is another matter.

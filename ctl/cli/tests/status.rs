@@ -37,11 +37,12 @@ impl Place {
         command
     }
 
-    /// An endless run that has printed its first read.
+    /// An endless run that counts and has printed its first read.
     fn run(&self, arguments: &[&str]) -> Running {
         let mut command = self.command(&["run", "--window", "200ms", "--read-every", "50ms", "--format", "json"]);
         let mut running = Running::of(command.args(arguments));
         assert!(!running.line().is_empty());
+        self.status(&["--wait"]).quiet();
         running
     }
 
@@ -230,6 +231,66 @@ fn what_is_not_healthy_is_an_error() {
         "{outcome:?}"
     );
     assert_eq!(outcome.complaint(), "error: not healthy: run 7; the lines above say why");
+}
+
+#[test]
+fn a_run_that_starts_is_no_healthy_run() {
+    let place = Place::new("status-starting");
+    let answer = r#"{ "status": 1, "pid": 7, "version": "0.1.0", "backend": "xdp", "interface": "eth1", "problems": [], "failed": [],
+        "stalled": [], "starting": ["it has not begun to count"] }"#;
+    let asked = |arguments: &[&str]| {
+        place.answering(7, answer);
+        let outcome = place.status(arguments);
+        fs::remove_file(place.socket(7)).unwrap();
+        outcome
+    };
+    let outcome = asked(&[]);
+    assert_eq!(outcome.code, Some(1));
+    let expected = "run 7, starting: xdp, eth1, for 0.0 s, flowgauge 0.1.0\n  starting   it has not begun to count\n";
+    assert!(outcome.stdout.starts_with(expected), "{}", outcome.stdout);
+    assert_eq!(outcome.complaint(), "error: starting: run 7; --wait waits until all sources are counted");
+    // It lives, and is not ready.
+    assert_eq!(asked(&["--probe", "live"]).quiet(), "");
+    let outcome = asked(&["--probe", "ready"]);
+    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: it has not begun to count"));
+}
+
+#[test]
+fn a_controller_that_stands_still_does_not_live() {
+    let place = Place::new("status-stalled");
+    place.answering(
+        7,
+        r#"{ "status": 1, "pid": 7, "problems": ["it has stood still for 12 s", "more"], "stalled": ["it has stood still for 12 s"],
+        "starting": [], "failed": [] }"#,
+    );
+    let outcome = place.status(&["--probe", "live"]);
+    assert_eq!((outcome.code, outcome.complaint()), (Some(1), "error: run 7: it has stood still for 12 s"));
+}
+
+#[test]
+fn who_waits_is_told_when_packets_are_counted() {
+    let place = Place::new("status-wait");
+    let outcome = place.status(&["--wait=20ms"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.complaint().contains("no run of flowgauge on this machine"), "{outcome:?}");
+    fn start(place: &Place, arguments: &[&str]) -> Running {
+        Running::of(place.command(&["run", "--window", "1h", "--format", "json"]).args(arguments))
+    }
+    let running = start(&place, &["--port", "memory:unique,rate=10k"]);
+    // No line of it has been read: it may not have begun yet.
+    assert!(place.status(&["--wait"]).quiet().contains(", healthy: poll, memory:unique"));
+    place.status(&["--probe", "ready"]).quiet();
+    running.interrupt();
+    running.outcome().live();
+    on_veth(move || {
+        let running = start(&place, &["-i", RECEIVER.0, "--measure", "cardinality,heavy,delay", "--direction", "ingress"]);
+        place.status(&["--wait"]).quiet();
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        (0..100).for_each(|_| assert_eq!(socket.send_to(&[0; 18], (RECEIVER.1, 9)).unwrap(), 18));
+        running.interrupt();
+        let outcome = running.outcome();
+        assert_eq!(number(common::total(&common::parse(&outcome.stdout)), "packets"), 100, "{}", outcome.stderr);
+    });
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! What a run tells over gRPC: records as streams, its configuration and how it is doing; with reflection and health, as tools expect them.
 
 use super::access::Access;
+use super::connections::Admission;
 use super::feed::Feed;
 use super::guard::Guard;
 use super::kept::Kept;
 use super::protocol::Protocol;
 use super::refusal::Refusal;
-use super::server::{Admission, PATIENCE, REQUEST, Server, end};
+use super::server::{PATIENCE, REQUEST, Server, end};
 use crate::output::Metrics;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};

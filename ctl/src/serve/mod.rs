@@ -6,6 +6,7 @@
 mod accept;
 mod access;
 mod board;
+mod connections;
 mod event;
 mod feed;
 mod fence;
@@ -34,6 +35,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use connections::Admission;
 use guard::Guard;
 use protocol::Protocol;
 use server::{QUIET, READER};
@@ -57,6 +59,8 @@ pub struct Site {
     pub problems: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Why not all sources make windows now, one line each; nothing if they do. At `/ready`.
     pub hindrances: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Controllers that stand still, one line each; nothing if all come round. At `/live`.
+    pub stalls: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who tells, for the page's title.
     pub host: Arc<str>,
 }
@@ -87,6 +91,7 @@ fn router(site: Site) -> Router {
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/ready", get(ready))
+        .route("/live", get(live))
         .route("/about", get(about))
         .route("/events", get(events))
         .with_state(site)
@@ -100,7 +105,12 @@ fn told(kind: &'static str) -> [(HeaderName, HeaderValue); 1] {
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match guard.refusal(&request) {
         Some(refusal) => refusal.over_http(),
-        None => next.run(request).await,
+        None => {
+            if let Some(admission) = request.extensions().get::<Admission>() {
+                admission.give();
+            }
+            next.run(request).await
+        }
     };
     let headers = response.headers_mut();
     let policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -127,6 +137,10 @@ async fn health(State(site): State<Site>) -> Response {
 
 async fn ready(State(site): State<Site>) -> Response {
     unless((site.hindrances)(), "ready\n")
+}
+
+async fn live(State(site): State<Site>) -> Response {
+    unless((site.stalls)(), "alive\n")
 }
 
 /// What is wrong, or else that nothing is.

@@ -1,6 +1,7 @@
 //! A listener on a thread of its own, and what its connections may take.
 
 use super::access::Access;
+use super::connections::{Admission, Connections, Full, Peer};
 use super::fence;
 use super::guard::Guard;
 use super::protocol::Protocol;
@@ -20,14 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::io::InspectReader;
 
-/// Connections at the same time; more are closed at once.
-const CONNECTIONS: usize = 64;
 /// Requests at the same time on one of them (HTTP 2).
 const STREAMS: u32 = 16;
 /// How long a request may take to come.
@@ -76,7 +76,7 @@ impl Server {
             encryption.alpn_protocols = vec![protocol.inside()];
             TlsAcceptor::from(Arc::new(encryption))
         });
-        let serving = Serving { protocol, router, tls, refusals: guard.refusals, stopped };
+        let serving = Serving { protocol, router, tls, refusals: guard.refusals, connections: Connections::default(), stopped };
         let thread = thread::Builder::new().name(protocol.name().to_lowercase()).spawn(move || {
             fence::enter(protocol.name());
             runtime.block_on(serving.serve(listener));
@@ -111,6 +111,7 @@ struct Serving {
     router: Router,
     tls: Option<TlsAcceptor>,
     refusals: Refusals,
+    connections: Connections,
     stopped: watch::Receiver<()>,
 }
 
@@ -121,69 +122,84 @@ impl Serving {
             Ok(listener) => listener,
             Err(error) => return tracing::warn!("nobody is answered over {}: {error}", protocol.name()),
         };
-        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        // Closed once no connection has the other end any more.
+        let (open, end_of_connection) = watch::channel(());
         let mut stopped = pin!(end(self.stopped.clone()));
         loop {
             tokio::select! {
-                () = self.take(&listener, &permits) => {}
+                () = self.take(&listener, &end_of_connection) => {}
                 () = &mut stopped => break,
             }
         }
+        drop(end_of_connection);
         if protocol == Protocol::Grpc {
             // Streams end when their readers have the last record.
-            let _ = tokio::time::timeout(LAST, permits.acquire_many(CONNECTIONS as u32)).await;
+            let _ = tokio::time::timeout(LAST, open.closed()).await;
         }
     }
 
     /// Takes a connection, and answers it beside others.
-    async fn take(&self, listener: &tokio::net::TcpListener, permits: &Arc<Semaphore>) {
+    async fn take(&self, listener: &tokio::net::TcpListener, end_of_connection: &watch::Receiver<()>) {
         let refusals = &self.refusals;
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let accepted = listener.accept().await.and_then(|(stream, peer)| Ok((Peer::new(peer, stream.local_addr()?), stream)));
+        let (peer, stream) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 refusals.add(Refusal::Accept, format_args!("a connection could not be accepted: {error}"));
                 return tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
-            return refusals.add(Refusal::Crowded, format_args!("{CONNECTIONS} connections are open, and no more are taken"));
-        };
-        let serving = self.clone();
-        tokio::spawn(async move {
-            // Of a reader that does not read nothing else would tell.
-            let mut stream = Box::pin(TimeoutStream::new(stream));
-            stream.as_mut().set_write_timeout_pinned(Some(READER));
-            match &serving.tls {
-                None => serving.answer(stream).await,
-                Some(tls) => match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => serving.answer(stream).await,
-                    Ok(Err(error)) => {
-                        serving.refusals.add(Refusal::Encryption, format_args!("a connection without TLS as it should be: {error}"))
-                    }
-                    Err(_) => {
-                        serving.refusals.add(Refusal::Encryption, format_args!("a connection that said nothing for {PATIENCE:?}"))
-                    }
-                },
+        let place = match self.connections.enter(peer) {
+            Ok(place) => place,
+            Err(Full { place, open, whose }) => {
+                let what =
+                    if place.is_some() { "the oldest without a request is closed for a new one" } else { "no more are taken" };
+                refusals.add(Refusal::Crowded, format_args!("{open} connections are open {whose}; {what}"));
+                let Some(place) = place else { return };
+                place
             }
-            drop(permit);
+        };
+        let (serving, end_of_connection) = (self.clone(), end_of_connection.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = place.admission.evicted() => {}
+                () = serving.converse(stream, &place.admission) => {}
+            }
+            drop(end_of_connection);
         });
     }
 
-    async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        match self.protocol {
-            Protocol::Http => self.answer_http(stream).await,
-            Protocol::Grpc => self.answer_grpc(stream).await,
+    /// Answers a connection to its end.
+    async fn converse(&self, stream: TcpStream, admission: &Admission) {
+        // Of a reader that does not read nothing else would tell.
+        let mut stream = Box::pin(TimeoutStream::new(stream));
+        stream.as_mut().set_write_timeout_pinned(Some(READER));
+        let Some(tls) = &self.tls else { return self.answer(stream, admission).await };
+        match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.answer(stream, admission).await,
+            Ok(Err(error)) => {
+                self.refusals.add(Refusal::Encryption, format_args!("a connection without TLS as it should be: {error}"));
+            }
+            Err(_) => self.refusals.add(Refusal::Encryption, format_args!("a connection that said nothing for {PATIENCE:?}")),
         }
     }
 
-    async fn answer_http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, admission: &Admission) {
+        match self.protocol {
+            Protocol::Http => self.answer_http(stream, admission).await,
+            Protocol::Grpc => self.answer_grpc(stream, admission).await,
+        }
+    }
+
+    async fn answer_http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, admission: &Admission) {
         // Whether a part of a request has come. Browsers open connections in advance and keep them: that is no request that does not come.
         let has_begun = Arc::new(AtomicBool::new(false));
         let (begins, answered) = (Arc::clone(&has_begun), Arc::clone(&has_begun));
         let stream = InspectReader::new(stream, move |_: &[u8]| begins.store(true, Ordering::Relaxed));
         let service = TowerToHyperService::new(self.router.clone());
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
             answered.store(false, Ordering::Relaxed);
+            request.extensions_mut().insert(admission.clone());
             service.call(request)
         });
         let mut http = http1::Builder::new();
@@ -197,19 +213,22 @@ impl Serving {
         }
     }
 
-    async fn answer_grpc(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn answer_grpc(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, admission: &Admission) {
         let mut http = http2::Builder::new(TokioExecutor::new());
         let http = http.timer(TokioTimer::new()).keep_alive_interval(QUIET).keep_alive_timeout(PATIENCE);
         let http = http.max_concurrent_streams(STREAMS).max_header_list_size(REQUEST as u32).max_send_buf_size(WAITING);
-        let admission = Admission(watch::Sender::new(false));
-        let (service, admitting) = (TowerToHyperService::new(self.router.clone()), admission.clone());
+        let service = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(admitting.clone());
+            request.extensions_mut().insert(admission.clone());
             service.call(request)
         });
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         // Clients keep connections that are idle; strangers do not.
-        let mut stranger = pin!(admission.waited_for());
+        let mut stranger = pin!(async {
+            if tokio::time::timeout(PATIENCE, admission.given()).await.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        });
         let (mut stopped, mut is_ending) = (pin!(end(self.stopped.clone())), false);
         loop {
             tokio::select! {
@@ -227,28 +246,6 @@ impl Serving {
                     connection.as_mut().graceful_shutdown();
                 }
             }
-        }
-    }
-}
-
-/// Whether a connection had a request that is answered.
-#[derive(Clone)]
-pub(super) struct Admission(watch::Sender<bool>);
-
-impl Admission {
-    pub(super) fn give(&self) {
-        self.0.send_replace(true);
-    }
-
-    fn is_given(&self) -> bool {
-        *self.0.borrow()
-    }
-
-    /// Comes back when it is not given for too long.
-    async fn waited_for(&self) {
-        let mut given = self.0.subscribe();
-        if tokio::time::timeout(PATIENCE, given.wait_for(|given| *given)).await.is_ok() {
-            std::future::pending::<()>().await;
         }
     }
 }

@@ -37,6 +37,9 @@ use std::time::Instant;
 
 pub(super) const NO_INTERFACE: &str = "there is no such interface; `ip link` lists them";
 
+/// The number of no interface.
+const NO_INDEX: u32 = 0;
+
 /// One program at one place.
 pub(super) struct Hook {
     pub(super) place: Place,
@@ -95,17 +98,35 @@ fn passed(interface: &str, direction: Direction) -> Option<RangeInclusive<u64>> 
 
 /// Counts frames that are injected, at no interface.
 pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
+    let (hook, mut programs) = without_interface(place, number, options, tables, common, State::Counting)?;
+    verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
+    Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
+}
+
+/// Counts nothing, at an interface that is not there yet.
+pub(super) fn absent(place: &Place, number: u32, options: &Options, tables: &Tables, common: &Common) -> Result<Hooked, Error> {
+    let (hook, _) = without_interface(place, number, options, tables, common, State::Gone)?;
+    let said = vec![Event::Warning(format!("{place}: there is no such interface; it is counted when it is there"))];
+    Ok(Hooked { hook, adopted: false, programs: None, said })
+}
+
+fn without_interface(
+    place: &Place,
+    number: u32,
+    options: &Options,
+    tables: &Tables,
+    common: &Common,
+    state: State,
+) -> Result<(Hook, Ebpf), Error> {
     let identity = identity(place, options, tables, common);
     let mut programs = load(place, number, options, &identity, tables, &common.pinned())?;
     common.prepare(place, &programs, options, tables)?;
-    verify(place, options, &mut programs).map_err(|error| refused(place, loading(&error)))?;
     let memory = map(place, options, &mut programs)?;
-    let note = Note::new(&identity, &place.interface, 0, now_ns());
     let hook = Hook {
         place: place.clone(),
         mode: options.usual(place.direction),
-        note,
-        state: State::Counting,
+        note: Note::new(&identity, &place.interface, NO_INDEX, now_ns()),
+        state,
         layer: Layer::Ethernet,
         program: None,
         counters_before: DeviceCounters::default(),
@@ -120,7 +141,7 @@ pub(super) fn detached(place: &Place, number: u32, options: &Options, tables: &T
         programs: None,
         memory,
     };
-    Ok(Hooked { hook, adopted: false, programs: Some(programs), said: Vec::new() })
+    Ok((hook, programs))
 }
 
 /// Counts at an interface, or goes on with what a controller that is gone has left counting there.
@@ -762,6 +783,11 @@ impl Hook {
                 take(Sample::of_bytes(bytes));
             }
         }
+    }
+
+    /// Whether its interface was never there.
+    pub(super) fn is_absent(&self) -> bool {
+        self.state == State::Gone && self.note.interface_index == NO_INDEX
     }
 
     /// Whether the program is attached, as far as the kernel tells.

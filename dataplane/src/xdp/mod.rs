@@ -238,6 +238,7 @@ pub struct Xdp {
 struct Running {
     hooks: Vec<Hook>,
     tables: Tables,
+    common: Common,
     grace: Grace,
     /// What places are added up in.
     sums: Spares,
@@ -355,9 +356,16 @@ impl Dataplane for Xdp {
         let (mut any_adopted, mut said, mut begun) = (false, Vec::new(), Vec::new());
         let places = &self.capabilities.places;
         let common = Common::of(places, &self.options.settings)?;
+        let is_there = |place: &Place| device::index(&place.interface).is_some();
+        let any_is_there = places.iter().any(is_there);
         for place in places {
-            let number = places.iter().position(|first| first.interface == place.interface).map_or(0, |number| number as u32);
-            let hook = if self.attach { hook::attached } else { hook::detached };
+            let number = number_of(places, place);
+            let hook = match self.attach {
+                false => hook::detached,
+                // Something is counted without it.
+                true if any_is_there && !is_there(place) => hook::absent,
+                true => hook::attached,
+            };
             let Hooked { hook, adopted, programs, said: news } = hook(place, number, &self.options, tables, &common)?;
             any_adopted |= adopted;
             said.extend(news);
@@ -376,6 +384,7 @@ impl Dataplane for Xdp {
         let mut running = Running {
             hooks,
             tables: tables.clone(),
+            common,
             grace,
             sums: Spares::default(),
             phase: Phase::Ready,
@@ -487,10 +496,15 @@ impl Running {
             return;
         }
         let mut said = Vec::new();
-        self.hooks
-            .iter_mut()
-            .filter(|hook| hook.link.is_some() || hook.state != State::Counting)
-            .for_each(|hook| hook.look(options, &mut said));
+        let places: Vec<Place> = self.hooks.iter().map(|hook| hook.place.clone()).collect();
+        for hook in self.hooks.iter_mut().filter(|hook| hook.link.is_some() || hook.state != State::Counting) {
+            if hook.is_absent() {
+                let number = number_of(&places, &hook.place);
+                hook.wait_for_interface(&mut said, |place| hook::attached(place, number, options, &self.tables, &self.common));
+            } else {
+                hook.look(options, &mut said);
+            }
+        }
         for event in said {
             if !self.said.contains(&event) {
                 self.said.push(event);
@@ -539,6 +553,11 @@ impl Running {
         self.phase = Phase::Ready;
         Ok(())
     }
+}
+
+/// The number of a place's interface in this run.
+fn number_of(places: &[Place], place: &Place) -> u32 {
+    places.iter().position(|first| first.interface == place.interface).map_or(0, |number| number as u32)
 }
 
 /// Several places as one; a single one needs no parts.

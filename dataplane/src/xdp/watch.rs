@@ -2,12 +2,13 @@
 //!
 //! What is found is put right where that is possible, and told. A window in which packets may have passed uncounted is marked.
 
-use super::hook::{Hook, Refusal, attach, loading, put, refused, xdp};
+use super::hook::{Hook, Hooked, Refusal, attach, loading, put, refused, xdp};
 use super::link::{Attachment, Link};
 use super::{Mode, Options};
 use crate::Event;
 use crate::error::Error;
 use crate::interface::{Interface, device};
+use crate::place::Place;
 use aya::programs::ProgramError;
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,31 @@ impl Hook {
             self.follow_order(before, options, said);
             self.follow_queues(before, options, said);
             self.follow_pins(said);
+        }
+    }
+
+    /// Begins to count at an interface once it is there.
+    pub(super) fn wait_for_interface(&mut self, said: &mut Vec<Event>, attached: impl FnOnce(&Place) -> Result<Hooked, Error>) {
+        if device::index(&self.place.interface).is_none() {
+            self.seen.looks = 0;
+            return;
+        }
+        let is_first = self.seen.looks == 0;
+        self.seen.looks += 1;
+        if self.seen.looks % PATIENCE != 1 {
+            return;
+        }
+        match attached(&self.place) {
+            Ok(hooked) => {
+                said.extend(hooked.said);
+                said.push(Event::Warning(format!("{}: the interface is there, and counted from now on", self.place)));
+                *self = hooked.hook;
+                self.mark_gap();
+            }
+            Err(error) if is_first => {
+                said.push(Event::Warning(format!("{}: the interface is there, but is not counted: {error}", self.place)));
+            }
+            Err(_) => {}
         }
     }
 

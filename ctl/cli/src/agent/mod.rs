@@ -62,7 +62,16 @@ struct Wanted {
     config: RunConfig,
     given: Vec<Given>,
     /// The one interface of those that a pattern stands for.
-    interface: Option<Interface>,
+    matched: Option<String>,
+    presence: Presence,
+}
+
+/// Whether a source can be counted now.
+enum Presence {
+    /// It can; with the number of its interface, if it comes and goes with one.
+    There(Option<u32>),
+    /// None of these interfaces, with commas between, is there.
+    Absent(String),
 }
 
 /// A source that is being counted.
@@ -70,7 +79,7 @@ struct Running {
     handle: Arc<Handle>,
     config: RunConfig,
     given: Vec<Given>,
-    /// The number of its interface, of one that a pattern stands for.
+    /// The number of its interface, if it comes and goes with one.
     interface: Option<u32>,
     /// Whether it was asked to end.
     ends: bool,
@@ -88,6 +97,8 @@ struct Agent<'a> {
     /// Whether interfaces are told by patterns.
     patterns: bool,
     running: BTreeMap<String, Running>,
+    /// Sources that wait for their interfaces.
+    absent: BTreeSet<String>,
     /// Sources that could not be started, with the number of their interface, or have failed.
     failed: BTreeSet<(String, Option<u32>)>,
     /// Sources whose traffic is over.
@@ -112,6 +123,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
         shared: Arc::default(),
         patterns,
         running: BTreeMap::new(),
+        absent: BTreeSet::new(),
         failed: BTreeSet::new(),
         done: BTreeSet::new(),
         failures: Vec::new(),
@@ -125,7 +137,7 @@ pub(crate) fn run(arguments: &ArgMatches, configuration: Configuration) -> Resul
     if agent.configuration.file.is_some() {
         signals::on_reload(move || _ = reload.send(Event::Reload));
     }
-    if patterns {
+    if agent.several {
         follow_links(agent.events.clone())?;
     }
     let outcome = agent.go_on(&heard);
@@ -181,9 +193,16 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for asked in all {
         let Asked { name, config, given } = asked;
-        let of = |name: String, interface| Wanted { name, config: config.clone(), given: given.clone(), interface };
+        let of = |name: String, matched, presence| Wanted { name, config: config.clone(), given: given.clone(), matched, presence };
         if !asked.has_patterns() {
-            wanted.push(of(name.clone().unwrap_or_default(), None));
+            // It is an error if the interface of the only source is not there.
+            let needed = if all.len() > 1 { config.source.needed_interfaces() } else { Vec::new() };
+            let found = there.iter().find(|interface| needed.contains(&interface.name.as_str()));
+            let presence = match found {
+                None if !needed.is_empty() => Presence::Absent(needed.join(",")),
+                found => Presence::There(found.map(|interface| interface.number)),
+            };
+            wanted.push(of(name.clone().unwrap_or_default(), None, presence));
             continue;
         }
         let is_own_name = name.as_ref().is_none_or(|name| *name == asked.interfaces().join(","));
@@ -193,7 +212,7 @@ fn wanted(all: &[Asked], there: &[Interface]) -> Result<Vec<Wanted>, Failure> {
                 _ => interface.name.clone(),
             };
             if !wanted.iter().any(|other| other.name == name) {
-                wanted.push(of(name, Some(interface)));
+                wanted.push(of(name, Some(interface.name), Presence::There(Some(interface.number))));
             }
         }
     }
@@ -251,23 +270,29 @@ impl Agent<'_> {
             return Ok(None);
         }
         let Shared { outlets, publication, .. } = &*self.shared;
-        publication.start();
         outlets.open(&self.outputs, &identity(&self.outputs, None)?, publication, problems).map(Some)
     }
 
     /// Starts what is wanted, until all have ended.
     fn go_on(mut self, heard: &Receiver<Event>) -> Result<(), Failure> {
-        let patterns = self.patterns;
+        let (patterns, several) = (self.patterns, self.several);
         // For some time only, it does not wait for interfaces.
-        let waits = patterns && self.asked.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
+        let waits = self.asked.iter().all(|asked| asked.config.plan.intervals.duration.is_none());
         let controller = service::Controller::new();
         // Signals are for this thread as well, while there is nothing to count yet.
-        let _all = patterns.then(|| signals::end_on_signal(None));
+        let _all = several.then(|| signals::end_on_signal(None));
         self.start_wanted()?;
+        if several {
+            // Nobody finds the run before it knows its sources.
+            self.shared.publication.start();
+        }
         if self.running.is_empty() && patterns {
             tracing::warn!("no interface has such a name yet; those that come are counted");
         }
-        let goes_on = |agent: &Self| !agent.running.is_empty() || (waits && !signals::is_ending());
+        let goes_on = |agent: &Self| {
+            let is_waiting = waits && (patterns || !agent.absent.is_empty());
+            !agent.running.is_empty() || (is_waiting && !signals::is_ending())
+        };
         while goes_on(&self) {
             match heard.recv_timeout(LOOK) {
                 Ok(Event::Ended(name, outcome)) => self.ended(&name, outcome),
@@ -279,7 +304,7 @@ impl Agent<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if patterns && !signals::is_ending() {
+            if several && !signals::is_ending() {
                 self.start_wanted()?;
             }
             // Whose only source has failed was never ready.
@@ -292,9 +317,10 @@ impl Agent<'_> {
 
     fn start_wanted(&mut self) -> Result<(), Failure> {
         // Listed once: an interface that came between two lists would have no number in the first.
-        let there = if self.patterns { interfaces::all() } else { Vec::new() };
+        let there = if self.several { interfaces::all() } else { Vec::new() };
         // What failed may be tried again where the interface is another one.
-        let publication = &self.shared.publication;
+        let shared = Arc::clone(&self.shared);
+        let publication = &shared.publication;
         self.failed.retain(|(name, failed)| {
             let stays = failed.is_none_or(|failed| there.iter().any(|interface| interface.number == failed));
             if !stays {
@@ -302,20 +328,41 @@ impl Agent<'_> {
             }
             stays
         });
-        for wanted in wanted(&self.asked, &there)? {
-            let tried = (wanted.name.clone(), wanted.interface.as_ref().map(|interface| interface.number));
+        let all = wanted(&self.asked, &there)?;
+        let is_absent = |name: &String| all.iter().any(|it| it.name == *name && matches!(it.presence, Presence::Absent(_)));
+        self.absent.retain(|name| {
+            let stays = is_absent(name);
+            if !stays {
+                publication.ended(name);
+            }
+            stays
+        });
+        for wanted in all {
+            let interface = match &wanted.presence {
+                Presence::There(interface) => *interface,
+                // It ends by itself.
+                Presence::Absent(_) if self.running.contains_key(&wanted.name) => continue,
+                Presence::Absent(interfaces) => {
+                    publication.absent(&wanted.name, interfaces);
+                    if self.absent.insert(wanted.name.clone()) {
+                        tracing::warn!("{}: there is no interface {interfaces}; it is counted when it is there", wanted.name);
+                    }
+                    continue;
+                }
+            };
+            let tried = (wanted.name.clone(), interface);
             if !self.running.contains_key(&wanted.name) && !self.failed.contains(&tried) && !self.done.contains(&tried) {
-                self.start(wanted)?;
+                self.start(wanted, interface)?;
             }
         }
         Ok(())
     }
 
-    fn start(&mut self, wanted: Wanted) -> Result<(), Failure> {
-        let Wanted { name, config, given, interface } = wanted;
+    fn start(&mut self, wanted: Wanted, interface: Option<u32>) -> Result<(), Failure> {
+        let Wanted { name, config, given, matched, .. } = wanted;
         let mut counted = config.clone();
-        if let (Source::Interfaces(interfaces), Some(interface)) = (&mut counted.source, &interface) {
-            interfaces.names = vec![interface.name.clone()];
+        if let (Source::Interfaces(interfaces), Some(interface)) = (&mut counted.source, matched) {
+            interfaces.names = vec![interface];
         }
         let named = self.several.then(|| name.as_str().into());
         let handle = Arc::new(Handle::awaited(named, Arc::clone(&self.shared)));
@@ -337,8 +384,7 @@ impl Agent<'_> {
             .map_err(|error| Failure::Failed(format!("cannot start a thread for source {name}: {error}")))?;
         self.started += 1;
         self.shared.outlets.configured.set(&name, &given);
-        self.running
-            .insert(name, Running { handle, config, given, interface: interface.map(|interface| interface.number), ends: false });
+        self.running.insert(name, Running { handle, config, given, interface, ends: false });
         Ok(())
     }
 
@@ -361,7 +407,8 @@ impl Agent<'_> {
         };
         if is_gone {
             tracing::warn!("{name} is gone; it is counted again when it is there again");
-            self.shared.publication.ended(name);
+            // Those of a pattern are not waited for, which is seen when sources are next started.
+            self.absent.insert(name.to_owned());
             return;
         }
         self.failed.insert((name.to_owned(), interface));

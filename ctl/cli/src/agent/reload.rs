@@ -1,6 +1,6 @@
 //! Reading the configuration again (SIGHUP): what can change without losing a packet changes between two windows, and the rest stays and is told.
 
-use super::{Agent, Running, Wanted, asked, wanted};
+use super::{Agent, Presence, Running, Wanted, asked, wanted};
 use crate::config::{Configuration, Given};
 use crate::error::Failure;
 use crate::interfaces;
@@ -39,11 +39,12 @@ impl Agent<'_> {
                 }
             }
         }
-        // One that failed may be another one now.
-        self.failed.clear();
+        // One that failed may be another one now, or none.
+        std::mem::take(&mut self.failed).iter().for_each(|(name, _)| self.shared.publication.ended(name));
         self.done.retain(|(name, _)| all.iter().any(|wanted| wanted.name == *name));
         (self.configuration, self.asked) = (configuration, asked);
-        let new = all.iter().filter(|wanted| self.several && !self.running.contains_key(&wanted.name));
+        let is_new = |wanted: &&Wanted| matches!(wanted.presence, Presence::There(_)) && !self.running.contains_key(&wanted.name);
+        let new = all.iter().filter(|wanted| self.several && is_new(wanted));
         new.for_each(|wanted| tracing::warn!("source {} is new in the configuration; it begins", wanted.name));
         self.start_wanted()
     }

@@ -14,6 +14,7 @@ pub(crate) use publish::Publication;
 pub(crate) use warning::Remembered;
 
 use crate::error::Failure;
+use crate::value;
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::{escaped, escaped_json};
 use flowgauge_dataplane::xdp;
@@ -22,24 +23,40 @@ use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Show the runs on this machine: what they measure, whether they are healthy, and what room their CPUs have.
 ///
-/// A run is healthy unless a line marked 'problem' says why it is not. Of every worker it shows how it spends its time, what a
+/// A run is starting until all its sources are counted (programs are attached, workers poll), and then healthy unless a line marked
+/// 'problem' says why it is not. Of every worker it shows how it spends its time, what a
 /// packet takes it, and how many it has room for; what programs in the kernel cost is shown while the kernel measures it (`sysctl
 /// kernel.bpf_stats_enabled=1`). Programs that were left counting by a killed run are shown as well, as `detach` would end them.
 ///
 /// Runs are found in /run/flowgauge (those of root) and $XDG_RUNTIME_DIR/flowgauge, or else where FLOWGAUGE_STATUS_DIR says,
 /// which must be the same for `run` and `status`; if it is empty, no run can be found. Only your own runs and root's are asked, all
-/// together for two seconds at most. The exit code is 0 if there is a run and all are healthy, else 1.
+/// together for two seconds at most. The exit code is 0 if there is a run and all are counting and healthy, else 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   flowgauge status
+  flowgauge run -i eth1 > windows.txt & flowgauge status --wait
   flowgauge status --format json")]
 pub(crate) struct Status {
     /// How the answer is printed: table, or json (an array, one object a run) [default: table]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     format: Option<Format>,
+
+    /// Wait until the exit code is 0, for this time at most [default of TIME: 1m]
+    ///
+    /// Waits for the run as well, if there is none yet.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1m", value_parser = value::duration)]
+    wait: Option<Duration>,
+
+    /// Ask one question, as /live and /ready do over HTTP, and answer by the exit code: live or ready
+    ///
+    /// live: whether all controllers come round. ready: whether all sources are counted. Reports what is not on standard error.
+    #[arg(long, value_name = "QUESTION", hide_possible_values = true, conflicts_with = "format")]
+    probe: Option<Probe>,
 
     /// Where runs pin what outlives them
     #[arg(long, value_name = "DIR", default_value = xdp::DIRECTORY)]
@@ -53,12 +70,21 @@ enum Format {
     Json,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Probe {
+    Live,
+    Ready,
+}
+
+/// How often `--wait` asks.
+const WAIT_INTERVAL: Duration = Duration::from_millis(50);
+
 /// What asking for runs brought.
 #[derive(Default)]
 struct Found {
-    runs: Vec<Value>,
+    runs: Vec<(u32, Value)>,
     /// Processes that do not answer as they should.
-    unhealthy: Vec<u32>,
+    silent: Vec<u32>,
     /// What else to tell, one line each.
     notes: Vec<String>,
 }
@@ -67,20 +93,33 @@ struct Found {
 #[cfg(feature = "top")]
 pub(crate) fn runs() -> (Vec<Value>, Vec<String>) {
     let found = Found::ask(&directory::all());
-    (found.runs.iter().map(shown).collect(), found.notes.iter().map(|note| escaped(note).into_owned()).collect())
+    (found.runs.iter().map(|(_, run)| shown(run)).collect(), found.notes.iter().map(|note| escaped(note).into_owned()).collect())
 }
 
 impl Status {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let directories = directory::all();
+        let until = self.wait.map(|wait| Instant::now() + wait);
         let mut found = Found::ask(&directories);
+        let mut verdict = found.verdict(self.probe, &directories);
+        while verdict.is_err()
+            && let Some(left) = until.map(|until| until.saturating_duration_since(Instant::now()))
+            && !left.is_zero()
+        {
+            thread::sleep(left.min(WAIT_INTERVAL));
+            found = Found::ask(&directories);
+            verdict = found.verdict(self.probe, &directories);
+        }
+        if self.probe.is_some() {
+            return verdict;
+        }
         found.look_for_left(&self.pins);
         match self.format.unwrap_or_default() {
             Format::Table => found.table(&mut io::stdout().lock()),
             Format::Json => found.json(&mut io::stdout().lock()),
         }
         .map_err(Failure::output)?;
-        found.verdict(&directories)
+        verdict
     }
 }
 
@@ -107,13 +146,7 @@ impl Found {
     fn take(&mut self, pid: u32, socket: &Path, answer: Result<Value, ask::Problem>) {
         let path = socket.display();
         match answer {
-            Ok(run) => {
-                // What is missing, or is not there in another version, makes no run healthy.
-                if run["problems"].as_array().is_none_or(|problems| !problems.is_empty()) {
-                    self.unhealthy.push(pid);
-                }
-                self.runs.push(run);
-            }
+            Ok(run) => self.runs.push((pid, run)),
             // It ended in this moment.
             Err(ask::Problem::Ended) => {}
             // Not a run of anyone who is believed: it says nothing about any.
@@ -126,7 +159,7 @@ impl Found {
                 self.notes.push(format!("run {pid} ended without cleaning up, as when it is killed; {removed}"));
             }
             Err(ask::Problem::Silent(problem)) => {
-                self.unhealthy.push(pid);
+                self.silent.push(pid);
                 self.notes.push(format!("run {pid} does not answer on {path}: {problem}"));
             }
         }
@@ -140,7 +173,7 @@ impl Found {
     }
 
     fn table(&self, out: &mut impl Write) -> io::Result<()> {
-        for run in &self.runs {
+        for (_, run) in &self.runs {
             // Another program may have answered, and a run cites what others have told it.
             let run = &shown(run);
             let told = (run["status"] == VERSION).then(|| serde_json::from_value::<Report>(run.clone()));
@@ -158,27 +191,62 @@ impl Found {
 
     fn json(&self, out: &mut impl Write) -> io::Result<()> {
         self.notes.iter().for_each(|note| tracing::warn!("{note}"));
-        writeln!(out, "{}", escaped_json(&serde_json::to_string(&self.runs)?))?;
+        let runs: Vec<&Value> = self.runs.iter().map(|(_, run)| run).collect();
+        writeln!(out, "{}", escaped_json(&serde_json::to_string(&runs)?))?;
         out.flush()
     }
 
-    fn verdict(&self, directories: &[PathBuf]) -> Result<(), Failure> {
+    /// Whether all is well, or well enough for one question.
+    fn verdict(&self, probe: Option<Probe>, directories: &[PathBuf]) -> Result<(), Failure> {
         let failed = |problem: String| Err(Failure::Failed(problem));
-        match self.unhealthy[..] {
-            [] if self.runs.is_empty() && directories.is_empty() => {
-                failed(format!("nowhere to look for runs: {} is empty", directory::VARIABLE))
+        if self.runs.is_empty() && self.silent.is_empty() {
+            if directories.is_empty() {
+                return failed(format!("nowhere to look for runs: {} is empty", directory::VARIABLE));
             }
-            [] if self.runs.is_empty() => {
-                let looked: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
-                failed(format!("no run of flowgauge on this machine (looked in {})", looked.join(", ")))
-            }
-            [] => Ok(()),
-            ref pids => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                failed(format!("not healthy: run {}; the lines above say why", pids.join(", ")))
-            }
+            let looked: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
+            return failed(format!("no run of flowgauge on this machine (looked in {})", looked.join(", ")));
         }
+        if let Some(probe) = probe {
+            let of_runs = self.runs.iter().flat_map(|(pid, run)| hindrances(*pid, run, probe));
+            let silent = self.silent.iter().map(|pid| format!("run {pid} does not answer"));
+            let lines: Vec<String> = of_runs.chain(silent).collect();
+            return if lines.is_empty() { Ok(()) } else { failed(lines.join("; ")) };
+        }
+        let that = |is: fn(&Value) -> bool| self.runs.iter().filter(move |(_, run)| is(run)).map(|(pid, _)| *pid);
+        let named = |mut pids: Vec<u32>| {
+            pids.sort_unstable();
+            pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+        };
+        // What is missing, or is not there in another version, makes no run healthy.
+        let unhealthy: Vec<u32> =
+            that(|run| lines(run, "problems").is_none_or(|it| !it.is_empty())).chain(self.silent.iter().copied()).collect();
+        if !unhealthy.is_empty() {
+            return failed(format!("not healthy: run {}; the lines above say why", named(unhealthy)));
+        }
+        let starting: Vec<u32> = that(|run| lines(run, "starting").is_some_and(|it| !it.is_empty())).collect();
+        if !starting.is_empty() {
+            return failed(format!("starting: run {}; --wait waits until all sources are counted", named(starting)));
+        }
+        Ok(())
     }
+}
+
+/// What a run says under a key.
+fn lines<'a>(run: &'a Value, key: &str) -> Option<Vec<&'a str>> {
+    run[key].as_array().map(|lines| lines.iter().filter_map(Value::as_str).collect())
+}
+
+/// What keeps a run from answering a question with yes, one line each.
+fn hindrances(pid: u32, run: &Value, probe: Probe) -> Vec<String> {
+    let keys: &[&str] = match probe {
+        Probe::Live => &["stalled"],
+        Probe::Ready => &["starting", "failed", "problems"],
+    };
+    let of_key = |key: &&str| match lines(run, key) {
+        Some(lines) => lines.iter().map(|line| format!("run {pid}: {line}")).collect(),
+        None => vec![format!("run {pid} is of another version of flowgauge; its own `flowgauge status` asks it")],
+    };
+    keys.iter().flat_map(of_key).collect()
 }
 
 /// An answer, free of what could command a terminal.

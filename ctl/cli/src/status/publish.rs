@@ -9,6 +9,7 @@ use flowgauge_ctl::controller::{Plan, Sink, Summary};
 use flowgauge_ctl::measurement::{Headline, alarm::Alarm, has_windows};
 use flowgauge_ctl::record::{Kind, Record};
 use flowgauge_ctl::serve::drop_capabilities;
+use flowgauge_dataplane::status::WorkerStatus;
 use flowgauge_dataplane::{Dataplane, MeasurementKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -23,8 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a window may be overdue, or the controller silent, before the run is not healthy.
+/// How long a window may be overdue, or a controller silent, before the run is not healthy.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a controller may take to begin: verifying a large program takes a slow kernel ten seconds.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a reader may take to read.
 const READER: Duration = Duration::from_secs(1);
 /// Readers at the same time; more have to wait.
@@ -35,20 +38,27 @@ const NOT_BEGUN: &str = "it has not begun to count";
 /// Tells whoever asks how a run is doing, as long as it lives.
 #[derive(Clone, Default)]
 pub(crate) struct Publication {
-    states: States,
-    awaited: Arc<Mutex<BTreeMap<String, Awaited>>>,
+    sources: Arc<Sources>,
     server: Arc<Mutex<Option<Server>>>,
 }
 
-/// A source that a run of several is to count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
-    Started,
-    Failed,
+/// The sources of a run.
+#[derive(Default)]
+struct Sources {
+    /// Those that have a controller.
+    states: Mutex<Vec<Arc<Mutex<State>>>>,
+    /// Those that a run of several is to count, by name.
+    expected: Mutex<BTreeMap<String, Expected>>,
 }
 
-/// What is known of each source.
-type States = Arc<Mutex<Vec<Arc<Mutex<State>>>>>;
+/// A source that a run of several is to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expected {
+    Started,
+    Failed,
+    /// None of these interfaces, with commas between, is there.
+    Absent(String),
+}
 
 impl Publication {
     /// Answers from now on. Whatever fails, the run goes on.
@@ -60,7 +70,7 @@ impl Publication {
                     "`flowgauge status` will not find this run: {directory}: {error}; {variable} names another directory"
                 );
             };
-            Server::start(&directory, Arc::clone(&self.states)).map_err(failed).ok()
+            Server::start(&directory, Arc::clone(&self.sources)).map_err(failed).ok()
         });
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
@@ -70,125 +80,140 @@ impl Publication {
         let mut state = State::new(dataplane, plan);
         state.report.source = name.map(str::to_owned);
         let state = Arc::new(Mutex::new(state));
-        all(&self.states).push(Arc::clone(&state));
-        Publisher { state, states: Arc::clone(&self.states) }
-    }
-
-    fn awaited(&self) -> MutexGuard<'_, BTreeMap<String, Awaited>> {
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sources.states().push(Arc::clone(&state));
+        Publisher { state, sources: Arc::clone(&self.sources) }
     }
 
     /// A source of several is started: the run is not ready before it is counted.
     pub(crate) fn started(&self, name: &str) {
-        self.awaited().insert(name.to_owned(), Awaited::Started);
+        self.sources.expected().insert(name.to_owned(), Expected::Started);
     }
 
     /// A source of several has ended, or is gone: nobody waits for it.
     pub(crate) fn ended(&self, name: &str) {
-        self.awaited().remove(name);
+        self.sources.expected().remove(name);
     }
 
     /// A source of several has failed: without it the run is not ready.
     pub(crate) fn failed(&self, name: &str) {
-        self.awaited().insert(name.to_owned(), Awaited::Failed);
+        self.sources.expected().insert(name.to_owned(), Expected::Failed);
+    }
+
+    /// A source of several has none of its interfaces: without it the run is not healthy.
+    pub(crate) fn absent(&self, name: &str, interfaces: &str) {
+        self.sources.expected().insert(name.to_owned(), Expected::Absent(interfaces.to_owned()));
+    }
+
+    /// Reports how the run is doing, whenever it is asked. Without the server: whoever asks may be fenced off from files, and the last to go removes
+    /// the server's socket.
+    fn report(&self) -> impl Fn() -> Report + Send + Sync + use<> {
+        let sources = Arc::clone(&self.sources);
+        move || sources.report()
     }
 
     /// Says why not everything is counted that is to be, whenever it is asked; nothing if windows of all sources are being made.
     pub(crate) fn hindrances(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
-        // Without the server: whoever asks may be fenced off from files, and the last to go removes the server's socket.
-        let publication = Publication { server: Arc::default(), ..self.clone() };
-        move || publication.hindered()
+        let report = self.report();
+        move || report().hindrances()
     }
 
-    fn hindered(&self) -> Vec<String> {
-        let now = Instant::now();
-        let (states, awaited) = (all(&self.states), self.awaited());
-        let (mut hindrances, mut known) = (Vec::new(), BTreeSet::new());
-        for state in states.iter() {
-            let state = locked(state);
-            let name = state.report.source.clone();
-            let prefix = name.as_ref().map_or_else(String::new, |name| format!("{name}: "));
-            hindrances.extend(state.hindrances(now).into_iter().map(|hindrance| prefix.clone() + &hindrance));
-            known.extend(name);
-        }
-        for (name, awaited) in awaited.iter() {
-            match awaited {
-                Awaited::Failed => hindrances.push(format!("{name}: it has failed; the log says why")),
-                Awaited::Started if !known.contains(name) => hindrances.push(format!("{name}: {NOT_BEGUN}")),
-                Awaited::Started => {}
-            }
-        }
-        if states.is_empty() && awaited.is_empty() {
-            hindrances.push("there is nothing to count".to_owned());
-        }
-        hindrances
+    /// Says which controllers stand still, whenever it is asked.
+    pub(crate) fn stalls(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let report = self.report();
+        move || report().stalled
     }
 
     /// Says why the run is not healthy, whenever it is asked.
     pub(crate) fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
-        let states = Arc::clone(&self.states);
-        move || told(&states).problems
+        let report = self.report();
+        move || report().problems
     }
 
     /// Tells how the run is doing, whenever it is asked: a JSON object.
     pub(crate) fn status(&self) -> impl Fn() -> String + Send + Sync + use<> {
-        let states = Arc::clone(&self.states);
-        move || serde_json::to_string(&told(&states)).unwrap_or_default()
+        let report = self.report();
+        move || serde_json::to_string(&report()).unwrap_or_default()
     }
 }
 
 /// Keeps what is known of a source up to date.
 pub(crate) struct Publisher {
     state: Arc<Mutex<State>>,
-    states: States,
+    sources: Arc<Sources>,
 }
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        all(&self.states).retain(|state| !Arc::ptr_eq(state, &self.state));
+        self.sources.states().retain(|state| !Arc::ptr_eq(state, &self.state));
     }
 }
 
-fn all(states: &States) -> MutexGuard<'_, Vec<Arc<Mutex<State>>>> {
-    states.lock().unwrap_or_else(PoisonError::into_inner)
-}
+impl Sources {
+    fn states(&self) -> MutexGuard<'_, Vec<Arc<Mutex<State>>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// The report of the run.
-fn told(states: &States) -> Report {
-    let mut sources: Vec<Report> = all(states).iter().map(|state| locked(state).told()).collect();
-    match sources.pop() {
-        Some(only) if sources.is_empty() && only.source.is_none() => only,
-        Some(last) => {
-            sources.push(last);
-            together(sources)
+    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, Expected>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The report of the run as of now.
+    fn report(&self) -> Report {
+        self.report_at(Instant::now())
+    }
+
+    fn report_at(&self, now: Instant) -> Report {
+        let mut sources: Vec<Report> = self.states().iter().map(|state| locked(state).told(now)).collect();
+        if let [only] = &sources[..]
+            && only.source.is_none()
+        {
+            return sources.remove(0);
         }
-        None => Report {
-            status: VERSION,
-            pid: process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            at_ns: unix_time(),
-            last_warning: warning::last(),
-            ..Report::default()
-        },
+        let known: BTreeSet<String> = sources.iter().filter_map(|report| report.source.clone()).collect();
+        let expected = self.expected();
+        let mut run = together(sources);
+        if run.sources.is_empty() && expected.is_empty() {
+            run.starting.push("there is nothing to count".to_owned());
+        }
+        for (name, expected) in expected.iter() {
+            match expected {
+                Expected::Started if known.contains(name) => {}
+                Expected::Started => run.starting.push(format!("{name}: {NOT_BEGUN}")),
+                Expected::Failed => run.failed.push(format!("{name}: it has failed; the log says why")),
+                Expected::Absent(interfaces) => {
+                    let what = "there is no such interface; it is counted when it is there";
+                    run.problems.push(format!("{name}: {interfaces}: {what}"));
+                }
+            }
+        }
+        run
     }
 }
 
-/// Several sources as one run.
+/// Several sources as one run, or none.
 fn together(sources: Vec<Report>) -> Report {
     let joined = |part: fn(&Report) -> &str| {
         let mut parts: Vec<&str> = sources.iter().map(part).collect();
         parts.dedup();
         parts.join(",")
     };
-    let mut run = Report { backend: joined(|it| &it.backend), interface: joined(|it| &it.interface), ..Report::default() };
-    let first = sources.iter().min_by_key(|source| source.started_ns);
-    if let Some(first) = first {
-        (run.status, run.pid, run.version) = (first.status, first.pid, first.version.clone());
-        (run.started_ns, run.at_ns, run.last_warning) = (first.started_ns, first.at_ns, first.last_warning.clone());
-    }
+    let mut run = Report {
+        status: VERSION,
+        pid: process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        at_ns: unix_time(),
+        last_warning: warning::last(),
+        backend: joined(|it| &it.backend),
+        interface: joined(|it| &it.interface),
+        ..Report::default()
+    };
+    run.started_ns = sources.iter().map(|source| source.started_ns).min().unwrap_or(run.at_ns);
     for source in &sources {
         let name = source.source.as_deref().unwrap_or_default();
-        run.problems.extend(source.problems.iter().map(|problem| format!("{name}: {problem}")));
+        let named = |lines: &[String]| lines.iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>();
+        run.starting.extend(named(&source.starting));
+        run.problems.extend(named(&source.problems));
+        run.stalled.extend(named(&source.stalled));
         run.packets += source.packets;
         source.drops.iter().for_each(|(cause, packets)| *run.drops.entry(cause.clone()).or_default() += packets);
         run.windows += source.windows;
@@ -219,15 +244,19 @@ impl Sink for Publisher {
         (report.windows, report.samples, report.alarms) = (summary.windows, summary.samples, summary.alarms);
         (report.late_reads, report.missed_reads) = (summary.late_reads, summary.missed_reads);
         (report.late_rotations, report.retries) = (summary.late_rotations, summary.retries);
-        (state.heartbeat, state.has_begun) = (Instant::now(), true);
+        // Where threads have no numbers, nothing tells whether workers poll.
+        let polls = |worker: &WorkerStatus| worker.thread != 0 || !cfg!(target_os = "linux");
+        let all_poll = report.dataplane.workers.iter().all(polls);
+        (state.heartbeat, state.has_begun) = (Instant::now(), state.has_begun || all_poll);
     }
 }
 
 /// What is known of the run, with when it was heard of.
 struct State {
     report: Report,
-    /// Whether its controller has got on at least once: there is an open window.
+    /// Whether packets are counted: programs are attached and workers poll.
     has_begun: bool,
+    /// When its controller last came round, or the source was begun.
     heartbeat: Instant,
     /// When the last window was closed, or the run was begun.
     window: Instant,
@@ -278,15 +307,17 @@ impl State {
         }
     }
 
-    /// The report as of now.
-    fn told(&self) -> Report {
-        let now = Instant::now();
+    /// The report as of a time.
+    fn told(&self, now: Instant) -> Report {
         let aged = |latest: &Option<Latest>, at| {
             latest.clone().map(|latest| Latest { age_ns: nanoseconds(now.duration_since(at)), ..latest })
         };
+        let stalled = self.stall(now);
         Report {
             at_ns: unix_time(),
-            problems: self.problems(now),
+            starting: if self.has_begun { Vec::new() } else { vec![NOT_BEGUN.to_owned()] },
+            problems: stalled.iter().cloned().chain(self.problems(now)).collect(),
+            stalled: stalled.into_iter().collect(),
             last_window: aged(&self.report.last_window, self.window),
             last_read: aged(&self.report.last_read, self.read),
             last_warning: warning::last(),
@@ -294,19 +325,22 @@ impl State {
         }
     }
 
-    /// Why it makes no windows now, one line each; nothing if it does.
-    fn hindrances(&self, now: Instant) -> Vec<String> {
-        if self.has_begun { self.problems(now) } else { vec![NOT_BEGUN.to_owned()] }
+    /// Why its controller does not come round, if it does not.
+    fn stall(&self, now: Instant) -> Option<String> {
+        let silent = now.duration_since(self.heartbeat);
+        let (patience, cause) = if self.has_begun {
+            (PATIENCE, "its dataplane does not answer, or nobody reads its output")
+        } else {
+            (START_PATIENCE, "its dataplane does not begin to count")
+        };
+        (silent > patience).then(|| format!("it has stood still for {} s: {cause}", silent.as_secs()))
     }
 
+    /// What else is wrong.
     fn problems(&self, now: Instant) -> Vec<String> {
         let mut problems = Vec::new();
-        let (silent, open) = (now.duration_since(self.heartbeat), now.duration_since(self.window));
-        if silent > PATIENCE {
-            let silent = silent.as_secs();
-            problems.push(format!("it has stood still for {silent} s: its dataplane does not answer, or nobody reads its output"));
-        }
-        if let Some(window_ns) = self.report.window_ns
+        let open = now.duration_since(self.window);
+        if let Some(window_ns) = self.report.window_ns.filter(|_| self.has_begun)
             && open > Duration::from_nanos(window_ns) + PATIENCE
         {
             problems.push(format!("a window is overdue: the last one was closed, or the run begun, {} s ago", open.as_secs()));
@@ -362,7 +396,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(directory: &Path, states: States) -> io::Result<Self> {
+    fn start(directory: &Path, sources: Arc<Sources>) -> io::Result<Self> {
         let socket = directory::socket(directory)?;
         let listener = bind(&socket)?;
         let (stopped, stop) = io::pipe()?;
@@ -372,7 +406,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         server.thread = Some(named.spawn(move || {
             drop_capabilities();
-            serve(&listener, &states, &stopped);
+            serve(&listener, &sources, &stopped);
         })?);
         Ok(server)
     }
@@ -420,7 +454,7 @@ struct Answer {
 }
 
 /// Answers all readers side by side: one that does not read keeps nobody waiting, neither other readers nor the end of the run.
-fn serve(listener: &UnixListener, states: &States, stopped: &PipeReader) {
+fn serve(listener: &UnixListener, sources: &Sources, stopped: &PipeReader) {
     let mut answers: Vec<Answer> = Vec::new();
     loop {
         let accepting = answers.len() < READERS;
@@ -449,7 +483,7 @@ fn serve(listener: &UnixListener, states: &States, stopped: &PipeReader) {
         if !(accepting && came[1]) {
             continue;
         }
-        match accepted(listener, states) {
+        match accepted(listener, sources) {
             Ok(answer) => answers.extend(answer),
             Err(error) => {
                 tracing::warn!("`flowgauge status` no longer finds this run: {error}");
@@ -460,7 +494,7 @@ fn serve(listener: &UnixListener, states: &States, stopped: &PipeReader) {
 }
 
 /// The answer for who has just connected; `None` if it has gone or has its answer already.
-fn accepted(listener: &UnixListener, states: &States) -> io::Result<Option<Answer>> {
+fn accepted(listener: &UnixListener, sources: &Sources) -> io::Result<Option<Answer>> {
     let reader = match listener.accept() {
         Ok((reader, _)) => reader,
         Err(error) => {
@@ -469,7 +503,7 @@ fn accepted(listener: &UnixListener, states: &States) -> io::Result<Option<Answe
         }
     };
     reader.set_nonblocking(true)?;
-    let mut line = serde_json::to_vec(&told(states))?;
+    let mut line = serde_json::to_vec(&sources.report())?;
     line.push(b'\n');
     let mut answer = Answer { reader, line, written: 0, until: Instant::now() + READER };
     Ok(answer.goes_on().then_some(answer))
@@ -514,9 +548,9 @@ mod tests {
         let (publication, now) = (Publication::default(), Instant::now());
         let report = Report { source: name.map(str::to_owned), window_ns: Some(1_000_000_000), ..Report::default() };
         let state = Arc::new(Mutex::new(State { report, has_begun: false, heartbeat: now, window: now, read: now }));
-        all(&publication.states).push(Arc::clone(&state));
-        let states = Arc::clone(&publication.states);
-        (publication, Publisher { state, states })
+        publication.sources.states().push(Arc::clone(&state));
+        let sources = Arc::clone(&publication.sources);
+        (publication, Publisher { state, sources })
     }
 
     #[test]
@@ -524,17 +558,31 @@ mod tests {
         let (publication, publisher) = published(None);
         let hindrances = publication.hindrances();
         assert_eq!(hindrances(), [NOT_BEGUN]);
+        assert_eq!(publication.problems()(), [""; 0], "it is not ill, but starting");
         locked(&publisher.state).has_begun = true;
         assert_eq!(hindrances(), [""; 0]);
         // It stands still.
-        let state = locked(&publisher.state);
-        let told = |after| state.hindrances(state.window + Duration::from_secs(after));
-        assert_eq!(told(10), [""; 0]);
-        assert!(matches!(&told(11)[..], [only] if only.contains("stood still for 11 s")), "{:?}", told(11));
-        assert!(matches!(&told(12)[..], [_, overdue] if overdue.contains("a window is overdue")), "{:?}", told(12));
-        drop(state);
+        let begun = locked(&publisher.state).window;
+        let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
+        assert_eq!(report(10).hindrances(), [""; 0]);
+        let (stands_still, overdue) = (report(11), report(12));
+        assert!(matches!(&stands_still.stalled[..], [only] if only.contains("stood still for 11 s")), "{stands_still:?}");
+        assert_eq!(stands_still.hindrances(), stands_still.stalled);
+        assert!(matches!(&overdue.problems[..], [_, overdue] if overdue.contains("a window is overdue")), "{overdue:?}");
+        assert_eq!(overdue.stalled.len(), 1, "windows are none of the heartbeat's business");
         drop(publisher);
         assert_eq!(hindrances(), ["there is nothing to count"]);
+        assert_eq!(publication.stalls()(), [""; 0]);
+    }
+
+    /// A slow kernel takes its time to verify a program.
+    #[test]
+    fn a_source_that_starts_may_take_longer_than_one_that_counts() {
+        let (publication, publisher) = published(None);
+        let begun = locked(&publisher.state).heartbeat;
+        let report = |after| publication.sources.report_at(begun + Duration::from_secs(after));
+        assert_eq!((report(60).problems.len(), report(60).starting.len()), (0, 1));
+        assert!(matches!(&report(61).stalled[..], [only] if only.contains("does not begin to count")), "{:?}", report(61));
     }
 
     #[test]
@@ -545,8 +593,13 @@ mod tests {
         publication.started("one");
         publication.started("two");
         assert_eq!(hindrances(), ["two: it has not begun to count"]);
+        assert_eq!(publication.sources.report().starting, hindrances());
         publication.failed("two");
         assert_eq!(hindrances(), ["two: it has failed; the log says why"]);
+        assert_eq!(publication.problems()(), [""; 0]);
+        publication.absent("two", "eth2");
+        assert_eq!(hindrances(), ["two: eth2: there is no such interface; it is counted when it is there"]);
+        assert_eq!((publication.problems()(), publication.stalls()()), (hindrances(), Vec::new()));
         // As an interface of a pattern that is gone.
         publication.ended("two");
         assert_eq!(hindrances(), [""; 0]);

@@ -32,8 +32,14 @@ pub(super) struct Report {
     pub(super) measurements: Vec<Measured>,
     /// Length of a window; none without windows.
     pub(super) window_ns: Option<u64>,
+    /// Sources that are not counted yet, one line each; none once all are.
+    pub(super) starting: Vec<String>,
     /// Why the run is not healthy, one line each; none if it is.
     pub(super) problems: Vec<String>,
+    /// Those of the problems that are controllers that stand still.
+    pub(super) stalled: Vec<String>,
+    /// Sources that have failed while others go on, one line each.
+    pub(super) failed: Vec<String>,
     /// Packets and losses in all windows so far.
     pub(super) packets: u64,
     pub(super) drops: BTreeMap<String, u64>,
@@ -53,6 +59,13 @@ pub(super) struct Report {
     pub(super) last_warning: Option<Warning>,
     #[serde(flatten)]
     pub(super) dataplane: Status,
+}
+
+impl Report {
+    /// Why not all sources are counted, one line each; nothing if they are.
+    pub(super) fn hindrances(&self) -> Vec<String> {
+        [&self.starting[..], &self.failed, &self.problems].concat()
+    }
 }
 
 /// A measurement and what makes a flow of it.

@@ -34,12 +34,21 @@ pub(super) fn kernel(report: &Report) -> Kernel {
 pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
     let Report { pid, version, backend, interface, .. } = report;
     let age = time(report.at_ns.saturating_sub(report.started_ns));
-    let health = if report.problems.is_empty() { "healthy" } else { "NOT healthy" };
-    writeln!(out, "run {pid}, {health}: {backend}, {interface}, for {age}, flowgauge {version}")?;
-    if report.sources.is_empty() {
-        return source(out, report, kernel);
-    }
+    let health = match (&report.problems[..], &report.starting[..]) {
+        ([], []) => "healthy",
+        ([], _) => "starting",
+        _ => "NOT healthy",
+    };
+    let has_source = !(backend.is_empty() && interface.is_empty());
+    let what = if has_source { format!("{backend}, {interface}") } else { "no source yet".to_owned() };
+    writeln!(out, "run {pid}, {health}: {what}, for {age}, flowgauge {version}")?;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
+    report.problems.iter().try_for_each(|problem| line("problem", problem))?;
+    report.failed.iter().try_for_each(|failed| line("failed", failed))?;
+    report.starting.iter().try_for_each(|starting| line("starting", starting))?;
+    if report.sources.is_empty() {
+        return if has_source { source(out, report, kernel) } else { Ok(()) };
+    }
     let packets = counted(report.packets, "packet");
     line("in all", &format!("{packets} of {}, {}", counted(report.sources.len() as u64, "source"), lost(&report.drops)))?;
     report.sources.iter().try_for_each(|one| {
@@ -53,7 +62,6 @@ pub(super) fn run(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io:
 fn source(out: &mut impl Write, report: &Report, kernel: &Kernel) -> io::Result<()> {
     let dataplane = &report.dataplane;
     let mut line = |name: &str, text: &dyn Display| writeln!(out, "  {name:<10} {text}");
-    report.problems.iter().try_for_each(|problem| line("problem", problem))?;
     let measured = report.measurements.iter().map(|measured| format!("{} of {}", measured.measurement, measured.key));
     let measured: Vec<String> = measured.collect();
     let windows = report.window_ns.map_or_else(String::new, |window_ns| format!(", in windows of {}", time(window_ns)));
@@ -382,6 +390,24 @@ run 4242, healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0
             lines,
             ["run 4242, NOT healthy: poll, eth1, for 1 h 6 min, flowgauge 0.1.0", "  problem    it has stood still for 12 s"]
         );
+    }
+
+    #[test]
+    fn a_run_that_starts_is_not_healthy_yet() {
+        let starting = vec!["it has not begun to count".to_owned()];
+        let one = text(&Report { starting, ..report(Status::default()) }, &NO_KERNEL);
+        let begins = "run 4242, starting: poll, eth1, for 1 h 6 min, flowgauge 0.1.0\n  starting   it has not begun to count\n";
+        assert!(one.starts_with(begins), "{one}");
+        let (starting, problems) = (vec!["a: it has not begun to count".to_owned()], vec!["b: it is gone".to_owned()]);
+        let failed = vec!["c: it has failed; the log says why".to_owned()];
+        let none = Report { pid: 7, version: "0.1.0".to_owned(), starting, problems, failed, ..Report::default() };
+        let expected = "\
+run 7, NOT healthy: no source yet, for 0.0 s, flowgauge 0.1.0
+  problem    b: it is gone
+  failed     c: it has failed; the log says why
+  starting   a: it has not begun to count
+";
+        assert_eq!(text(&none, &NO_KERNEL), expected);
     }
 
     #[test]

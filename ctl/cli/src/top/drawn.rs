@@ -89,6 +89,9 @@ impl Figure {
 pub(super) struct Run {
     pub(super) pid: u64,
     pub(super) heading: String,
+    /// Sources that are not counted yet, one line each.
+    pub(super) starting: Vec<String>,
+    /// What is wrong, one line each; sources that have failed are among it.
     pub(super) problems: Vec<String>,
     pub(super) window: Option<u64>,
     pub(super) seconds: f64,
@@ -126,8 +129,9 @@ impl Run {
     fn take(&mut self, told: &Value) {
         let text = |key: &str| told[key].as_str().unwrap_or_default();
         self.heading = format!("run {}: {} {}, flowgauge {}", self.pid, text("backend"), text("interface"), text("version"));
-        let problems = told["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
-        self.problems = problems.iter().filter_map(|problem| problem.as_str().map(str::to_owned)).collect();
+        let lines = |key: &str| told[key].as_array().into_iter().flatten().filter_map(|line| line.as_str().map(str::to_owned));
+        self.starting = lines("starting").collect();
+        self.problems = lines("problems").chain(lines("failed")).collect();
         let last = &told["last_window"];
         self.age = last["age_ns"].as_u64().unwrap_or_default() as f64 / 1e9;
         let window = last["window"].as_u64();

@@ -93,7 +93,8 @@ fn heading(run: &Run) -> Vec<Line<'static>> {
             let cut = if run.complete { "" } else { ", incomplete" };
             format!("window {window}, {:.1} s{cut}, closed {:.0} s ago", run.seconds, run.age)
         }
-        None => "no window has ended yet".to_owned(),
+        None if run.starting.is_empty() => "no window has ended yet".to_owned(),
+        None => "starting".to_owned(),
     };
     vec![Line::from(run.heading.clone().bold()), Line::from(window)]
 }
@@ -103,6 +104,7 @@ fn lines(run: &Run, width: usize) -> Vec<Line<'static>> {
     if run.alarm {
         lines.push(Line::from("ALARM: the entropies of sources and destinations are far off what is usual").red().bold());
     }
+    lines.extend(run.starting.iter().map(|starting| Line::from(format!("starting: {starting}"))));
     lines.extend(run.problems.iter().map(|problem| Line::from(format!("problem: {problem}")).yellow()));
     let mut title = String::new();
     for figure in &run.figures {
@@ -260,6 +262,22 @@ mod tests {
         has("a note");
         has("run 1 of 1");
         assert!(!screen.contains("lost") && !screen.contains("newer"), "{screen}");
+    }
+
+    #[test]
+    fn a_run_that_starts_says_so() {
+        let (mut watched, mut view) = (Watched::default(), View::default());
+        let mut run = json!({ "pid": 7, "backend": "xdp", "interface": "eth1", "version": "0.1.0", "problems": [],
+            "starting": ["it has not begun to count"], "failed": ["b: it has failed"] });
+        watched.take(&[run.clone()], Vec::new());
+        let starting = screen(&mut view, &watched);
+        let expected =
+            "run 7: xdp eth1, flowgauge 0.1.0\nstarting\nstarting: it has not begun to count\nproblem: b: it has failed\n";
+        assert!(starting.starts_with(expected), "{starting}");
+        run["starting"] = json!([]);
+        watched.take(&[run], Vec::new());
+        let begun = screen(&mut view, &watched);
+        assert!(begun.contains("no window has ended yet") && !begun.contains("starting"), "{begun}");
     }
 
     #[test]
