@@ -75,19 +75,6 @@ fn every_metric_that_is_named_exists() {
 }
 
 #[test]
-fn what_is_given_to_others_is_optimised() {
-    let manifest = read("../Cargo.toml");
-    let packages = |profile: &str| {
-        let (_, section) = manifest.split_once(&format!("[profile.{profile}.package]\n")).unwrap();
-        section.lines().take_while(|line| !line.is_empty()).map(|line| line.split_once(" = ").unwrap()).collect::<Vec<_>>()
-    };
-    let spared: BTreeSet<&str> = packages("release").into_iter().map(|(name, _)| name).collect();
-    let optimised = packages("dist").into_iter().filter(|(_, how)| *how == "{ opt-level = 3 }");
-    let optimised: BTreeSet<&str> = optimised.map(|(name, _)| name).collect();
-    assert_eq!(spared, optimised, "dist inherits what release does without");
-}
-
-#[test]
 fn prometheus_takes_the_rules() {
     if Command::new("promtool").arg("--version").output().is_err() {
         skip("promtool");

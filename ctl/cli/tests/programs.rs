@@ -69,19 +69,3 @@ fn arguments_exit_codes_and_signals_are_those_of_the_program() {
     let folder = Folder::new("killed", Some("kill -TERM $$"));
     assert_eq!(folder.run(&["reproduce", "p4log"]).status.signal(), Some(15));
 }
-
-#[test]
-fn what_is_given_to_others_is_optimised_in_all_its_parts() {
-    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml")).unwrap();
-    let packages = |profile: &str| {
-        let (_, section) = manifest.split_once(&format!("[profile.{profile}.package]\n")).unwrap();
-        let lines = section.split("\n\n").next().unwrap().lines();
-        lines.map(|line| line.split_once(" = ").unwrap()).collect::<Vec<_>>()
-    };
-    let (release, dist) = (packages("release"), packages("dist"));
-    assert!(!release.is_empty());
-    // The profile would inherit what a quick build does without.
-    for (package, _) in release {
-        assert!(dist.contains(&(package, "{ opt-level = 3 }")), "[profile.dist.package] lacks {package}");
-    }
-}

@@ -82,6 +82,17 @@ fn a_page_tells_what_a_replay_tells() {
     assert!((2..=3).contains(&self::data(&page)["windows"].as_array().unwrap().len()));
 }
 
+/// U+202E turns what follows around: `exe.fdp` would look like a PDF.
+#[test]
+fn a_name_cannot_turn_the_text_of_a_page_around() {
+    let scratch = Scratch::new("report-turned");
+    let pcap = capture(&scratch, "ten\u{202e}fdp.pcap");
+    let output = report(&scratch, &[&pcap, "--to", "page.html"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = fs::read_to_string(scratch.path("page.html")).unwrap();
+    assert!(page.contains("fdp.pcap") && !page.contains('\u{202e}'));
+}
+
 #[test]
 fn damage_is_told_on_the_page() {
     let scratch = Scratch::new("damaged");

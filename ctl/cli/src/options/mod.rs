@@ -94,7 +94,7 @@ pub(crate) struct Options {
 
     /// Look into tunnels: the innermost network header counts
     ///
-    /// Opens VXLAN, Geneve, GRE, IP in IP and GTP-U, up to four in each other. A packet whose tunnel holds no IP that can be read counts by the
+    /// Opens VXLAN, VXLAN-GPE, Geneve, GRE, IP in IP and GTP-U, up to four in each other. A packet whose tunnel holds no IP that can be read counts by the
     /// header around it. Workers do it; the kernel's program and a switch do not.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true, help_heading = "Measurement")]
     pub(crate) inner: Option<bool>,
