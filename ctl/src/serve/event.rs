@@ -2,6 +2,7 @@
 
 use crate::figure::Figure;
 use crate::record::{Kind, Record};
+use crate::text::escaped;
 use serde::Serialize;
 
 /// A window, or a whole capture.
@@ -33,7 +34,8 @@ struct Event<'a> {
 pub(super) fn event(id: u64, record: &Record) -> serde_json::Result<String> {
     serde_json::to_string(&Event {
         id,
-        source: &record.origin(),
+        // It may name a file, whose name anybody may have chosen.
+        source: &escaped(&record.origin()),
         direction: record.direction,
         part: record.part,
         backend: record.backend,
