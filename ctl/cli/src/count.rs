@@ -1,4 +1,4 @@
-//! The dataplane that a configuration asks for, opened and counting.
+//! Opens the dataplane of a configuration and counts on it.
 
 use crate::demo_traffic;
 use crate::error::Failure;
@@ -83,7 +83,7 @@ fn on_switch(switch: &Switch, config: &RunConfig, handle: &Handle) -> Result<(),
     measure_live(Tofino::connect(options, config.settings)?, key, config, handle)
 }
 
-/// What the way to a switch means to who goes it.
+/// Options of the connection to a switch, with certificates and key read.
 pub(crate) fn switch_options(access: &Access) -> Result<tofino::Options, Failure> {
     let mut options = tofino::Options::new(&access.address);
     options.tls = access.tls.as_ref().map(tls).transpose()?;

@@ -20,7 +20,7 @@ const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), ", commit ", env!("FLOWGA
 /// What runs `bench` and `reproduce`.
 const BENCH: &str = "flowgauge-bench";
 
-/// What `--version` of a program says.
+/// Text of `--version`.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let features =
         [("dpdk", cfg!(feature = "dpdk")), ("object-store", cfg!(feature = "object-store")), ("top", cfg!(feature = "top"))];
@@ -29,7 +29,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{}\ncommit: {}\nfeatures: {features}", env!("CARGO_PKG_VERSION"), env!("FLOWGAUGE_BUILT_FROM"))
 });
 
-/// What `--version` says: the version, the commit, and the features of the build.
+/// Returns the text of `--version`: version, commit and features of the build.
 #[must_use]
 pub fn version() -> &'static str {
     &VERSION

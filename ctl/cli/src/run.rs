@@ -7,49 +7,45 @@ use crate::error::Failure;
 use crate::handle::Handle;
 use crate::interfaces::is_pattern;
 use crate::options::run::Run;
-use crate::run_config::{Interfaces, RunConfig, Source};
+use crate::run_config::{Interfaces, Source};
 use crate::value::PortSpec;
 use clap::ArgMatches;
 use flowgauge_dataplane::traffic::{Profile, Sources};
 use std::time::Duration;
 
-/// Counts what the command line, the environment and the configuration file name.
+/// Runs `flowgauge run`: counts the sources that the command line, the environment and the configuration file name.
 pub(crate) fn execute(given: &ArgMatches) -> Result<(), Failure> {
-    let configuration = Configuration::read::<Run>(given)?;
-    if configuration.file.is_some() {
-        return agent::run(given, configuration);
-    }
-    let config = Run::resolved(&configuration, None)?;
-    go_on(config, given, configuration)
+    start(given, false)
 }
 
-/// Without a command: what the environment names or else ten seconds of generated traffic in windows of one, with the truth beside every
-/// estimate.
+/// Runs `flowgauge` without a command: like `run`, but without a source it counts ten seconds of generated traffic in windows of one second, with
+/// exact counts beside the estimates.
 pub(crate) fn demonstrate(given: &ArgMatches) -> Result<(), Failure> {
+    start(given, true)
+}
+
+fn start(given: &ArgMatches, generates: bool) -> Result<(), Failure> {
     let configuration = Configuration::read::<Run>(given)?;
     if configuration.file.is_some() {
         return agent::run(given, configuration);
     }
     let (mut run, effective) = (Run::default(), configuration.effective(None));
     fill(&mut run, &effective)?;
-    if !run.has_source(&effective) {
+    if generates && !run.has_source(&effective) {
         run.port = Some(PortSpec::Memory(demonstration()));
         let options = &mut run.options;
         options.duration = options.duration.or(Some(Duration::from_secs(10)));
         options.window = options.window.or(Some(Duration::from_secs(1)));
         options.truth = Some(true);
     }
-    go_on(run.resolve(&effective)?, given, configuration)
-}
-
-fn go_on(config: RunConfig, given: &ArgMatches, configuration: Configuration) -> Result<(), Failure> {
+    let config = run.resolve(&effective)?;
     if let Source::Interfaces(Interfaces { names, .. }) = &config.source
         && names.iter().any(|name| is_pattern(name))
     {
         return agent::run(given, configuration);
     }
     let handle = Handle::default();
-    handle.shared.outlets.configured.set("", &configuration.effective(None));
+    handle.shared.outlets.configured.set("", &effective);
     count(&config, &handle)
 }
 

@@ -1,4 +1,4 @@
-//! What a run is to do: the command line, the environment and a configuration file are merged, and everything has a value. What lies behind takes this.
+//! The resolved configuration of a run: command line, environment and configuration file merged, with a value for every option.
 
 use crate::error::Failure;
 use crate::value::{Directions, PortSpec};
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunConfig {
     pub(crate) source: Source,
-    /// What the dataplane counts.
+    /// Settings of the dataplane.
     pub(crate) settings: Settings,
     /// Length of a slot of staggered registers, in nanoseconds.
     pub(crate) slot_ns: u64,
@@ -31,15 +31,15 @@ pub(crate) struct RunConfig {
     pub(crate) poll_mode: PollMode,
     /// How much later than others a packet of a capture may come.
     pub(crate) lateness: Duration,
-    /// What the controller is to do; the hash has its key when counting begins.
+    /// Plan of the controller. Its hash key is filled in when counting begins.
     pub(crate) plan: Plan,
     /// The same for all sources of a process.
     pub(crate) outputs: Outputs,
 }
 
 impl RunConfig {
-    /// What of another configuration can be taken up between two windows without a packet being lost, which is its intervals and its estimation, and
-    /// all else of this one.
+    /// Returns this configuration with the intervals and the estimation of `other`: only these can change between two windows without losing a
+    /// packet.
     pub(crate) fn changed_to(&self, other: &RunConfig) -> RunConfig {
         let plan = Plan { intervals: other.plan.intervals, options: other.plan.options.clone(), ..self.plan.clone() };
         RunConfig { plan, ..self.clone() }
@@ -60,7 +60,7 @@ pub(crate) enum Source {
     Switch(Switch),
     /// Captures, in their own time.
     Captures(Vec<PathBuf>),
-    /// What `demo` generates.
+    /// The generated traffic of `demo`.
     Demo,
 }
 
@@ -74,12 +74,8 @@ impl Source {
         }
     }
 
-    /// Of a port that comes again.
-    pub(crate) const WORKERS: Traffic =
-        Traffic { counter: Counter::Workers, tells_direction: false, is_live: true, is_chosen: false };
-
     pub(crate) fn traffic(&self) -> Traffic {
-        let workers = Self::WORKERS;
+        let workers = Traffic::GENERATED;
         match self {
             Source::Interfaces(Interfaces { directions, .. }) => {
                 Traffic { counter: Counter::Kernel, tells_direction: *directions == Directions::Both, is_chosen: true, ..workers }
@@ -93,7 +89,7 @@ impl Source {
     }
 }
 
-/// Who counts.
+/// Part of the system that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     Kernel,
@@ -101,16 +97,22 @@ pub(crate) enum Counter {
     Switch,
 }
 
-/// What defaults hang on.
+/// Properties of a source that defaults depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traffic {
     pub(crate) counter: Counter,
-    /// Whether packets that leave are told from those that arrive.
+    /// Whether egress and ingress packets are counted separately.
     pub(crate) tells_direction: bool,
-    /// Whether time is that of clocks on the wall, and not that of a capture.
+    /// Whether time is wall-clock time, not the time of a capture.
     pub(crate) is_live: bool,
-    /// Whether others choose what comes, so that the hash needs a key. What comes from a file or a generator comes again, and so does its result.
+    /// Whether others choose the traffic, so that the hash needs a key. Files and generators give the same result in every run instead.
     pub(crate) is_chosen: bool,
+}
+
+impl Traffic {
+    /// Generated traffic, or a capture in real time, which workers count.
+    pub(crate) const GENERATED: Traffic =
+        Traffic { counter: Counter::Workers, tells_direction: false, is_live: true, is_chosen: false };
 }
 
 /// Interfaces of this machine, or patterns of their names.
@@ -120,9 +122,9 @@ pub(crate) struct Interfaces {
     pub(crate) directions: Directions,
     /// The hook; the best that there is if `None`.
     pub(crate) mode: Option<xdp::Mode>,
-    /// What outlives this process; nothing if `None`.
+    /// Programs and counts that outlive this process, if any.
     pub(crate) keep: Option<Keep>,
-    /// Whether it was asked for: then it is an error if it cannot be.
+    /// Whether the user asked for it, so that it is an error if the kernel cannot do it.
     pub(crate) must_keep: bool,
 }
 
@@ -156,7 +158,7 @@ pub(crate) struct Access {
     pub(crate) tls: Option<TlsFiles>,
 }
 
-/// What a connection is encrypted with, in PEM.
+/// Files in PEM for an encrypted connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TlsFiles {
     pub(crate) authority: PathBuf,
@@ -172,12 +174,12 @@ pub(crate) enum Secret {
     /// The hash has none.
     None,
     File(PathBuf),
-    /// Random numbers, anew in every run.
+    /// Random numbers, new in every run.
     Random,
 }
 
 impl Secret {
-    /// The key, if the hash takes one; `kept` is that of an earlier process that this one goes on for.
+    /// Returns the key, if the hash takes one. `kept` returns the key of an earlier process whose counts this one continues.
     pub(crate) fn key(&self, kept: impl FnOnce() -> Option<HashKey>) -> Result<Option<HashKey>, Failure> {
         Ok(match self {
             Secret::None => None,
@@ -201,16 +203,16 @@ pub(crate) struct Outputs {
     pub(crate) lake: Option<LakeOutput>,
     pub(crate) listen: Option<Listen>,
     pub(crate) grpc: Option<SocketAddr>,
-    /// Of what listens.
+    /// Encryption of `listen` and `grpc`.
     pub(crate) encryption: Option<Encryption>,
-    /// The file with the token that whoever asks must tell.
+    /// File with the token that clients must send.
     pub(crate) token: Option<PathBuf>,
     pub(crate) otlp: Option<Otlp>,
     /// The name of this machine.
     pub(crate) host: Arc<str>,
     /// Where exchanges with the dataplane are recorded.
     pub(crate) exchanges: Option<PathBuf>,
-    /// Where delays go one by one.
+    /// File for individual delays.
     pub(crate) delay_samples: Option<PathBuf>,
 }
 
@@ -223,7 +225,7 @@ pub(crate) struct LakeOutput {
     pub(crate) store: Option<String>,
     /// Bytes that files in a buffer may take.
     pub(crate) buffer: u64,
-    /// How long a file goes on.
+    /// Time that a file covers at most.
     pub(crate) longest: Duration,
 }
 
@@ -231,7 +233,7 @@ pub(crate) struct LakeOutput {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Listen {
     pub(crate) address: SocketAddr,
-    /// Whether another port will do as well.
+    /// Whether to take another port if this one is in use.
     pub(crate) anywhere: bool,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
 fn measurements() -> Vec<Check> {
     let all = MeasurementKind::ALL.to_vec();
     let options = Options { measure: Some(Measurements(all)), ..Options::default() };
-    let traffic = Traffic { counter: Counter::Kernel, tells_direction: false, is_live: true, is_chosen: true };
+    let traffic = Traffic { counter: Counter::Kernel, is_chosen: true, ..Traffic::GENERATED };
     let trials = match xdp::trials(&options.settings(HashMode::Keyed, &traffic)) {
         Ok(trials) => trials,
         Err(error) => return vec![Check::warning("measurement", error.to_string(), "the lines above may say why").optional()],

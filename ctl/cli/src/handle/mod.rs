@@ -1,4 +1,4 @@
-//! What the thread of a source has from the run that it belongs to: what ends it, what changes it, and outputs that it shares with others.
+//! Handle of a source's thread: its interrupt, its configuration changes, and the outputs that all sources of a run share.
 
 mod lines;
 
@@ -11,7 +11,7 @@ use flowgauge_ctl::clock::Interrupt;
 use flowgauge_ctl::controller::Changes;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What sources of one run have in common.
+/// Outputs that all sources of a run share.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) outlets: Outlets,
@@ -19,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) output: lines::Output,
 }
 
-/// A source, as its thread knows it. The default is that of a run with one source.
+/// Handle of a source's thread. The default is for a run with one source.
 #[derive(Default)]
 pub(crate) struct Handle {
     /// Its name, if there may be several.
@@ -27,17 +27,17 @@ pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) interrupt: Interrupt,
     pub(crate) changes: Changes,
-    /// What its controller shows that it gets on with, if the run is not ready before.
+    /// Heartbeat that the run waits for before it is ready.
     controller: Mutex<Option<service::Controller>>,
 }
 
 impl Handle {
-    /// One whose run is not ready before its controller is.
+    /// Returns a handle whose run is not ready until its controller is.
     pub(crate) fn awaited(name: Option<Arc<str>>, shared: Arc<Shared>) -> Self {
         Handle { name, shared, controller: Mutex::new(Some(service::Controller::new())), ..Handle::default() }
     }
 
-    /// What its controller shows that it gets on with.
+    /// Returns the heartbeat of its controller.
     pub(crate) fn controller(&self) -> service::Controller {
         let awaited = self.controller.lock().unwrap_or_else(PoisonError::into_inner).take();
         awaited.unwrap_or_else(service::Controller::new)

@@ -1,4 +1,4 @@
-//! Options of where results go. They are of the whole process: a source has none of its own.
+//! Options of outputs. They apply to the whole process; a source cannot override them.
 
 use crate::error::Failure;
 use crate::run_config::{Encryption, LakeOutput, Listen, Otlp, Outputs};
@@ -117,7 +117,7 @@ pub(crate) struct OutputOptions {
 }
 
 impl OutputOptions {
-    /// What of a lake does not go together, if anything.
+    /// Returns a contradiction among the options of the lake, if there is one.
     pub(super) fn lake_problem(&self) -> Option<&'static str> {
         if self.lake_every.is_some() && self.lake.is_none() {
             Some("--lake-every is for --lake; add it, or leave it out")
@@ -128,7 +128,7 @@ impl OutputOptions {
         }
     }
 
-    /// What of the rest does not go together, if anything.
+    /// Returns a contradiction among the other options, if there is one.
     pub(super) fn problem(&self) -> Option<String> {
         self.listen_problem().or_else(|| self.otlp_problem())
     }

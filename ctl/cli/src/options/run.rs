@@ -6,7 +6,7 @@ use super::{Options, first_given};
 use crate::config::{Configuration, Given, Known, SourceTable, fill};
 use crate::error::Failure;
 use crate::interfaces;
-use crate::run_config::{Interfaces, RunConfig, Source};
+use crate::run_config::{Interfaces, RunConfig, Source, Traffic};
 use crate::value::{self, Directions, PortSpec, XdpMode};
 use clap::{Args, ValueEnum};
 use flowgauge_ctl::output::escaped;
@@ -124,7 +124,7 @@ impl Known for Run {
 }
 
 impl Run {
-    /// What was given as a run's configuration: for a source of the file, or for the one that there is without.
+    /// Resolves the configuration of a source of the file, or of the only source if the file has no sources.
     pub(crate) fn resolved(configuration: &Configuration, table: Option<&SourceTable>) -> Result<RunConfig, Failure> {
         let in_source = |failure: Failure| match (table, failure) {
             (Some(table), Failure::Usage(problem)) => {
@@ -135,7 +135,7 @@ impl Run {
         Self::of(&configuration.effective(table)).map_err(in_source)
     }
 
-    /// What these options mean together.
+    /// Resolves these options.
     pub(crate) fn of(given: &[Given]) -> Result<RunConfig, Failure> {
         let mut run = Run::default();
         fill(&mut run, given)?;
@@ -150,8 +150,8 @@ impl Run {
         }
         match self.source(given) {
             Ok(source) => self.options.resolve(source, given),
-            // What is wrong in itself is told before what is missing.
-            Err(problem) => self.options.check(&Source::WORKERS, given).and(Err(problem)),
+            // Report contradictions among the options before a missing source.
+            Err(problem) => self.options.check(&Traffic::GENERATED, given).and(Err(problem)),
         }
     }
 
